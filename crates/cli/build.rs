@@ -1,9 +1,9 @@
 //! Brings the agent into the binary: `carried.rs`, which `main.rs` includes.
 //!
-//! Cargo builds no package for its library's file on behalf of another one, so this runs another cargo
-//! for `libsidewalk`, in a target folder of its own. `SIDEWALK_CARRY` says otherwise: `no` (the
-//! repository's `.cargo/config.toml`, where each `cargo build` would build the agent twice), or the path
-//! of an agent that was built (`cargo xtask dist`).
+//! Cargo builds no package for its library's file on behalf of another one, so this runs another
+//! cargo for `libsidewalk`, in a target folder of its own. `SIDEWALK_CARRY` says otherwise: `no`
+//! (the repository's `.cargo/config.toml`, where each `cargo build` would build the agent twice),
+//! or the path of an agent that was built (`cargo xtask dist`).
 
 use std::env::{self, var_os};
 use std::fs;
@@ -86,8 +86,8 @@ fn build() -> PathBuf {
     built.join("libsidewalk.so")
 }
 
-/// The hash that the agent's file is named by when it is unpacked: the first digits of its SHA-256, as
-/// `diagnostics::hash_of` has it.
+/// The hash that the agent's file is named by when it is unpacked: the first digits of its SHA-256,
+/// as `diagnostics::hash_of` has it.
 fn hash_of(agent: &Path) -> String {
     use sha2::{Digest, Sha256};
     let content = fs::read(agent).expect("it was just copied");

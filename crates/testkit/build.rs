@@ -1,9 +1,9 @@
-//! Writes the macros that make one test for each runtime: `on_each_runtime!`, `on_each_web_runtime!`,
-//! `on_each_runtime_async!`.
+//! Writes the macros that make one test for each runtime: `on_each_runtime!`,
+//! `on_each_web_runtime!`, `on_each_runtime_async!`.
 //!
-//! The list is the set-up's (`target/setup.json`), so the tests of a runtime exist where the runtime
-//! does, and nowhere else one that would have to be skipped. Without a set-up there are those of the
-//! two runtimes that set-up always brings, and they say what to run.
+//! The list is the set-up's (`target/setup.json`), so the tests of a runtime exist where the
+//! runtime does, and nowhere else one that would have to be skipped. Without a set-up there are
+//! those of the two runtimes that set-up always brings, and they say what to run.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

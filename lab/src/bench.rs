@@ -72,8 +72,8 @@ impl Options {
 
 fn options(arguments: &[&str]) -> Result<Options> {
     let mut options = Options {
-        // Long enough that a millisecond of start-up, or one busy second of the machine, is not what
-        // is measured: runs of 3 s scatter by 5 %.
+        // Long enough that a millisecond of start-up, or one busy second of the machine, is not
+        // what is measured: runs of 3 s scatter by 5 %.
         pairs: 5,
         seconds: 8.0,
         write: false,

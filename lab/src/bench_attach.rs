@@ -1,9 +1,11 @@
-//! How soon a program that runs is recorded, and how long it is kept waiting: part of `cargo xtask bench`.
+//! How soon a program that runs is recorded, and how long it is kept waiting: part of `cargo xtask
+//! bench`.
 //!
-//! From the start of the command to the first sample, of processes with few and with many methods, the first
-//! time, when the runtime has to load the agent, and again, after it has left. Beside it the longest time for
-//! which a thread of the program that does nothing but look at the clock did not run, with and without an
-//! attach, and what attaching a hundred times leaves of memory. Not here: what recording costs (`bench_switch`). Invariant: every recording has samples.
+//! From the start of the command to the first sample, of processes with few and with many methods,
+//! the first time, when the runtime has to load the agent, and again, after it has left. Beside it
+//! the longest time for which a thread of the program that does nothing but look at the clock did
+//! not run, with and without an attach, and what attaching a hundred times leaves of memory. Not
+//! here: what recording costs (`bench_switch`). Invariant: every recording has samples.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -120,7 +122,8 @@ fn resident(pid: u32) -> Result<[f64; 2]> {
     Ok([of("RssAnon:")?, of("RssFile:")? + of("RssShmem:")?])
 }
 
-/// The row of one runtime: memory of a program whose own does not change, before any attach and after some.
+/// The row of one runtime: memory of a program whose own does not change, before any attach and
+/// after some.
 pub(crate) fn memory(runtime: &Runtime, folder: &Path) -> Result<String> {
     let file = folder.join(format!("rounds-{}.swk", runtime.version));
     let mut command = runtime.command(&workload("shares").dll);

@@ -1,11 +1,12 @@
-//! Cost of a moment of a process, by samples of perf: part of `cargo xtask bench --only switch --perf`.
+//! Cost of a moment of a process, by samples of perf: part of `cargo xtask bench --only switch
+//! --perf`.
 //!
-//! On a machine that others use, the CPU time of the same work differs by a fifth from moment to moment, and no ratio of two
-//! moments shows a hundredth. What slows the program's own managed code slows all else alike: so
-//! all samples of a moment are held against those in managed code, whose work is the same with a
-//! recording and without. Not in it: what a recording does to the caches of managed code.
-//! perf's own interrupts are in both moments, and in neither's CPU time worth a mention.
-//! Invariant: a moment with next to no sample in managed code is an error, not a ratio.
+//! On a machine that others use, the CPU time of the same work differs by a fifth from moment to
+//! moment, and no ratio of two moments shows a hundredth. What slows the program's own managed code
+//! slows all else alike: so all samples of a moment are held against those in managed code, whose
+//! work is the same with a recording and without. Not in it: what a recording does to the caches of
+//! managed code. perf's own interrupts are in both moments, and in neither's CPU time worth a
+//! mention. Invariant: a moment with next to no sample in managed code is an error, not a ratio.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -78,7 +79,8 @@ fn samples(report: &str) -> (u64, u64) {
     })
 }
 
-/// Precompiled code, or compiled code: in the runtime's memory that is mapped twice, or (without W^X) in anonymous memory.
+/// Precompiled code, or compiled code: in the runtime's memory that is mapped twice, or (without
+/// W^X) in anonymous memory.
 fn is_managed(library: &str) -> bool {
     library.ends_with(".dll")
         || library.contains("doublemapper")

@@ -22,7 +22,8 @@ pub(crate) struct Program {
     pub(crate) row: &'static str,
     workload: &'static str,
     arguments: &'static [&'static str],
-    /// Name of its unit of work, and of the number that it prints: added CPU time is given for each.
+    /// Name of its unit of work, and of the number that it prints: added CPU time is given for
+    /// each.
     each: Option<(&'static str, &'static str)>,
     ways: &'static [Way],
 }

@@ -1,9 +1,9 @@
 //! Cost of recording a web server: part of `cargo xtask bench`.
 //!
 //! One server for each way of watching, all alive at once, each under load for a moment in turn:
-//! what the machine does meanwhile hits all alike. CPU time and requests are what the server says of
-//! itself, so the load's own CPU time is not in it, nor that of a tool beside the process. Invariant:
-//! every answer is checked; a wrong one ends the bench.
+//! what the machine does meanwhile hits all alike. CPU time and requests are what the server says
+//! of itself, so the load's own CPU time is not in it, nor that of a tool beside the process.
+//! Invariant: every answer is checked; a wrong one ends the bench.
 
 use std::fmt::Write as _;
 use std::path::Path;

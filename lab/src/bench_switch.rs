@@ -1,10 +1,11 @@
 //! Cost of recording, by switching it on and off in one process: part of `cargo xtask bench`.
 //!
-//! The same process under the same load, recorded for a moment and left alone for a moment, in turn:
-//! what one start of a program has over another (where its code came to lie, what was compiled when)
-//! is in none of the ratios, and what the machine does hits both moments of a pair alike. Not in it: what
-//! starting with a profiler costs, and the attach itself, which is told apart. Invariant: the load checks
-//! every answer, and every recording has samples, or the bench ends with an error.
+//! The same process under the same load, recorded for a moment and left alone for a moment, in
+//! turn: what one start of a program has over another (where its code came to lie, what was
+//! compiled when) is in none of the ratios, and what the machine does hits both moments of a pair
+//! alike. Not in it: what starting with a profiler costs, and the attach itself, which is told
+//! apart. Invariant: the load checks every answer, and every recording has samples, or the bench
+//! ends with an error.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,8 +34,8 @@ const SWITCHED: [Option<&str>; 6] = [
     Some("-F 99 -e cpu,exception,alloc,contention,gc"),
 ];
 
-/// How long a moment is: what the begin of a session costs (some 20 ms for its names and classes) is little beside it, and
-/// some of a compiler's rounds, of which only whole ones count, are in it.
+/// How long a moment is: what the begin of a session costs (some 20 ms for its names and classes)
+/// is little beside it, and some of a compiler's rounds, of which only whole ones count, are in it.
 const MOMENT: Duration = Duration::from_secs(8);
 /// An attach takes some milliseconds; this is far beyond.
 const ATTACH_TIME: Duration = Duration::from_secs(20);

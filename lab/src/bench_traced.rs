@@ -37,8 +37,8 @@ const WAYS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Runs `calls` bare, with another method traced, with its method traced, and under the example in each way, in turn; the program
-/// itself says what a call takes.
+/// Runs `calls` bare, with another method traced, with its method traced, and under the example in
+/// each way, in turn; the program itself says what a call takes.
 pub(crate) fn table(runtimes: &[Runtime], pairs: usize) -> Result<String> {
     let example = example()?;
     let mut out = String::from(

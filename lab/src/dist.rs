@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: what users download, in `target/dist`: an archive, a `.deb`, a wheel, NuGet's
-//! packages, their checksums.
+//! `cargo xtask dist`: what users download, in `target/dist`: an archive, a `.deb`, a wheel,
+//! NuGet's packages, their checksums.
 //!
-//! The invariants: two runs on the same commit, in two folders, write the same bytes; and nothing is
-//! written whose binaries need more than glibc 2.17, hold a path of this machine, or whose agent is
-//! linked otherwise than it must be.
+//! The invariants: two runs on the same commit, in two folders, write the same bytes; and nothing
+//! is written whose binaries need more than glibc 2.17, hold a path of this machine, or whose agent
+//! is linked otherwise than it must be.
 
 mod archive;
 mod binaries;
@@ -85,8 +85,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Where the project lives: `SIDEWALK_PROJECT_URL`, else the repository from which this one was cloned,
-/// if a browser can open it.
+/// Where the project lives: `SIDEWALK_PROJECT_URL`, else the repository from which this one was
+/// cloned, if a browser can open it.
 fn project(repository: &Path) -> Option<String> {
     let given = std::env::var("SIDEWALK_PROJECT_URL").ok();
     let url = given.or_else(|| {

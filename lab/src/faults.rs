@@ -1,10 +1,10 @@
-//! `cargo xtask faults`: programs whose NullReferenceExceptions the runtime makes from SIGSEGV, under
-//! ticks of each kind and rate, with the signal stacks of this machine and with the smallest that each
-//! runtime can do with. None may die or answer otherwise.
+//! `cargo xtask faults`: programs whose NullReferenceExceptions the runtime makes from SIGSEGV,
+//! under ticks of each kind and rate, with the signal stacks of this machine and with the smallest
+//! that each runtime can do with. None may die or answer otherwise.
 //!
-//! Finished runs are kept in `target/faults`, for one build of the agent; the next call goes on where
-//! the last one stopped. Invariant: each cell of the matrix has been run as often as any other, give or
-//! take one; a program that fails without us ends all.
+//! Finished runs are kept in `target/faults`, for one build of the agent; the next call goes on
+//! where the last one stopped. Invariant: each cell of the matrix has been run as often as any
+//! other, give or take one; a program that fails without us ends all.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -450,8 +450,8 @@ impl Log {
         Ok(())
     }
 
-    /// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone; found
-    /// once by trial.
+    /// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone;
+    /// found once by trial.
     fn tight(&self, program: &Program) -> Result<u32> {
         let path = self
             .folder

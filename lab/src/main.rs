@@ -1,8 +1,8 @@
 //! `cargo xtask agree`, `bench`, `dist`, `faults`, `picture`, `sabotage`, `soak` and `stress`: what
 //! takes long.
 //!
-//! Not part of the default tier of tests, which does not even build it. `cargo xtask` starts it, and
-//! has its help.
+//! Not part of the default tier of tests, which does not even build it. `cargo xtask` starts it,
+//! and has its help.
 
 mod agree;
 mod bench;

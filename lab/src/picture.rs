@@ -1,7 +1,9 @@
-//! `cargo xtask picture`: each workload in its steady phase, recorded from the start and by an attach.
+//! `cargo xtask picture`: each workload in its steady phase, recorded from the start and by an
+//! attach.
 //!
-//! A table of how far the hottest methods are apart, and of what of the attached recording is unknown or broken. It
-//! measures; a short form of it is a test (`attach.rs`), which does both at once.
+//! A table of how far the hottest methods are apart, and of what of the attached recording is
+//! unknown or broken. It measures; a short form of it is a test (`attach.rs`), which does both at
+//! once.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
-//! `cargo xtask sabotage`: breaks a copy of the sources, one place at a time, and demands that a test
-//! fails.
+//! `cargo xtask sabotage`: breaks a copy of the sources, one place at a time, and demands that a
+//! test fails.
 //!
-//! Not part of any tier: each break is a build. It measures the tiers: most breaks must be caught by
-//! tests of the default tier alone. Invariants: the sources are never written to; each test passes in
-//! the unbroken copy first, so a failure means the break; a break whose text is not in its file exactly
-//! once, or that does not compile, is an error and not a catch.
+//! Not part of any tier: each break is a build. It measures the tiers: most breaks must be caught
+//! by tests of the default tier alone. Invariants: the sources are never written to; each test
+//! passes in the unbroken copy first, so a failure means the break; a break whose text is not in
+//! its file exactly once, or that does not compile, is an error and not a catch.
 
 mod breaks;
 
@@ -130,8 +130,8 @@ struct SourceCopy<'a> {
 }
 
 impl<'a> SourceCopy<'a> {
-    /// Brings the copy up to date with the sources. Files that are the same keep their times, so that
-    /// cargo builds the rest only.
+    /// Brings the copy up to date with the sources. Files that are the same keep their times, so
+    /// that cargo builds the rest only.
     fn update(setup: &'a Setup) -> Result<SourceCopy<'a>> {
         let folder = testkit::target_dir().join("sabotage");
         let copy = SourceCopy {

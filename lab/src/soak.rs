@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: random runs for hours. Recording must not change what a program does.
 //!
 //! A run is a program of `workloads/`, settings of its runtime, options of `sidewalk record` and
-//! circumstances, all chosen by the seed and the run's number; it is made bare and recorded, and the
-//! two are compared. docs/reliability.md has what was soaked for how long.
+//! circumstances, all chosen by the seed and the run's number; it is made bare and recorded, and
+//! the two are compared. docs/reliability.md has what was soaked for how long.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

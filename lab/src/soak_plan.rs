@@ -293,8 +293,8 @@ fn circumstances(
 ) {
     let mut limits = Vec::new();
     if rng.u32(..6) == 0 {
-        // Two programs have what each would have alone. The agent has two, one more for moments, and three of 256; the workload with
-        // most files needs 55.
+        // Two programs have what each would have alone. The agent has two, one more for moments,
+        // and three of 256; the workload with most files needs 55.
         let files = [60, 64, 100, 256][rng.usize(..4)] * programs;
         limits.push(format!("--nofile={files}"));
     }

@@ -1,7 +1,7 @@
 //! One run of the soak: the program bare, then recorded, and what differs.
 //!
-//! Not a test of what a recording says: only that it can be read, has samples where some are due, and
-//! few broken ones. Invariant: a run always ends; what hangs is looked at, killed and reported.
+//! Not a test of what a recording says: only that it can be read, has samples where some are due,
+//! and few broken ones. Invariant: a run always ends; what hangs is looked at, killed and reported.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -25,8 +25,8 @@ use crate::soak_plan::Plan;
 const BARE_LIMIT: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// How often a program that a signal has ended runs without us, to see whether it ends so by itself: one that does so in a tenth of its
-/// runs shows it in all but one of 500 such series.
+/// How often a program that a signal has ended runs without us, to see whether it ends so by
+/// itself: one that does so in a tenth of its runs shows it in all but one of 500 such series.
 const AGAIN: u32 = 60;
 
 /// Keys of a workload's measurements: different in each run.
@@ -99,8 +99,8 @@ pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// In how many of [`AGAIN`] runs without us the program ends as it did with us: runtimes have faults of their own, which not every run
-/// meets.
+/// In how many of [`AGAIN`] runs without us the program ends as it did with us: runtimes have
+/// faults of their own, which not every run meets.
 fn times_ended_so(plan: &Plan, recorded: &Ended, folder: &Path) -> Result<u32> {
     let mut times = 0;
     for _ in 0..AGAIN {
@@ -341,8 +341,8 @@ impl Drop for Burners {
     }
 }
 
-/// Whether a recording without samples names what stood in the way of nearly all: the user's queue of
-/// signals is shared with whatever else runs on the machine.
+/// Whether a recording without samples names what stood in the way of nearly all: the user's queue
+/// of signals is shared with whatever else runs on the machine.
 fn says_why(inspected: &Value) -> bool {
     let due = inspected["due_ns"].as_u64().unwrap_or_default();
     let reasons = inspected["unseen_reasons"].as_object();

@@ -55,7 +55,8 @@ fn number_or<T: FromStr>(rest: &[&str], usual: T) -> Result<T> {
     }
 }
 
-/// Runs the acceptance tests whose names contain `filter`, one after the other, with a variable set.
+/// Runs the acceptance tests whose names contain `filter`, one after the other, with a variable
+/// set.
 fn tests(filter: &str, variable: &str, value: &str) -> Result<()> {
     build(Profile::Release, true)?;
     let mut test = cargo(&["test", "--package", "testkit", "--test", "acceptance", "--"]);

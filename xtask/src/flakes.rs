@@ -37,8 +37,8 @@ impl Drop for Load {
     }
 }
 
-/// Runs the default tier, or its tests of these names, so many times, and prints how often each test
-/// failed.
+/// Runs the default tier, or its tests of these names, so many times, and prints how often each
+/// test failed.
 ///
 /// # Errors
 /// A test failed at least once.

@@ -1,7 +1,8 @@
 //! Compiling workloads with runtime async (.NET 11 and later).
 //!
 //! The compiler is that of an SDK in the runtime's own root, or a folder `csharp-VERSION` with
-//! `csc.dll` beside that root. A runtime without either has no such workloads, and no tests of them.
+//! `csc.dll` beside that root. A runtime without either has no such workloads, and no tests of
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -70,8 +70,8 @@ pub fn run_tests(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Checks, builds, documentation and the tests of the default or the full tier. Stops at the first step
-/// that fails; the tests are the last one, and all of them run.
+/// Checks, builds, documentation and the tests of the default or the full tier. Stops at the first
+/// step that fails; the tests are the last one, and all of them run.
 fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
     let profile = match is_full {
         true => Profile::Release,
@@ -166,8 +166,8 @@ fn chosen(options: &Options, roots: &[PathBuf]) -> Result<()> {
 /// All crates but `lab`.
 pub(crate) const NO_LAB: [&str; 2] = ["--exclude", "lab"];
 
-/// Builds all tests, and the programs and libraries that they load, in one go: each crate is compiled
-/// once for all of them.
+/// Builds all tests, and the programs and libraries that they load, in one go: each crate is
+/// compiled once for all of them.
 pub(crate) fn build_tests(packages: &[&str]) -> Result<()> {
     let targets = ["--lib", "--bins", "--tests", "--examples"];
     run(cargo(&["build", "--workspace"])
@@ -198,8 +198,8 @@ fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
     Ok(tests)
 }
 
-/// `cargo nextest run` in a checkout or a copy of it, with all that tests look for in the environment.
-/// The caller chooses the packages.
+/// `cargo nextest run` in a checkout or a copy of it, with all that tests look for in the
+/// environment. The caller chooses the packages.
 ///
 /// # Errors
 /// The runner cannot be fetched.

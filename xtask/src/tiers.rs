@@ -1,15 +1,15 @@
 //! Acceptance tests by tier, as filters of nextest.
 //!
-//! Unit, property and corpus tests of all crates are in the default tier. Of the acceptance tests, which
-//! run real programs on real CLRs, the default tier has those of [`testkit::SMOKE`] on the oldest and the
-//! newest runtime; the full tier has all of them on every runtime.
+//! Unit, property and corpus tests of all crates are in the default tier. Of the acceptance tests,
+//! which run real programs on real CLRs, the default tier has those of [`testkit::SMOKE`] on the
+//! oldest and the newest runtime; the full tier has all of them on every runtime.
 
 use testkit::{Runtime, SMOKE, Setup};
 
 use crate::runtimes;
 
-/// A runtime whose tests are the same as those of `net8` (an older patch of .NET 8) outside the full
-/// tier.
+/// A runtime whose tests are the same as those of `net8` (an older patch of .NET 8) outside the
+/// full tier.
 const SAME_BAND: &str = "net8_0_";
 
 /// The acceptance tests, among those of all crates.

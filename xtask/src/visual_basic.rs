@@ -1,7 +1,8 @@
 //! Compiling the Visual Basic of a workload: libraries beside its program, which is C#.
 //!
-//! The compiler is the SDK's where there is an SDK; else the one of .NET SDK 3.1, from its package. Two libraries come of one
-//! folder: an optimised one and one that is not, as the compiler makes other state machines then.
+//! The compiler is the SDK's where there is an SDK; else the one of .NET SDK 3.1, from its package.
+//! Two libraries come of one folder: an optimised one and one that is not, as the compiler makes
+//! other state machines then.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,8 @@ use anyhow::Result;
 
 use crate::process::run_quietly;
 
-/// Options of the compiler, beside output, references, sources and what tells the two libraries apart.
+/// Options of the compiler, beside output, references, sources and what tells the two libraries
+/// apart.
 const OPTIONS: [&str; 8] = [
     "/noconfig",
     "/nologo",

@@ -110,18 +110,19 @@ fn holds_action(module: &Module, word: usize) -> bool {
         && module.holds_word(word + FLAGS_AT)
 }
 
-/// Has the CLR of this handler give the signal back as ignored, where it has found it at its default action.
+/// Has the CLR of this handler give the signal back as ignored, where it has found it at its
+/// default action.
 ///
-/// Before it ends the process by `abort`, a CLR of .NET 5 to 8 gives its signals back as it found them
-/// (`SEHCleanupSignals` in `PROCAbort`, src/coreclr/pal/src/thread/process.cpp). The default action of this one ends the process: a
-/// tick that comes in between would, with another exit code, and without the core file. The CLR itself makes no
-/// difference between the two: it calls neither.
+/// Before it ends the process by `abort`, a CLR of .NET 5 to 8 gives its signals back as it found
+/// them (`SEHCleanupSignals` in `PROCAbort`, src/coreclr/pal/src/thread/process.cpp). The default
+/// action of this one ends the process: a tick that comes in between would, with another exit code,
+/// and without the core file. The CLR itself makes no difference between the two: it calls neither.
 pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
     let Some(found) = clr_of(handler, modules).and_then(|module| found_by(handler, module)) else {
         return;
     };
-    // SAFETY: aligned words in writable segments of a CLR, which is never unloaded. It has written them before it installed the
-    // handler, and only reads them since.
+    // SAFETY: aligned words in writable segments of a CLR, which is never unloaded. It has written
+    // them before it installed the handler, and only reads them since.
     unsafe {
         let action = AtomicUsize::from_ptr(found as *mut usize);
         let flags = ((found + FLAGS_AT) as *const c_int).read_volatile();
@@ -131,8 +132,9 @@ pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
     }
 }
 
-/// Where the CLR of this handler keeps what it has found: the `struct sigaction` whose flags the handler's code tests for
-/// SA_SIGINFO and whose action it loads, as compilers write it. `None` where that is not there, or more than one.
+/// Where the CLR of this handler keeps what it has found: the `struct sigaction` whose flags the
+/// handler's code tests for SA_SIGINFO and whose action it loads, as compilers write it. `None`
+/// where that is not there, or more than one.
 fn found_by(handler: usize, module: &Module) -> Option<usize> {
     let code = code_of(handler, module)?;
     let named = |at, behind| named(handler, code, at, behind);
@@ -153,8 +155,8 @@ fn found_by(handler: usize, module: &Module) -> Option<usize> {
     found.all(|other| other == first).then_some(first)
 }
 
-/// The handler of another CLR, or the one between, that the code at `handler` refers to: a `struct sigaction` with the
-/// flags of a handler of the same signal.
+/// The handler of another CLR, or the one between, that the code at `handler` refers to: a `struct
+/// sigaction` with the flags of a handler of the same signal.
 fn previous(
     handler: usize,
     flags: c_int,

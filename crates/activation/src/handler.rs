@@ -218,9 +218,9 @@ unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 
 /// The handler of faults: gives a fault to the CLR whose thread it is.
 ///
-/// Without it the CLR that was loaded last looks at every fault first, on the signal stack that another
-/// CLR has made for its own needs, and that is too small for both and a sample. And it would look at
-/// its thread-locals, and so come to have some on a thread that it does not know.
+/// Without it the CLR that was loaded last looks at every fault first, on the signal stack that
+/// another CLR has made for its own needs, and that is too small for both and a sample. And it
+/// would look at its thread-locals, and so come to have some on a thread that it does not know.
 ///
 /// # Safety
 /// As for [`on_signal`].

@@ -7,8 +7,8 @@
 //! signal on: with two CLRs the first one's collections wait for seconds. [`serve_all`] puts one
 //! handler in place that calls those of all CLRs.
 //!
-//! Faults (`SIGSEGV`, `SIGFPE`) are passed on by every CLR, but on a signal stack that is made for one: so they
-//! are given to the CLR whose thread it is at once.
+//! Faults (`SIGSEGV`, `SIGFPE`) are passed on by every CLR, but on a signal stack that is made for
+//! one: so they are given to the CLR whose thread it is at once.
 //!
 //! It is not a signal library: it knows these signals and what CLRs do with them. The invariants: a
 //! process with one CLR is left alone; what is called in the handler neither locks nor allocates,
@@ -56,9 +56,10 @@ pub fn serve_all() -> Served {
 }
 
 /// As [`serve_all`], for a process in which another handler shares the activation signal and is to
-/// stand above those of the CLRs: nothing is installed for it. From here on a CLR that gives the signal back before it aborts leaves
-/// it ignored, where it would end the process. Answers the handler to which that one is
-/// to pass on what is not its own (it takes SA_SIGINFO); `None`: the signal's handler is no CLR's.
+/// stand above those of the CLRs: nothing is installed for it. From here on a CLR that gives the
+/// signal back before it aborts leaves it ignored, where it would end the process. Answers the
+/// handler to which that one is to pass on what is not its own (it takes SA_SIGINFO); `None`: the
+/// signal's handler is no CLR's.
 pub fn serve_beneath(top: Between) -> Option<usize> {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     for fault in &FAULTS {

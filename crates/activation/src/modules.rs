@@ -32,9 +32,9 @@ impl Module {
     /// Where the function that begins at `start` ends, at the latest: where the next one begins.
     /// `None` where no function is known to begin there.
     ///
-    /// The table is that of the Linux Standard Base, 10.6.2: a head of four bytes, a pointer, a count,
-    /// and pairs of a function's begin and its description, relative to the table and sorted. What
-    /// linkers write is read, and nothing else.
+    /// The table is that of the Linux Standard Base, 10.6.2: a head of four bytes, a pointer, a
+    /// count, and pairs of a function's begin and its description, relative to the table and
+    /// sorted. What linkers write is read, and nothing else.
     pub(crate) fn function_end(&self, start: usize) -> Option<usize> {
         const HEAD: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         let (table, length) = self.functions?;
@@ -96,8 +96,8 @@ struct Taken {
 
 /// All objects.
 ///
-/// Nothing is allocated while the loader holds its lock: an allocator that asks the loader with a lock of its
-/// own held (a heap profiler) and this thread would wait for each other for good.
+/// Nothing is allocated while the loader holds its lock: an allocator that asks the loader with a
+/// lock of its own held (a heap profiler) and this thread would wait for each other for good.
 pub(crate) fn loaded() -> Vec<Module> {
     let mut room = OBJECTS;
     let taken = loop {
@@ -105,8 +105,8 @@ pub(crate) fn loaded() -> Vec<Module> {
             objects: Vec::with_capacity(room),
             all: 0,
         };
-        // SAFETY: `take` gets the pointer that is given here, which is valid for the whole call and used
-        // by no other code meanwhile.
+        // SAFETY: `take` gets the pointer that is given here, which is valid for the whole call and
+        // used by no other code meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut taken).cast()) };
         if taken.all <= room {
             break taken;
@@ -242,8 +242,8 @@ fn locals_are_static(base: usize, headers: &[libc::Elf64_Phdr]) -> bool {
     };
     let start = base.wrapping_add(dynamic.p_vaddr as usize) as *const [u64; 2];
     let length = dynamic.p_memsz as usize / size_of::<[u64; 2]>();
-    // SAFETY: the object's dynamic section: pairs of words (Elf64_Dyn), mapped as long as the object
-    // is, which the caller's `dl_iterate_phdr` keeps.
+    // SAFETY: the object's dynamic section: pairs of words (Elf64_Dyn), mapped as long as the
+    // object is, which the caller's `dl_iterate_phdr` keeps.
     let entries = unsafe { std::slice::from_raw_parts(start, length) };
     entries
         .iter()
@@ -260,8 +260,9 @@ fn exports_dispenser(module: &Module) -> bool {
     symbol.is_some_and(|symbol| module.runs(symbol))
 }
 
-/// Where a symbol of a library is that is loaded already, or of one that it depends on; the program itself has no name. `None`: there
-/// is no such library or symbol. Takes the loader's lock: not in handlers.
+/// Where a symbol of a library is that is loaded already, or of one that it depends on; the program
+/// itself has no name. `None`: there is no such library or symbol. Takes the loader's lock: not in
+/// handlers.
 pub fn symbol_of(library: &CStr, symbol: &CStr) -> Option<usize> {
     let name = if library.is_empty() {
         std::ptr::null()

@@ -1,8 +1,10 @@
-//! Nanoseconds that a chain of async methods adds to a walk, by its depth, as `key=value` lines for `cargo xtask bench`.
+//! Nanoseconds that a chain of async methods adds to a walk, by its depth, as `key=value` lines for
+//! `cargo xtask bench`.
 //!
-//! Each of 30 frames is looked up in the table of async methods' bodies; the tenth was resumed, and its chain is read. The objects are
-//! laid out as a runtime's are, each of a class of its own, and lie pages apart. `warm`: the processor has all of it in its
-//! caches. `cold`: it has none of what the program's memory holds, as after work of a while. What is not here is the walk.
+//! Each of 30 frames is looked up in the table of async methods' bodies; the tenth was resumed, and
+//! its chain is read. The objects are laid out as a runtime's are, each of a class of its own, and
+//! lie pages apart. `warm`: the processor has all of it in its caches. `cold`: it has none of what
+//! the program's memory holds, as after work of a while. What is not here is the walk.
 
 use std::arch::x86_64::{_mm_clflush, _mm_mfence};
 use std::hint::black_box;

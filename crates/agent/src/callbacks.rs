@@ -1,5 +1,5 @@
-//! The callbacks of a CLR, and what each sets going: the only place where CLRs, threads, events and hooks
-//! meet.
+//! The callbacks of a CLR, and what each sets going: the only place where CLRs, threads, events and
+//! hooks meet.
 //!
 //! They keep what is known of the program true, at once, and tell the agent thread the
 //! rest. Invariant: they never wait for the agent thread but in `shutdown`, and in
@@ -218,8 +218,8 @@ impl Callbacks for ClrCallbacks {
             // Stacks may be asked for by a session to come; the runtime allows that now or never.
             let wanted = subscription::of_idle();
             if asked.get(keys::HEAP) == Some("1") {
-                // Here or never: the runtime ends concurrent collection for it, until we leave. That it refuses is said
-                // when the heap is to be walked.
+                // Here or never: the runtime ends concurrent collection for it, until we leave.
+                // That it refuses is said when the heap is to be walked.
                 let low = wanted.low | EventMaskLow::MONITOR_GC;
                 let _refusal = info.set_event_mask2(cx, low, wanted.high);
             }
@@ -236,16 +236,16 @@ impl Callbacks for ClrCallbacks {
         })
     }
 
-    /// The answer to the attach command goes out when this has returned, and no other command is served before: what
-    /// was there before us is asked for on the agent thread.
+    /// The answer to the attach command goes out when this has returned, and no other command is
+    /// served before: what was there before us is asked for on the agent thread.
     fn profiler_attach_complete<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
         self.parts.registry.attach_complete(self.clr.number());
         self.parts.wake.ring();
         Ok(())
     }
 
-    /// Nothing of the runtime answers any more, and no callback will come: what is kept of it goes before this
-    /// returns.
+    /// Nothing of the runtime answers any more, and no callback will come: what is kept of it goes
+    /// before this returns.
     fn profiler_detach_succeeded<'rt>(&self, _cx: &mut Cx<'rt, Detached>) -> corprof::Result<()> {
         let wake = || self.parts.wake.ring();
         self.parts.registry.ends(self.clr.number(), wake);

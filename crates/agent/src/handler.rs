@@ -1,9 +1,10 @@
 //! Code that runs in the signal handler: the walk of the interrupted thread, by the walker in
 //! force.
 //!
-//! The only reader of more than one signal-safe static: code map, tables and gates of chains, table of hijacks, table of shadow
-//! stacks, and the bell of the agent thread, each private to its module. Invariants: no lock, no
-//! allocation, no CLR call, no thread-local; every loop is bounded; the sampler keeps errno.
+//! The only reader of more than one signal-safe static: code map, tables and gates of chains, table
+//! of hijacks, table of shadow stacks, and the bell of the agent thread, each private to its
+//! module. Invariants: no lock, no allocation, no CLR call, no thread-local; every loop is bounded;
+//! the sampler keeps errno.
 
 use stackwalk::ADDRESS;
 
@@ -34,8 +35,8 @@ pub(crate) const SCRATCH_LEN: usize = size_of::<Scratch>() - size_of::<sampler::
 /// Walks the interrupted thread's stack. Runs in the signal handler.
 ///
 /// # Safety
-/// The sampler's contract ([`sampler::WalkFn`]): `context` is the interrupted context of the calling
-/// thread, everything from its stack pointer to `stack_end` is its stack, `scratch` is this
+/// The sampler's contract ([`sampler::WalkFn`]): `context` is the interrupted context of the
+/// calling thread, everything from its stack pointer to `stack_end` is its stack, `scratch` is this
 /// thread's block of `scratch_len` bytes, `out` has room for `cap` words.
 pub(crate) unsafe extern "C" fn walk(
     context: *const libc::ucontext_t,
@@ -58,8 +59,8 @@ pub(crate) unsafe extern "C" fn walk(
     }
 }
 
-/// As [`walk`], and behind the frames the chain of who awaits the youngest async method that was resumed
-/// ([`crate::model::chain`]), if there is one.
+/// As [`walk`], and behind the frames the chain of who awaits the youngest async method that was
+/// resumed ([`crate::model::chain`]), if there is one.
 ///
 /// # Safety
 /// As [`walk`].
@@ -90,8 +91,9 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
     }
 }
 
-/// Calls the agent thread where a walk met code without a rule: that may be a library which has just been loaded. Only one
-/// that met something new (`is_cold`) can have met that. Async-signal-safe.
+/// Calls the agent thread where a walk met code without a rule: that may be a library which has
+/// just been loaded. Only one that met something new (`is_cold`) can have met that.
+/// Async-signal-safe.
 fn look_again(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
     if is_cold
         && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
@@ -125,8 +127,8 @@ pub(crate) unsafe extern "C" fn trace(
     walked(walk.depth, walk.end)
 }
 
-/// The walk by which a thread that waits is known again ([`sampler::Config::wait`]): depth 0 where its return addresses do not
-/// say all of the stack, or of what a sample would have beside it.
+/// The walk by which a thread that waits is known again ([`sampler::Config::wait`]): depth 0 where
+/// its return addresses do not say all of the stack, or of what a sample would have beside it.
 ///
 /// # Safety
 /// As [`trace`].
@@ -139,7 +141,8 @@ pub(crate) unsafe extern "C" fn wait_walk(
 ) -> sampler::WalkResult {
     // SAFETY: the contract above.
     let walked = unsafe { trace(context, stack_end, scratch, out, cap) };
-    // SAFETY: `trace` has written so many frames, of three words each, and no more than there is room for.
+    // SAFETY: `trace` has written so many frames, of three words each, and no more than there is
+    // room for.
     let frames = unsafe {
         let depth = cap.min(walked.depth as usize);
         std::slice::from_raw_parts_mut(out.cast::<[u64; 3]>(), depth)
@@ -159,7 +162,8 @@ pub(crate) unsafe extern "C" fn wait_walk(
             && (low..stack_end.saturating_sub(RETURN_ADDRESS)).contains(&slot)
             && slot.is_multiple_of(RETURN_ADDRESS)
             && !is_async(address.wrapping_sub(1))
-            // SAFETY: aligned, and between the interrupted stack pointer and the end of this thread's stack.
+            // SAFETY: aligned, and between the interrupted stack pointer and the end of this
+            // thread's stack.
             && unsafe { (slot as *const u64).read_volatile() } == address
     });
     sampler::WalkResult {
@@ -168,10 +172,12 @@ pub(crate) unsafe extern "C" fn wait_walk(
     }
 }
 
-/// Length of a return address, which a frame's stack pointer has just behind it once the callee has returned.
+/// Length of a return address, which a frame's stack pointer has just behind it once the callee has
+/// returned.
 const RETURN_ADDRESS: u64 = 8;
 
-/// Whether the session wants to know who awaits what, and this is an async method's code: the same stack may be another one's.
+/// Whether the session wants to know who awaits what, and this is an async method's code: the same
+/// stack may be another one's.
 fn is_async(lookup: u64) -> bool {
     chains::tables().is_some_and(|tables| tables.bodies.at(lookup).is_some())
 }

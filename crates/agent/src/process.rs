@@ -1,10 +1,10 @@
 //! The process: it begins with the first CLR that lets us in and stays until the process ends.
 //!
-//! Composition only: it makes the parts, begins the first session of a program that was started with us, starts the
-//! agent thread, and gives each CLR its callbacks. The one `OnceLock` of the agent is here; everything below is passed
-//! what it needs. Invariants: made at most once, however often we come and leave; at most one agent thread;
-//! refuses a CLR rather than fail it; code and state stay, whatever the CLRs do, because a late signal may still
-//! arrive.
+//! Composition only: it makes the parts, begins the first session of a program that was started
+//! with us, starts the agent thread, and gives each CLR its callbacks. The one `OnceLock` of the
+//! agent is here; everything below is passed what it needs. Invariants: made at most once, however
+//! often we come and leave; at most one agent thread; refuses a CLR rather than fail it; code and
+//! state stay, whatever the CLRs do, because a late signal may still arrive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError};
@@ -44,7 +44,8 @@ struct Process {
     pid: u32,
 }
 
-/// The process's parts, made by who comes first: for the settings of its session, where it brings one.
+/// The process's parts, made by who comes first: for the settings of its session, where it brings
+/// one.
 fn process(settings: Settings) -> &'static Process {
     PROCESS.get_or_init(|| {
         // A panic is caught where it would leave us, and counted; nothing is printed into the
@@ -82,8 +83,8 @@ pub fn create(
         });
     }
     if arrival == Arrival::Attached {
-        // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so far, and keeps
-        // what we make here.
+        // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so
+        // far, and keeps what we make here.
         let parts = process(Settings::default()).parts;
         let clr = Clr::attached(beside);
         return Ok(Box::new(ClrCallbacks::new(parts, library, clr)));
@@ -109,7 +110,8 @@ pub fn create(
     Ok(Box::new(ClrCallbacks::new(parts, library, clr)))
 }
 
-/// Begins the session of the tool that started this program. False: this process is not to be recorded.
+/// Begins the session of the tool that started this program. False: this process is not to be
+/// recorded.
 fn start(library: &'static Library) -> bool {
     let Some(channel) = std::env::var("SIDEWALK_SOCKET")
         .ok()
@@ -121,7 +123,8 @@ fn start(library: &'static Library) -> bool {
     let parts = process(settings.clone()).parts;
     let mut runs = parts.runs.lock().unwrap_or_else(PoisonError::into_inner);
     if *runs {
-        // Another CLR of this process was attached to before this one began: who did that records it too.
+        // Another CLR of this process was attached to before this one began: who did that records
+        // it too.
         return true;
     }
     let Ok(begun) = begin::begin(parts, settings) else {

@@ -1,5 +1,5 @@
-//! The agent in a scripted CLR: what happens when the CLR refuses to walk a thread, which a real one
-//! does at unpredictable moments.
+//! The agent in a scripted CLR: what happens when the CLR refuses to walk a thread, which a real
+//! one does at unpredictable moments.
 //!
 //! One test, because the agent is one per process and is configured by the environment.
 

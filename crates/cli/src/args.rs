@@ -117,8 +117,8 @@ recording of a program that does not stop. Every .NET process that it starts is 
 Exit code: the command's own (or the signal that ended it); 1 when nothing could be recorded."
 )]
 pub(crate) struct RecordArgs {
-    /// What to record, one or several joined by commas: cpu, wall, exception, alloc, live, contention,
-    /// gc, jit, class-load, module-load (sidewalk help events)
+    /// What to record, one or several joined by commas: cpu, wall, exception, alloc, live,
+    /// contention, gc, jit, class-load, module-load (sidewalk help events)
     #[arg(
         short,
         long = "event",
@@ -155,7 +155,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = RECORDED)]
     pub(crate) alloc_interval: Option<u64>,
 
-    /// Time between two instants at which it is told what of the heap is alive (live) [default: 10s]
+    /// Time between two instants at which it is told what of the heap is alive (live) [default:
+    /// 10s]
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = RECORDED)]
     pub(crate) live_interval: Option<Duration>,
 
@@ -164,9 +165,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "N", help_heading = RECORDED)]
     pub(crate) event_limit: Option<u32>,
 
-    /// Count and time each call of these methods: Namespace.Type.Method, in which * stands for anything, or
-    /// /REGEX/; :50ms behind it keeps stacks of calls of 50 ms and more only; may be given several times
-    /// (docs/tracing.md)
+    /// Count and time each call of these methods: Namespace.Type.Method, in which * stands for
+    /// anything, or /REGEX/; :50ms behind it keeps stacks of calls of 50 ms and more only; may be
+    /// given several times (docs/tracing.md)
     #[arg(long, value_name = "PATTERN[:TIME]", value_parser = units::traced, help_heading = RECORDED)]
     pub(crate) trace: Vec<units::Traced>,
 
@@ -203,7 +204,8 @@ pub(crate) struct RecordArgs {
 
     /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
     /// .collapsed .txt .swk; - is stdout; may be given several times (sidewalk help outputs)
-    /// [default: sidewalk-<name>-<pid>.swk, and the ten hottest methods on stderr; --pid: on stdout]
+    /// [default: sidewalk-<name>-<pid>.swk, and the ten hottest methods on stderr; --pid: on
+    /// stdout]
     #[arg(
         short,
         long = "output",
@@ -237,7 +239,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) start_after: Option<Duration>,
 
-    /// Stop recording when sidewalk gets this signal, USR1 or USR2; the program goes on and does not get it
+    /// Stop recording when sidewalk gets this signal, USR1 or USR2; the program goes on and does
+    /// not get it
     #[arg(
         long,
         value_name = "SIGNAL",
@@ -256,8 +259,8 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) native: Native,
 
-    /// Record a program that runs: by its number, or the name of its program or .dll; may be given several
-    /// times. It is left as it was
+    /// Record a program that runs: by its number, or the name of its program or .dll; may be given
+    /// several times. It is left as it was
     #[arg(
         short,
         long = "pid",
@@ -272,8 +275,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "pids", help_heading = RUNNING)]
     pub(crate) stay: bool,
 
-    /// Change what is recorded of a program that somebody records just now: the events of -e from here
-    /// on, in the recording that is being made. cpu and wall stay as they are
+    /// Change what is recorded of a program that somebody records just now: the events of -e from
+    /// here on, in the recording that is being made. cpu and wall stay as they are
     #[arg(
         long,
         requires_all = ["pids", "events"],
@@ -296,8 +299,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, help_heading = STARTED)]
     pub(crate) no_children: bool,
 
-    /// Record only processes of this name (as report --by process shows it; * stands for anything); may
-    /// be given several times
+    /// Record only processes of this name (as report --by process shows it; * stands for anything);
+    /// may be given several times
     #[arg(long, value_name = "NAME", value_parser = Name::parse, help_heading = STARTED)]
     pub(crate) only: Vec<Name>,
 
@@ -328,8 +331,9 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) walker: &'static str,
 
-    /// On .NET 10 and later: once a program has compiled so many methods, find its code where samples
-    /// meet it, so that it need not tell of more, which costs less (docs/unwinding.md) [default: 3000]
+    /// On .NET 10 and later: once a program has compiled so many methods, find its code where
+    /// samples meet it, so that it need not tell of more, which costs less (docs/unwinding.md)
+    /// [default: 3000]
     #[arg(
         long,
         value_name = "METHODS|never",
@@ -474,9 +478,9 @@ pub(crate) struct ReportArgs {
     #[arg(long, help_heading = SHOWN)]
     pub(crate) tree: bool,
 
-    /// What a row is: method, line, module, thread, runtime, event, process, recording (where several
-    /// are given), detail (a type of exception, of object…) [default: detail for an event that has
-    /// them, else method]
+    /// What a row is: method, line, module, thread, runtime, event, process, recording (where
+    /// several are given), detail (a type of exception, of object…) [default: detail for an event
+    /// that has them, else method]
     #[arg(long, value_name = "WHAT", value_parser = by, add = candidates::rows(), help_heading = SHOWN)]
     pub(crate) by: Option<By>,
 
@@ -541,7 +545,8 @@ pub(crate) struct OpenArgs {
     #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
-    /// The event that is shown first [default: the one sampled by time, else the one with most samples]
+    /// The event that is shown first [default: the one sampled by time, else the one with most
+    /// samples]
     #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
 
@@ -577,8 +582,8 @@ pub(crate) struct View {
 /// Additions to the profile in a page.
 #[derive(Args, Debug)]
 pub(crate) struct Text {
-    /// Put source text into the page (.html), around lines with samples, out of PDBs that hold it or from files
-    /// that are here: who gets the page can read it
+    /// Put source text into the page (.html), around lines with samples, out of PDBs that hold it
+    /// or from files that are here: who gets the page can read it
     #[arg(long, help_heading = SHOWN)]
     pub(crate) sources: bool,
 }
@@ -598,8 +603,8 @@ pub(crate) struct Range {
 /// The kind of stacks that samples in async methods have.
 #[derive(Args, Debug)]
 pub(crate) struct AsyncStacks {
-    /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical (what
-    /// was on the thread's stack: a resumed method is called by the runtime's dispatcher)
+    /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical
+    /// (what was on the thread's stack: a resumed method is called by the runtime's dispatcher)
     #[arg(long = "async", value_name = "STACKS", default_value = "logical", value_parser = stacks, add = candidates::stacks(), help_heading = SHOWN)]
     pub(crate) stacks: Stacks,
 }
@@ -747,8 +752,8 @@ pub(crate) struct DumpArgs {
     #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_recordings())]
     pub(crate) what: OsString,
 
-    /// Also the stacks of async methods that nobody runs: each with who awaits it, equal ones once with
-    /// their number
+    /// Also the stacks of async methods that nobody runs: each with who awaits it, equal ones once
+    /// with their number
     #[arg(long = "async", conflicts_with = "stay")]
     pub(crate) suspended: bool,
 
@@ -789,7 +794,8 @@ pub(crate) enum SymbolsVerb {
     Fetch(FetchArgs),
 }
 
-/// Get what a recording or a process needs for names and lines of native code, and lines of managed code
+/// Get what a recording or a process needs for names and lines of native code, and lines of managed
+/// code
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk symbols fetch sidewalk-app-4711.swk

@@ -2,7 +2,8 @@
 //! `--thread`, `--focus` and `--ignore`.
 //!
 //! One filter for all verbs that show a recording; what matches is `profile::ops::Filter`'s to say.
-//! The invariants: the result says what was left out, and if nothing is left, why, and what there is.
+//! The invariants: the result says what was left out, and if nothing is left, why, and what there
+//! is.
 
 use anyhow::{Result, bail};
 use clap::Args;

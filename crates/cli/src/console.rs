@@ -1,12 +1,12 @@
 //! Messages to the user, on stderr.
 //!
 //! Not results: those go to stdout, or where a recorded program writes there, to stderr too. The
-//! invariants: a message is whole lines, and a progress line on the terminal is wiped before anything
-//! else is written there; there is none on a terminal that a recorded program writes to. And nothing
-//! that comes from outside acts on the terminal: control characters and marks that turn text around
-//! are written out here, whatever a message was made of; what may hold a line end (a path, a process's
-//! name) goes through [`shown`] or [`formats::visible`] before, or it could look like a message of its
-//! own.
+//! invariants: a message is whole lines, and a progress line on the terminal is wiped before
+//! anything else is written there; there is none on a terminal that a recorded program writes to.
+//! And nothing that comes from outside acts on the terminal: control characters and marks that turn
+//! text around are written out here, whatever a message was made of; what may hold a line end (a
+//! path, a process's name) goes through [`shown`] or [`formats::visible`] before, or it could look
+//! like a message of its own.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -16,8 +16,8 @@ use std::path::Path;
 use clap::ValueEnum;
 use formats::{visible, visible_lines};
 
-/// A path or another word of the system as a message shows it: one line, with what would act written
-/// out.
+/// A path or another word of the system as a message shows it: one line, with what would act
+/// written out.
 pub(crate) fn shown(path: impl AsRef<Path>) -> String {
     visible(&path.as_ref().to_string_lossy()).into_owned()
 }

@@ -1,6 +1,7 @@
 //! `sidewalk diff`: what has changed between recordings, and rules that end a build by it.
 //!
-//! Composition only: what differs by more than chance is `profile::ops::diff`'s to say, how it looks `formats::diff`'s.
+//! Composition only: what differs by more than chance is `profile::ops::diff`'s to say, how it
+//! looks `formats::diff`'s.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,7 +26,8 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         [before, after] => (Some(before), Some(after)),
         _ => (None, None),
     };
-    // A method that is new is in one side only: it is enough that something is left in one recording.
+    // A method that is new is in one side only: it is enough that something is left in one
+    // recording.
     let (mut is_left, mut nothing) = (false, None);
     let mut side = |first: Option<&PathBuf>, more: &[PathBuf]| -> Result<Vec<(String, Profile)>> {
         let all = first.into_iter().chain(more);

@@ -1,6 +1,7 @@
 //! `sidewalk dump`: what each thread of a process does now, or did when a dump was recorded.
 //!
-//! Composition only: the dump itself is a recording like any other, made by `record::dump` and told by `formats`.
+//! Composition only: the dump itself is a recording like any other, made by `record::dump` and told
+//! by `formats`.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -17,8 +17,8 @@ use crate::topics;
 /// A shell that completes calls us with this, and the words so far.
 const VARIABLE: &str = "SIDEWALK_COMPLETE";
 
-/// As a file on zsh's `fpath` the script is the body of the function `_sidewalk` until it has run once: at
-/// the first Tab it must complete, too.
+/// As a file on zsh's `fpath` the script is the body of the function `_sidewalk` until it has run
+/// once: at the first Tab it must complete, too.
 const FIRST_TAB: &str = r#"
 if [[ $funcstack[1] == _sidewalk ]]; then
     _clap_dynamic_completer_sidewalk "$@"

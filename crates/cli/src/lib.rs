@@ -44,8 +44,9 @@ use crate::args::{Cli, Command, HelpArgs, SymbolsVerb, apply_format};
 use crate::console::Console;
 use crate::record::Carried;
 
-/// Runs the command line `arguments` (the first is the program's name) and returns the exit code. `carried`
-/// is the agent that the binary has in it; without one it is looked for beside the binary.
+/// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
+/// `carried` is the agent that the binary has in it; without one it is looked for beside the
+/// binary.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     carried: Option<CarriedAgent>,

@@ -61,7 +61,8 @@ pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()
     Ok(())
 }
 
-/// Writes the page into a file of its own and has a browser open it. Answers where it is, and why no browser opens it.
+/// Writes the page into a file of its own and has a browser open it. Answers where it is, and why
+/// no browser opens it.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -84,7 +85,8 @@ fn write(profile: &Profile, options: &Options) -> io::Result<PathBuf> {
     Ok(file.into_temp_path().keep()?)
 }
 
-/// Starts what opens pages here, and does not wait for it: some come back when the window is closed.
+/// Starts what opens pages here, and does not wait for it: some come back when the window is
+/// closed.
 fn start_browser(path: &Path) -> Result<(), String> {
     let has = |name: &str| var_os(name).is_some_and(|value| !value.is_empty());
     if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {

@@ -107,9 +107,9 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
     }
 }
 
-/// With signatures in names where they are wanted there, and without what is not wanted: other times,
-/// processes, threads and stacks than those that were chosen, native frames, what is too far from the
-/// leaf.
+/// With signatures in names where they are wanted there, and without what is not wanted: other
+/// times, processes, threads and stacks than those that were chosen, native frames, what is too far
+/// from the leaf.
 ///
 /// # Errors
 /// The range of time is empty, or nothing is left; or stacks cannot be cut.

@@ -1,8 +1,9 @@
-//! Source text of the lines that samples were taken on: what compilers have put into PDBs, else from files that are on this
-//! machine.
+//! Source text of the lines that samples were taken on: what compilers have put into PDBs, else
+//! from files that are on this machine.
 //!
-//! Names of files come from a recording, and what is read is put into a page that may be given to others: so it is
-//! asked for, and only what is a regular file and named like source code is read. No more is kept than [`MOST_TOGETHER`].
+//! Names of files come from a recording, and what is read is put into a page that may be given to
+//! others: so it is asked for, and only what is a regular file and named like source code is read.
+//! No more is kept than [`MOST_TOGETHER`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,7 +15,8 @@ use symbolize::Symbolizer;
 
 use crate::names;
 
-/// Endings of source code that compilers for .NET and for native libraries write into debug information.
+/// Endings of source code that compilers for .NET and for native libraries write into debug
+/// information.
 const ENDINGS: [&str; 15] = [
     "cs", "vb", "fs", "fsx", "razor", "cshtml", "c", "cc", "cpp", "cxx", "h", "hpp", "inl", "rs",
     "il",
@@ -25,7 +27,8 @@ const LARGEST: u64 = 4 << 20;
 /// All texts together; bytes. No program has a tenth of that on its stacks.
 const MOST_TOGETHER: usize = 256 << 20;
 
-/// Text by name of the files of `profile`'s frames: as it was compiled, where the module's PDB has it, else as it is here.
+/// Text by name of the files of `profile`'s frames: as it was compiled, where the module's PDB has
+/// it, else as it is here.
 pub(crate) fn read(profile: &Profile) -> BTreeMap<String, String> {
     let mut wanted: BTreeMap<Option<u32>, BTreeSet<&str>> = BTreeMap::new();
     for frame in profile.frames.iter().filter(|frame| frame.line > 0) {

@@ -1,8 +1,8 @@
-//! `sidewalk symbols fetch`, and the same at the end of `record --symbols`: debug files and PDBs that are not
-//! here are got from symbol servers.
+//! `sidewalk symbols fetch`, and the same at the end of `record --symbols`: debug files and PDBs
+//! that are not here are got from symbol servers.
 //!
-//! Only where a user asks for it, because it tells servers which builds one runs. The invariant: whatever
-//! comes of it, a recording and its reports are at worst what they were before.
+//! Only where a user asks for it, because it tells servers which builds one runs. The invariant:
+//! whatever comes of it, a recording and its reports are at worst what they were before.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -58,8 +58,8 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
     })
 }
 
-/// Gets what the recording at `path` needs; `stop` says whether the user wants no more of it. What goes wrong
-/// is said and is no failure of the recording.
+/// Gets what the recording at `path` needs; `stop` says whether the user wants no more of it. What
+/// goes wrong is said and is no failure of the recording.
 pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool) {
     let outcomes = fetcher(&[]).and_then(|fetch| {
         // Of any size, as it is our own recording.

@@ -1,8 +1,8 @@
 //! A `sidewalk` that carries its agent, against real runtimes.
 //!
-//! It is this test program again, started by a link of that name: what `main.rs` includes is here read
-//! from a file, so that no second build of the agent is needed. All else is the product's. The agent is
-//! the release build's, as in the acceptance tests.
+//! It is this test program again, started by a link of that name: what `main.rs` includes is here
+//! read from a file, so that no second build of the agent is needed. All else is the product's. The
+//! agent is the release build's, as in the acceptance tests.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -86,7 +86,8 @@ fn without_a_browser_the_path_is_printed() {
     }
 }
 
-/// The page of a recording whose samples are in the fixture `Sources.dll`, decoded; `more` are further arguments.
+/// The page of a recording whose samples are in the fixture `Sources.dll`, decoded; `more` are
+/// further arguments.
 fn page_of_sources(folder: &Path, more: &[&str]) -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../symbolize/tests/fixtures");
     for name in ["Sources.dll", "Sources.pdb"] {

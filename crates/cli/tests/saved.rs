@@ -474,7 +474,8 @@ fn colours() {
     assert!(stderr(&["report", "x.swk"]).starts_with("sidewalk: error: "));
 }
 
-/// Each node of a chain has a sample: small as a recording, five thousand million frames written out.
+/// Each node of a chain has a sample: small as a recording, five thousand million frames written
+/// out.
 #[test]
 fn a_deep_chain_is_refused_where_it_would_fill_the_disk() {
     use recording::{Event, Frame, WalkEnd};

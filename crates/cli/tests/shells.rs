@@ -50,8 +50,8 @@ fn bash(folder: &Path, words: &[&str]) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// The line that zsh has after Tab was pressed at its end: a shell on a terminal of its own (`zpty`), with
-/// the script where `compinit` looks for one.
+/// The line that zsh has after Tab was pressed at its end: a shell on a terminal of its own
+/// (`zpty`), with the script where `compinit` looks for one.
 fn zsh(folder: &Path, line: &str) -> String {
     let functions = folder.join("functions");
     fs::create_dir_all(&functions).unwrap();

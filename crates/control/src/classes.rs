@@ -1,7 +1,8 @@
-//! The classes by which a runtime is told to make the agent: how it comes, and into which of the runtime's slots.
+//! The classes by which a runtime is told to make the agent: how it comes, and into which of the
+//! runtime's slots.
 //!
-//! `CreateInstance` and `LoadAsNotificationOnly` are asked before a profiler hears of anything else, so both must
-//! be in the class.
+//! `CreateInstance` and `LoadAsNotificationOnly` are asked before a profiler hears of anything
+//! else, so both must be in the class.
 
 /// How the agent comes to a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,8 +22,8 @@ pub enum Slot {
     Notification,
 }
 
-/// The class that comes at start-up, into the main slot; the others differ in the last byte. Bytes as a GUID has
-/// them in memory.
+/// The class that comes at start-up, into the main slot; the others differ in the last byte. Bytes
+/// as a GUID has them in memory.
 pub const BASE: [u8; 16] = [
     0x1c, 0x9a, 0x3e, 0x5d, 0x42, 0x7b, 0x6e, 0x4f, 0x9c, 0x05, 0x2a, 0x1b, 0x8e, 0x47, 0xd6, 0x30,
 ];
@@ -47,7 +48,8 @@ const fn last(arrival: Arrival, slot: Slot) -> u8 {
 }
 
 impl Arrival {
-    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main slot.
+    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main
+    /// slot.
     pub const fn of_last(byte: u8) -> (Arrival, Slot) {
         match byte.wrapping_sub(BASE[15]) {
             1 => (Arrival::Startup, Slot::Notification),

@@ -1,10 +1,11 @@
 //! The control socket: how the tool talks to an agent that is in a process already.
 //!
 //! Where it lies ([`path_of`]), who may use it ([`Listener`], [`connect`]), and what is said on it
-//! ([`Message`]); the agent and the tool share this crate so that they cannot come apart. It decides nothing: who
-//! is recorded, and what is answered, is theirs. Every session of a process begins here but the first one of a
-//! started program, so that namespaces need nothing but the path. Invariants: only the user whom the process runs
-//! as, and root, get an answer; nothing that a peer sends makes us hold more than [`LONGEST`] bytes.
+//! ([`Message`]); the agent and the tool share this crate so that they cannot come apart. It
+//! decides nothing: who is recorded, and what is answered, is theirs. Every session of a process
+//! begins here but the first one of a started program, so that namespaces need nothing but the
+//! path. Invariants: only the user whom the process runs as, and root, get an answer; nothing that
+//! a peer sends makes us hold more than [`LONGEST`] bytes.
 
 mod classes;
 mod message;
@@ -23,11 +24,11 @@ pub const PROTOCOL: &str = "1";
 pub mod ask {
     /// How is it with you? Answered with [`super::answer::OK`] and what there is.
     pub const STATE: &str = "state";
-    /// Record from now on. After [`super::answer::OK`] the stream is the recording's: blocks come out, one byte `S`
-    /// goes in.
+    /// Record from now on. After [`super::answer::OK`] the stream is the recording's: blocks come
+    /// out, one byte `S` goes in.
     pub const RECORD: &str = "record";
-    /// Record these [`super::keys::EVENTS`] from now on, in the recording that is being made; answered with those that
-    /// are recorded then.
+    /// Record these [`super::keys::EVENTS`] from now on, in the recording that is being made;
+    /// answered with those that are recorded then.
     pub const CHANGE: &str = "change";
     /// Leave the process, if its runtimes allow it. Answered when that is done.
     pub const LEAVE: &str = "leave";

@@ -1,8 +1,8 @@
 //! Where a process's control socket lies: one rule for both sides.
 //!
-//! The folder is the TMPDIR with which the process was started, or /tmp, as for the runtime's own socket; the
-//! name has the process's number, as the process sees it, and when it was started, so that a number that is used
-//! again does not find the socket of the one before.
+//! The folder is the TMPDIR with which the process was started, or /tmp, as for the runtime's own
+//! socket; the name has the process's number, as the process sees it, and when it was started, so
+//! that a number that is used again does not find the socket of the one before.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,14 +24,15 @@ pub fn name_of(pid: u32, start_time: u64) -> String {
 
 /// When a process was started, in ticks since the machine was: field 22 of `/proc/PID/stat`.
 pub fn start_time(stat: &[u8]) -> Option<u64> {
-    // The second field is the program's name, in which anything may stand but after its last bracket.
+    // The second field is the program's name, in which anything may stand but after its last
+    // bracket.
     let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let rest = std::str::from_utf8(stat.get(after..)?).ok()?;
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The socket of a process, as the process sees it: `proc` is its folder in /proc, `pid` its number in its own
-/// namespace.
+/// The socket of a process, as the process sees it: `proc` is its folder in /proc, `pid` its number
+/// in its own namespace.
 pub fn path_of(proc: &Path, pid: u32) -> Option<PathBuf> {
     let stat = std::fs::read(proc.join("stat")).ok()?;
     let environment = std::fs::read(proc.join("environ")).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! The socket itself: bound by the agent, connected to by the tool.
 //!
-//! Invariants: it is the owner's alone from its first moment (mode 0600, set before it is bound); a peer of another
-//! user is never answered; a number that the program has closed and used again is neither accepted from nor closed;
-//! paths of any length work, by way of the folder's descriptor.
+//! Invariants: it is the owner's alone from its first moment (mode 0600, set before it is bound); a
+//! peer of another user is never answered; a number that the program has closed and used again is
+//! neither accepted from nor closed; paths of any length work, by way of the folder's descriptor.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +33,8 @@ pub fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
         gid: u32::MAX,
     };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-    // SAFETY: the descriptor is open while `stream` lives; both out-pointers are valid and as long as said.
+    // SAFETY: the descriptor is open while `stream` lives; both out-pointers are valid and as long
+    // as said.
     let answer = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

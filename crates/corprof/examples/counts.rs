@@ -17,8 +17,8 @@
 //! - `COUNTS_INLINERS`: also compiles again what methods are inlined into, where that is safe.
 //! - `COUNTS_BESIDE`: comes as a profiler for notifications, which has no ReJIT: it says so.
 //!
-//! A line `method NAME ENTERED RETURNED THREW` for each method, `refused NAME REASON` for those that
-//! are not wrapped.
+//! A line `method NAME ENTERED RETURNED THREW` for each method, `refused NAME REASON` for those
+//! that are not wrapped.
 
 use std::env;
 use std::ffi::OsString;
@@ -62,8 +62,8 @@ struct Method {
     threw: AtomicU64,
 }
 
-/// All methods, by the number that the enter probe gets. Probes that are called without a transition
-/// may take no lock.
+/// All methods, by the number that the enter probe gets. Probes that are called without a
+/// transition may take no lock.
 static METHODS: [AtomicPtr<Method>; 1 << 16] = [const { AtomicPtr::new(null_mut()) }; 1 << 16];
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -469,8 +469,9 @@ impl Signatures {
     }
 }
 
-/// A reference to the type that makes an unmanaged call one without a transition. The module may know
-/// no assembly that has it (`netstandard` has not), so it gets a reference to the one that does.
+/// A reference to the type that makes an unmanaged call one without a transition. The module may
+/// know no assembly that has it (`netstandard` has not), so it gets a reference to the one that
+/// does.
 fn modifier(emit: &MetadataEmit<'_>) -> Result<TypeToken> {
     const KEY: [u8; 8] = [0x7c, 0xec, 0x85, 0xd7, 0xbe, 0xa7, 0x79, 0x8e];
     let core = emit.define_assembly_ref("System.Private.CoreLib", [4, 0, 0, 0], KEY)?;

@@ -1,9 +1,9 @@
 //! A profiler that is told and does nothing: what the runtime's own telling costs, and so the least
 //! that a profiler costs that asks for the same.
 //!
-//! It asks for what every profiler needs that names code: methods compiled, modules loaded, threads,
-//! and where the runtime knows of them dynamic methods that go. `cargo xtask bench` holds Sidewalk
-//! against it. It keeps nothing and has no thread of its own.
+//! It asks for what every profiler needs that names code: methods compiled, modules loaded,
+//! threads, and where the runtime knows of them dynamic methods that go. `cargo xtask bench` holds
+//! Sidewalk against it. It keeps nothing and has no thread of its own.
 //!
 //! ```sh
 //! cargo build --release -p corprof --example silent

@@ -1,8 +1,8 @@
 //! The trait that a profiler implements; every method has a default.
 //!
-//! It is the safe face of `ICorProfilerCallback` 1 to 11: the names are the runtime's in snake case,
-//! pointers are slices, each method gets the proof of the context that the runtime calls it in. The
-//! invariant: no method is called before `initialize` or `initialize_for_attach`, except
+//! It is the safe face of `ICorProfilerCallback` 1 to 11: the names are the runtime's in snake
+//! case, pointers are slices, each method gets the proof of the context that the runtime calls it
+//! in. The invariant: no method is called before `initialize` or `initialize_for_attach`, except
 //! `load_as_notification_only`.
 #![expect(unused_variables, reason = "the defaults ignore their arguments")]
 
@@ -71,9 +71,10 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// `Initialize`: the runtime starts with the profiler. Keep [`crate::Info::runtime`], set the event
-    /// masks, set hooks. An error unloads the profiler; `CORPROF_E_PROFILER_CANCEL_ACTIVATION` does so
-    /// quietly. The runtime has not started: it has no threads, no modules and no code yet.
+    /// `Initialize`: the runtime starts with the profiler. Keep [`crate::Info::runtime`], set the
+    /// event masks, set hooks. An error unloads the profiler;
+    /// `CORPROF_E_PROFILER_CANCEL_ACTIVATION` does so quietly. The runtime has not started: it has
+    /// no threads, no modules and no code yet.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -81,8 +82,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `Shutdown`: the runtime ends. Other threads may still be in callbacks; not called after a crash
-    /// or `_exit`.
+    /// `Shutdown`: the runtime ends. Other threads may still be in callbacks; not called after a
+    /// crash or `_exit`.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -610,8 +611,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `MovedReferences`: ranges of objects that a collection moved, lengths in bytes. Runtimes that
-    /// have `MovedReferences2` call that one instead.
+    /// `MovedReferences`: ranges of objects that a collection moved, lengths in bytes. Runtimes
+    /// that have `MovedReferences2` call that one instead.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -651,8 +652,9 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ObjectReferences`: the addresses of an object and of what it refers to, which may not be looked
-    /// at before [`Callbacks::garbage_collection_finished`]. An error stops these calls for this collection.
+    /// `ObjectReferences`: the addresses of an object and of what it refers to, which may not be
+    /// looked at before [`Callbacks::garbage_collection_finished`]. An error stops these calls for
+    /// this collection.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -1140,8 +1142,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `DynamicMethodUnloaded`: in cooperative mode, so do not block. Forget its addresses and id before
-    /// returning.
+    /// `DynamicMethodUnloaded`: in cooperative mode, so do not block. Forget its addresses and id
+    /// before returning.
     ///
     /// # Errors
     /// The failure to report to the runtime.

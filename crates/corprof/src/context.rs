@@ -46,8 +46,9 @@ pub trait MayTriggerGc: Synchronous {}
 
 /// The thread is one that the runtime knows: of the program's, or of its own.
 ///
-/// On another one the runtime cannot load a class: it looks for its own thread object and ends by SIGSEGV (measured on 8.0.33 and
-/// 10.0.14, `GetClassFromToken` of a class that was not loaded yet).
+/// On another one the runtime cannot load a class: it looks for its own thread object and ends by
+/// SIGSEGV (measured on 8.0.33 and 10.0.14, `GetClassFromToken` of a class that was not loaded
+/// yet).
 #[diagnostic::on_unimplemented(
     message = "this CLR call is made on a thread that the runtime knows only, not in `{Self}`",
     label = "it may load a class, of which a runtime dies on a thread that it does not know",
@@ -156,8 +157,9 @@ impl<'rt, C> Cx<'rt, C> {
     /// Asserts the context.
     ///
     /// # Safety
-    /// The code runs in context `C` of `runtime`, on this thread, until the value is
-    /// gone; `runtime` has been initialised; `'rt` is a lifetime that the code which gets the value cannot choose.
+    /// The code runs in context `C` of `runtime`, on this thread, until the value is gone;
+    /// `runtime` has been initialised; `'rt` is a lifetime that the code which gets the value
+    /// cannot choose.
     pub(crate) unsafe fn assert(runtime: &'rt Runtime) -> Self {
         Self {
             runtime,

@@ -185,8 +185,8 @@ fn hooked<H: FunctionMapper>(
         _ => {}
     }
     let function = Id::new(raw)?;
-    // SAFETY: the mapper is called like an ordinary callback (`EEFunctionIDMapper`), and the id does
-    // not leave this function.
+    // SAFETY: the mapper is called like an ordinary callback (`EEFunctionIDMapper`), and the id
+    // does not leave this function.
     let mut cx: Cx<'_, Callback> = unsafe { Cx::assert(&installed.runtime) };
     let tag = installed.hooks.map(&mut cx, function);
     let function = cx.info().key(function);
@@ -266,9 +266,10 @@ unsafe extern "C" fn fast_tailcall<H: FastHooks>(client: *const c_void, stack_po
     unsafe { fast::<H>(client, stack_pointer, Event::Tailcall) }
 }
 
-/// The stub that the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's stack pointer;
-/// both are callee-saved, so the call keeps them. Every register that may carry an argument is
-/// live: the six integer ones, xmm0 to xmm7, and rax for what is called with a variable number.
+/// The stub that the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's
+/// stack pointer; both are callee-saved, so the call keeps them. Every register that may carry an
+/// argument is live: the six integer ones, xmm0 to xmm7, and rax for what is called with a variable
+/// number.
 #[cfg(all(target_arch = "x86_64", unix))]
 #[unsafe(naked)]
 unsafe extern "system" fn enter_stub<H: FastHooks>(_: FunctionIDOrClientID) {
@@ -403,7 +404,8 @@ unsafe extern "system" fn slow_tailcall<H: SlowHooks>(client: FunctionIDOrClient
 }
 
 impl<'rt> Info<'rt> {
-    /// Sets fast-path hooks and their mapper (`SetFunctionIDMapper2`, `SetEnterLeaveFunctionHooks3`).
+    /// Sets fast-path hooks and their mapper (`SetFunctionIDMapper2`,
+    /// `SetEnterLeaveFunctionHooks3`).
     ///
     /// Set the event mask first, with [`crate::EventMaskLow::MONITOR_ENTERLEAVE`] and without
     /// arguments, return values and frame info. The hooks stay for the life of the process and
@@ -476,10 +478,10 @@ impl<'rt> Info<'rt> {
     /// (`GetFunctionEnter3Info`, synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL` on
-    /// .NET Core 3.1, which is not asked: it gathers the arguments where `ProfileEnterNaked` keeps
-    /// xmm0 and xmm1, so the program would go on with other values (`amd64/asmhelpers.S`; corrected
-    /// in 5.0).
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL`
+    /// on .NET Core 3.1, which is not asked: it gathers the arguments where `ProfileEnterNaked`
+    /// keeps xmm0 and xmm1, so the program would go on with other values (`amd64/asmhelpers.S`;
+    /// corrected in 5.0).
     pub fn get_function_enter3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -545,8 +547,8 @@ impl<'rt> Info<'rt> {
     /// (`GetFunctionLeave3Info`, synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL` on
-    /// .NET Core 3.1: see [`Info::get_function_enter3_info`].
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL`
+    /// on .NET Core 3.1: see [`Info::get_function_enter3_info`].
     pub fn get_function_leave3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,

@@ -2,27 +2,28 @@
 //!
 //! A profiler is a library that CoreCLR loads into a .NET program. The CLR calls it
 //! (`ICorProfilerCallback`) and it calls the CLR (`ICorProfilerInfo`), but not everything from
-//! everywhere: from the wrong place a call answers `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`, deadlocks,
-//! or crashes the program. Here such a call does not compile.
+//! everywhere: from the wrong place a call answers `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`,
+//! deadlocks, or crashes the program. Here such a call does not compile.
 //!
 //! # How it goes
 //!
-//! - Implement [`Callbacks`] and name a constructor in [`export_profiler!`]. Each CLR of the process
-//!   gets an object of its own.
+//! - Implement [`Callbacks`] and name a constructor in [`export_profiler!`]. Each CLR of the
+//!   process gets an object of its own.
 //! - Every callback is handed a [`Cx<'rt, C>`](Cx): the proof that the code runs in context `C`
 //!   ([`context`]) of the runtime `'rt`. [`Cx::info`] gives the [`Info`], whose methods have the
 //!   CLR's names in snake case and ask for the proof that they need.
 //! - What can be done in no callback is done on a thread of the profiler's own:
-//!   [`spawn_agent_thread`], [`AgentCx::enter`]. There every call is synchronous, and the runtime can
-//!   be suspended ([`Info::suspend_runtime`]).
+//!   [`spawn_agent_thread`], [`AgentCx::enter`]. There every call is synchronous, and the runtime
+//!   can be suspended ([`Info::suspend_runtime`]).
 //! - Ids live as long as the callback. What is kept is a [`Key`], which [`Info::id`] turns back for
 //!   the runtime that it belongs to, and for no other.
 //! - What the runtime has not got so far (`CORPROF_E_DATAINCOMPLETE`) is `Ok(None)`; every other
 //!   failure is an [`Hresult`] with its name, or an error type where the answer matters
 //!   ([`WalkError`], [`SuspendError`]).
-//! - IL is read, changed and written by [`il`], which needs no runtime. [`enable_rejit`] says how it
-//!   gets into a program that runs; [`MetadataEmit`] gives the tokens that it needs.
-//! - What is missing is in [`sys`], the raw contract, with the table of the rules in [`sys::rules`].
+//! - IL is read, changed and written by [`il`], which needs no runtime. [`enable_rejit`] says how
+//!   it gets into a program that runs; [`MetadataEmit`] gives the tokens that it needs.
+//! - What is missing is in [`sys`], the raw contract, with the table of the rules in
+//!   [`sys::rules`].
 //!
 //! # A profiler
 //!
@@ -60,7 +61,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! `examples/minimal.rs` is a whole one. In a fast-path hook the same call is refused by the compiler:
+//! `examples/minimal.rs` is a whole one. In a fast-path hook the same call is refused by the
+//! compiler:
 //!
 //! ```compile_fail,E0277
 //! use corprof::context::Async;
@@ -74,11 +76,10 @@
 //!
 //! # What it does not do
 //!
-//! It is no profiler: it samples, names and writes nothing. It is written for CoreCLR 3.1 and
-//! later on 64-bit Unix and tested with 3.1.23 and 8.0.4 on x86-64 Linux, for which the stubs of the
-//! hooks ([`elt`]) are. A panic in a callback is caught, counted
-//! ([`Runtime::panics`]) and answered with `E_FAIL`; the panic hook, which prints, is the profiler's
-//! to replace.
+//! It is no profiler: it samples, names and writes nothing. It is written for CoreCLR 3.1 and later
+//! on 64-bit Unix and tested with 3.1.23 and 8.0.4 on x86-64 Linux, for which the stubs of the
+//! hooks ([`elt`]) are. A panic in a callback is caught, counted ([`Runtime::panics`]) and answered
+//! with `E_FAIL`; the panic hook, which prints, is the profiler's to replace.
 
 #[macro_use]
 pub mod sys;

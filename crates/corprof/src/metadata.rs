@@ -236,7 +236,8 @@ impl<'rt> MetadataImport<'rt> {
             class: Token(class),
             name,
             attributes,
-            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it
+            // so.
             signature: unsafe { bytes(signature, signature_length) },
             rva,
             implementation,
@@ -268,7 +269,8 @@ impl<'rt> MetadataImport<'rt> {
         Ok(MemberRefProps {
             parent: Token(parent),
             name,
-            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it
+            // so.
             signature: unsafe { bytes(signature, signature_length) },
         })
     }
@@ -293,7 +295,8 @@ impl<'rt> MetadataImport<'rt> {
         .ok()?;
         Ok(MethodSpecProps {
             method: Token(method),
-            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it
+            // so.
             signature: unsafe { bytes(signature, signature_length) },
         })
     }

@@ -1,9 +1,11 @@
-//! How many callbacks a CLR has made, by kind, and what CPU time they took on the program's threads.
+//! How many callbacks a CLR has made, by kind, and what CPU time they took on the program's
+//! threads.
 //!
-//! Each call is counted, one in some is timed. A callback that waits for a lock of the runtime, or loses the
-//! processor, costs nothing then, so long ones are timed by the CPU clock of their thread. That is a system
-//! call, which makes what comes after it slower; so short ones are timed by the clock on the wall. The invariant: a call that is not timed
-//! costs one relaxed addition, on a cache line that few threads share; no lock, no allocation.
+//! Each call is counted, one in some is timed. A callback that waits for a lock of the runtime, or
+//! loses the processor, costs nothing then, so long ones are timed by the CPU clock of their
+//! thread. That is a system call, which makes what comes after it slower; so short ones are timed
+//! by the clock on the wall. The invariant: a call that is not timed costs one relaxed addition, on
+//! a cache line that few threads share; no lock, no allocation.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -125,7 +127,8 @@ pub struct Calls {
 
 /// The first ones are all timed, since some kinds come seldom and are long ...
 const ALL_TIMED: u64 = 8;
-/// ... and then one of so many: at any place among these, as callbacks take turns, such as start and end.
+/// ... and then one of so many: at any place among these, as callbacks take turns, such as start
+/// and end.
 const ONE_OF: u64 = 61;
 
 /// Threads are spread over so many counters of each kind.
@@ -199,8 +202,9 @@ enum Timed {
     ByOwnTime,
 }
 
-/// How the call with this number is timed; `None`: it is not. Which one and which way is by chance (and the same each time):
-/// where the ways took turns as well, one of them would see all starts and the other all ends.
+/// How the call with this number is timed; `None`: it is not. Which one and which way is by chance
+/// (and the same each time): where the ways took turns as well, one of them would see all starts
+/// and the other all ends.
 fn timed(number: u64) -> Option<Timed> {
     if number < ALL_TIMED {
         return Some(Timed::First);
@@ -213,23 +217,25 @@ fn timed(number: u64) -> Option<Timed> {
     })
 }
 
-/// A call that is shorter by the clock on the wall has neither waited nor lost the processor for long.
+/// A call that is shorter by the clock on the wall has neither waited nor lost the processor for
+/// long.
 const SHORT_NS: u64 = 20_000;
 
-/// A call that takes a millisecond, and so many times as long as others of its kind, met something that the others
-/// have not: another machine had the processor, which the thread's clock does not know, or a table grew.
+/// A call that takes a millisecond, and so many times as long as others of its kind, met something
+/// that the others have not: another machine had the processor, which the thread's clock does not
+/// know, or a table grew.
 const RARE_NS: u64 = 1_000_000;
 const RARE_TIMES: u64 = 32;
 
-/// For how many calls a timed one of `took` stands, where calls of its kind took `mean` so far. One that is rare is
-/// counted for itself: for 122 it would be half of a short program.
+/// For how many calls a timed one of `took` stands, where calls of its kind took `mean` so far. One
+/// that is rare is counted for itself: for 122 it would be half of a short program.
 fn stands_for(took: u64, mean: u64) -> u64 {
     let is_rare = took >= RARE_NS && took / RARE_TIMES >= mean;
     if is_rare { 1 } else { 2 * ONE_OF }
 }
 
-/// Runs a call: what it took by the wall, 0 if it was not short. This clock is read without a system call; behind one
-/// all that a call does is slower, by half on some machines.
+/// Runs a call: what it took by the wall, 0 if it was not short. This clock is read without a
+/// system call; behind one all that a call does is slower, by half on some machines.
 fn by_the_wall<R>(callback: impl FnOnce() -> R) -> (u64, R) {
     let started = now_ns(libc::CLOCK_MONOTONIC);
     let answer = callback();
@@ -256,7 +262,8 @@ fn stripe() -> usize {
     (stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
-/// Time between two readings of the clock: it is a system call, half a callback long on some machines.
+/// Time between two readings of the clock: it is a system call, half a callback long on some
+/// machines.
 fn reading_ns() -> u64 {
     static READING: OnceLock<u64> = OnceLock::new();
     *READING.get_or_init(|| {
@@ -396,7 +403,8 @@ mod tests {
             }
             let all = own_cpu_ns() - before;
             let share = sum(&meter, CallbackKind::Jit).cpu_ns as f64 / all as f64;
-            // A machine that others use takes the processor away from some: these count by the other way.
+            // A machine that others use takes the processor away from some: these count by the
+            // other way.
             assert!(share > 0.7, "{share} of calls of {each} ns");
         }
     }

@@ -75,8 +75,8 @@ impl FunctionControl<'_> {
     /// (`SetILInstrumentedCodeMap`); the runtime copies the map.
     ///
     /// # Errors
-    /// `CORPROF_E_DEBUGGING_DISABLED` when the runtime runs without a debugger interface: the new IL
-    /// is as good without.
+    /// `CORPROF_E_DEBUGGING_DISABLED` when the runtime runs without a debugger interface: the new
+    /// IL is as good without.
     pub fn set_il_instrumented_code_map(&self, map: &[CorIlMap]) -> Result<()> {
         let length = u32::try_from(map.len()).map_err(|_| Hresult::E_INVALIDARG)?;
         // SAFETY: the object is lent for the lifetime of `self`; the map has the stated length.

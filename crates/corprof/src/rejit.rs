@@ -1,10 +1,11 @@
-//! ReJIT: who may ask for methods to be compiled again, where from, and what the runtime is answered.
+//! ReJIT: who may ask for methods to be compiled again, where from, and what the runtime is
+//! answered.
 //!
 //! - [`enable_rejit`] sets the event mask, and gives the [`Rejit`]: only the main profiler of a
 //!   runtime gets one, and the detach of this profiler is over with it.
-//! - [`Rejit::spawn`] makes the thread that requests are made on ([`crate::Info::request_rejit`]): a
-//!   request makes its thread one of the runtime's, so it is neither the profiler's own thread, which
-//!   suspends the runtime, nor one of the program.
+//! - [`Rejit::spawn`] makes the thread that requests are made on ([`crate::Info::request_rejit`]):
+//!   a request makes its thread one of the runtime's, so it is neither the profiler's own thread,
+//!   which suspends the runtime, nor one of the program.
 //! - The new IL is ready before it is asked for: [`PreparedBodies`] answers
 //!   [`crate::Callbacks::get_rejit_parameters`], which the runtime calls on a thread of the program
 //!   while others wait for it.
@@ -29,8 +30,8 @@ use crate::thread::spawn_native_thread;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RejitRefused {
-    /// It is loaded for notifications, beside the runtime's main profiler, or the other flags of the
-    /// mask are none that it may set.
+    /// It is loaded for notifications, beside the runtime's main profiler, or the other flags of
+    /// the mask are none that it may set.
     NotMain,
     /// It was attached, and `DOTNET_ProfAPI_RejitOnAttach` is 0.
     SwitchedOff,
@@ -138,10 +139,10 @@ impl RejitCx {
 const INLINERS_SAFE: u32 = 13;
 
 impl<'rt> Info<'rt> {
-    /// Whether [`Info::request_rejit_with_inliners`] cannot crash the program for this method: always
-    /// from .NET 7 on; before, when the method is loaded and its module is not precompiled, as then
-    /// no precompiled code has copies of it. Where it is not, [`Info::request_rejit`] leaves inlined
-    /// copies as they are.
+    /// Whether [`Info::request_rejit_with_inliners`] cannot crash the program for this method:
+    /// always from .NET 7 on; before, when the method is loaded and its module is not precompiled,
+    /// as then no precompiled code has copies of it. Where it is not, [`Info::request_rejit`]
+    /// leaves inlined copies as they are.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -244,7 +245,8 @@ impl PreparedBodies {
         self.len() == 0
     }
 
-    /// Answers `GetReJITParameters`; whether there was a body. The original IL is compiled otherwise.
+    /// Answers `GetReJITParameters`; whether there was a body. The original IL is compiled
+    /// otherwise.
     ///
     /// # Errors
     /// The failure that the runtime reports.

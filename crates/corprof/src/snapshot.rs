@@ -1,8 +1,8 @@
 //! Stack snapshots: `DoStackSnapshot` in its three forms.
 //!
-//! The walk itself is the runtime's; here are who may be walked from where, the frames as they come,
-//! and the answers by name. The invariants: nothing that a frame lends outlives its callback; a seed
-//! that is not managed code on the thread's own stack never reaches the runtime.
+//! The walk itself is the runtime's; here are who may be walked from where, the frames as they
+//! come, and the answers by name. The invariants: nothing that a frame lends outlives its callback;
+//! a seed that is not managed code on the thread's own stack never reaches the runtime.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -116,9 +116,9 @@ impl Seed {
     /// The registers are those of a managed frame that is on that stack for as long as the seed is
     /// used: those that interrupted the thread, or those that a walk gave for a frame that has not
     /// returned. What can be seen to be wrong is refused before the runtime is asked
-    /// ([`SeedRefused`]); but a stack pointer that is inside the stack and not the frame's makes the
-    /// runtime read what it takes for return addresses, and it does not survive that (measured on
-    /// 8.0.4 and 3.1.23).
+    /// ([`SeedRefused`]); but a stack pointer that is inside the stack and not the frame's makes
+    /// the runtime read what it takes for return addresses, and it does not survive that (measured
+    /// on 8.0.4 and 3.1.23).
     pub unsafe fn new(registers: Registers, code: Range<usize>, stack: Range<usize>) -> Self {
         Self {
             registers,
@@ -150,9 +150,9 @@ pub enum WalkError {
     AsynchronousUnsafe,
     /// The thread is gone (`CORPROF_E_STACKSNAPSHOT_INVALID_TGT_THREAD`).
     InvalidThread,
-    /// Another thread can be walked under a suspension only (`E_NOTIMPL`; on Unix always so). Rarely
-    /// also under one: a thread that comes from native code back to managed code is in cooperative
-    /// mode until it sees that it has to wait, and such a one is not walked
+    /// Another thread can be walked under a suspension only (`E_NOTIMPL`; on Unix always so).
+    /// Rarely also under one: a thread that comes from native code back to managed code is in
+    /// cooperative mode until it sees that it has to wait, and such a one is not walked
     /// (`proftoeeinterfaceimpl.cpp`, `DoStackSnapshot`). Resume, and try later.
     NotSuspended,
     /// The walk failed; most often the thread has no managed frame (`E_FAIL`).
@@ -294,8 +294,8 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Walks the calling thread (`DoStackSnapshot`). It needs no seed: inside a callback the runtime
-    /// finds its own way.
+    /// Walks the calling thread (`DoStackSnapshot`). It needs no seed: inside a callback the
+    /// runtime finds its own way.
     ///
     /// `each` runs during the walk, in a context that is synchronous if and only if `C` is; the
     /// runtime may hold locks then, so copy what is wanted and return.
@@ -328,8 +328,8 @@ impl<'rt> Info<'rt> {
         self.walk_with_registers(cx, proof, None, None, &mut each)
     }
 
-    /// Walks the calling thread from a register context (`DoStackSnapshot` with a seed), for a place
-    /// from which the runtime cannot find its own way. The seed is a hint: see [`Seed`].
+    /// Walks the calling thread from a register context (`DoStackSnapshot` with a seed), for a
+    /// place from which the runtime cannot find its own way. The seed is a hint: see [`Seed`].
     ///
     /// # Errors
     /// [`WalkError::Seed`] when the seed is not managed code on this stack.
@@ -475,8 +475,8 @@ impl<'rt> Info<'rt> {
             return Err(SeedRefused::NotOnTheStack);
         }
         let ip = seed.registers.rip as usize;
-        // The runtime takes the gap behind a body for a part of it, and then stumbles: so the body's
-        // own end counts, and the runtime says whether it is one of its bodies.
+        // The runtime takes the gap behind a body for a part of it, and then stumbles: so the
+        // body's own end counts, and the runtime says whether it is one of its bodies.
         let known = self.get_function_from_ip(cx, seed.code.start);
         if !seed.code.contains(&ip) || known.is_err() || known != self.get_function_from_ip(cx, ip)
         {

@@ -1,8 +1,9 @@
 //! The profiler's own threads: the one place where every call is synchronous and may suspend the
 //! runtime.
 //!
-//! The invariant: the thread is made here, natively, so the runtime has no `Thread` object for it but by calls that say so
-//! ([`crate::Info::force_gc`], [`crate::Info::event_pipe_start_session`]), and it has never run managed code.
+//! The invariant: the thread is made here, natively, so the runtime has no `Thread` object for it
+//! but by calls that say so ([`crate::Info::force_gc`], [`crate::Info::event_pipe_start_session`]),
+//! and it has never run managed code.
 
 use core::marker::PhantomData;
 use std::io;
@@ -27,18 +28,19 @@ impl AgentCx {
         runtime: &Runtime,
         f: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R,
     ) -> R {
-        // SAFETY: this proof is not `Send` and was made on a thread of `spawn_agent_thread`, of which no runtime knows: natively made,
-        // it runs no managed code. Where a call has made it one of the runtime's (`force_gc`, a session with its events), it is
-        // in preemptive mode outside of calls all the same, and may trigger a GC; `f` is generic over the brand.
+        // SAFETY: this proof is not `Send` and was made on a thread of `spawn_agent_thread`, of
+        // which no runtime knows: natively made, it runs no managed code. Where a call has made it
+        // one of the runtime's (`force_gc`, a session with its events), it is in preemptive mode
+        // outside of calls all the same, and may trigger a GC; `f` is generic over the brand.
         f(&mut unsafe { Cx::assert(runtime) })
     }
 }
 
 /// Starts a native thread of the profiler.
 ///
-/// Signals that a thread can be sent are blocked on it from its first instruction on, so no sampling
-/// signal is taken there; those that a fault raises (`SIGSEGV` and the like) are not, because the
-/// runtime handles its own faults by them. `f` must not call managed code.
+/// Signals that a thread can be sent are blocked on it from its first instruction on, so no
+/// sampling signal is taken there; those that a fault raises (`SIGSEGV` and the like) are not,
+/// because the runtime handles its own faults by them. `f` must not call managed code.
 ///
 /// A panic of `f` ends the thread and is what joining it returns.
 ///

@@ -1,8 +1,8 @@
 //! Answers of a runtime that does not do what it was asked for.
 //!
 //! Names are those of `corerror.h` and `winerror.h`; which of them can come, and why, was read in
-//! `ds-profiler-protocol.c`, `ds-server.c`, `profilinghelper.cpp` and `eetoprofinterfaceimpl.cpp` of
-//! dotnet/runtime. The invariant: a value without a name is shown as its number.
+//! `ds-profiler-protocol.c`, `ds-server.c`, `profilinghelper.cpp` and `eetoprofinterfaceimpl.cpp`
+//! of dotnet/runtime. The invariant: a value without a name is shown as its number.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Commands that a runtime answers.
 //!
-//! One connection is one command (the protocol's rule); the runtime answers one at a time, all from one
-//! thread. The invariant: each command ends within the time that the client was made for.
+//! One connection is one command (the protocol's rule); the runtime answers one at a time, all from
+//! one thread. The invariant: each command ends within the time that the client was made for.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::{Answer, Error, Generation, ProcessInfo, Target};
 /// So many bytes of a command line may be too many for an answer.
 const LONG_COMMAND: usize = 30_000;
 
-/// A runtime that answers on its diagnostics socket. A process with several CLRs has one: that of the
-/// first.
+/// A runtime that answers on its diagnostics socket. A process with several CLRs has one: that of
+/// the first.
 pub struct Diagnostics<'a> {
     target: &'a Target,
     wait: Duration,
@@ -84,8 +84,9 @@ impl<'a> Diagnostics<'a> {
         Ok(None)
     }
 
-    /// Makes the runtime load a profiler. The answer comes when the profiler's `InitializeForAttach`
-    /// and `ProfilerAttachComplete` have returned; after [`Error::NoAnswer`] it may still be loaded.
+    /// Makes the runtime load a profiler. The answer comes when the profiler's
+    /// `InitializeForAttach` and `ProfilerAttachComplete` have returned; after [`Error::NoAnswer`]
+    /// it may still be loaded.
     ///
     /// # Errors
     /// The runtime refuses (a HRESULT), or cannot be asked.
@@ -93,8 +94,8 @@ impl<'a> Diagnostics<'a> {
         self.command(Command::AttachProfiler, &attach.payload())
     }
 
-    /// Makes the runtime write all methods that it has compiled, and those that it compiles from now
-    /// on; .NET 8.
+    /// Makes the runtime write all methods that it has compiled, and those that it compiles from
+    /// now on; .NET 8.
     ///
     /// # Errors
     /// As those of [`Diagnostics::attach_profiler`].
@@ -115,8 +116,8 @@ impl<'a> Diagnostics<'a> {
         self.command(Command::DisablePerfMap, &[])
     }
 
-    /// Lets a runtime run that waits for it since its start (`DOTNET_DiagnosticPorts`); does nothing
-    /// to one that runs; .NET 5.
+    /// Lets a runtime run that waits for it since its start (`DOTNET_DiagnosticPorts`); does
+    /// nothing to one that runs; .NET 5.
     ///
     /// # Errors
     /// As those of [`Diagnostics::attach_profiler`].

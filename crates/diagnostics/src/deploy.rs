@@ -1,5 +1,5 @@
-//! Carrying a library to where a process can load it: into its container, or out of a home that it may
-//! not enter.
+//! Carrying a library to where a process can load it: into its container, or out of a home that it
+//! may not enter.
 //!
 //! Not the attach itself. The invariants: a file that may be mapped is never written to (a reader
 //! of it would crash), so each content has a name of its own, is written under another one and
@@ -259,8 +259,8 @@ fn found(path: &Path, content: &[u8], loader: &Loader, kept: Kept) -> Option<Fil
     (is_it && loader.may(&metadata, READ)).then_some(file)
 }
 
-/// Some of a content, from its beginning to its end: what is not on the disk after the machine has crashed
-/// is missing in whole blocks, most of them behind one another.
+/// Some of a content, from its beginning to its end: what is not on the disk after the machine has
+/// crashed is missing in whole blocks, most of them behind one another.
 fn pieces(content: &[u8]) -> impl Iterator<Item = Range<usize>> {
     const PIECES: usize = 16;
     const SIZE: usize = 256;
@@ -351,8 +351,9 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-/// Names of our libraries that any process maps, or will load: its environment names one, and a program
-/// that it starts inherits that. What we may not look at we have not attached to, nor started.
+/// Names of our libraries that any process maps, or will load: its environment names one, and a
+/// program that it starts inherits that. What we may not look at we have not attached to, nor
+/// started.
 fn needed_names() -> Vec<String> {
     let Ok(processes) = procfs::process::all_processes() else {
         return Vec::new();

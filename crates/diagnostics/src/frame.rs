@@ -1,9 +1,9 @@
 //! Messages of the diagnostics protocol, as bytes.
 //!
-//! No socket here. A message is a header of 20 bytes (magic, length of all, command set, command, two
-//! bytes of nothing) and a payload, all little-endian; a text is its number of UTF-16 units with the
-//! final zero, then the units. The invariant: reading takes any bytes and either gives what they say or
-//! an error; it never allocates more than it was given.
+//! No socket here. A message is a header of 20 bytes (magic, length of all, command set, command,
+//! two bytes of nothing) and a payload, all little-endian; a text is its number of UTF-16 units
+//! with the final zero, then the units. The invariant: reading takes any bytes and either gives
+//! what they say or an error; it never allocates more than it was given.
 
 use crate::Error;
 

@@ -1,7 +1,7 @@
 //! Whether a running process can be recorded, how, and if not, why not.
 //!
-//! Nothing is changed in it. The invariant: a refusal says what to do, and comes before anything is sent
-//! that could change something.
+//! Nothing is changed in it. The invariant: a refusal says what to do, and comes before anything is
+//! sent that could change something.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
 //! Finding the socket of a process, connecting to it, and talking with a deadline.
 //!
-//! The runtime makes it as `TMPDIR/dotnet-diagnostic-PID-START-socket` (`ipc_transport_get_default_name`,
-//! ds-ipc-pal-socket.c) where PID is as the process sees it. START is not computed here: it differs in
-//! time namespaces. A file stays behind when a process is killed, and in `/tmp` any user may make
-//! one of that name; so the invariant is that a stream which comes out leads to the process that
-//! was asked for, which the kernel says (`SO_PEERCRED` is the process that called `listen`).
+//! The runtime makes it as `TMPDIR/dotnet-diagnostic-PID-START-socket`
+//! (`ipc_transport_get_default_name`, ds-ipc-pal-socket.c) where PID is as the process sees it.
+//! START is not computed here: it differs in time namespaces. A file stays behind when a process is
+//! killed, and in `/tmp` any user may make one of that name; so the invariant is that a stream
+//! which comes out leads to the process that was asked for, which the kernel says (`SO_PEERCRED` is
+//! the process that called `listen`).
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -52,8 +53,8 @@ pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Erro
     })
 }
 
-/// Connects to the newest socket in the target's folder for temporary files whose name `is_it`, where
-/// the target itself listens.
+/// Connects to the newest socket in the target's folder for temporary files whose name `is_it`,
+/// where the target itself listens.
 ///
 /// # Errors
 /// There is none, no process or another process listens on it, or it cannot be reached.
@@ -117,15 +118,16 @@ fn why_none(target: &Target, folder: &Path) -> &'static str {
      it started, or somebody has removed the socket"
 }
 
-/// Whether what was made then was made for another process that had the number, unless a clock was set.
+/// Whether what was made then was made for another process that had the number, unless a clock was
+/// set.
 fn is_older(target: &Target, made: SystemTime) -> bool {
     let uptime = target.uptime();
     let began = uptime.and_then(|uptime| SystemTime::now().checked_sub(uptime + OLDER));
     began.is_some_and(|began| made < began)
 }
 
-/// Where a socket can be, by the target's view: the environment that can be read is the one that the process
-/// began with.
+/// Where a socket can be, by the target's view: the environment that can be read is the one that
+/// the process began with.
 fn folders(target: &Target) -> [PathBuf; 2] {
     [target.temporary_folder(), PathBuf::from("/tmp")]
 }

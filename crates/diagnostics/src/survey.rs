@@ -30,8 +30,9 @@ pub struct Survey {
     pub profiler: Option<Profiler>,
     /// Libraries of ours that it has loaded, by its view; also when the agent has left: they stay.
     pub agents: Vec<PathBuf>,
-    /// Its environment asks for our agent, and it is there: it has loaded it, and the agent's thread runs. Where
-    /// no tool answered it at the start, it has left the profiler's place to the next profiler.
+    /// Its environment asks for our agent, and it is there: it has loaded it, and the agent's
+    /// thread runs. Where no tool answered it at the start, it has left the profiler's place to the
+    /// next profiler.
     pub is_recorded_from_its_start: bool,
     /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
     pub diagnostics_off: Option<String>,
@@ -81,7 +82,8 @@ const SWITCHES: [&str; 4] = [
 ];
 /// Name of the agent's thread.
 const AGENT_THREAD: &[u8] = b"sidewalk";
-/// A program with a CLR linked in exports this (src/native/corehost/apphost/static of dotnet/runtime).
+/// A program with a CLR linked in exports this (src/native/corehost/apphost/static of
+/// dotnet/runtime).
 const SINGLE_FILE: &[u8] = b"DotNetRuntimeInfo";
 /// A native AOT program exports this (src/coreclr/nativeaot/Runtime/DebugHeader.cpp).
 const NATIVE_AOT: &[u8] = b"DotNetRuntimeDebugHeader";
@@ -216,13 +218,13 @@ fn is_glibc(name: &[u8]) -> bool {
     name == b"libc.so.6" || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }
 
-/// Files of `/proc/PID/maps`, each once. Not by a parser of all of it: a name may be no UTF-8, and has
-/// its line ends as `\012`.
+/// Files of `/proc/PID/maps`, each once. Not by a parser of all of it: a name may be no UTF-8, and
+/// has its line ends as `\012`.
 pub(crate) fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.split(|byte| *byte == b'\n') {
-        // Five fields, of which the last one has blanks behind it, and the name, which may have some in
-        // it.
+        // Five fields, of which the last one has blanks behind it, and the name, which may have
+        // some in it.
         let Some(start) = line.iter().position(|byte| *byte == b'/') else {
             continue;
         };

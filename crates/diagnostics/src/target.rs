@@ -1,8 +1,8 @@
 //! The process on the other side, as `/proc` shows it: its number and its files by its own view.
 //!
-//! Not what runs in it. The invariants: what is read here is of the process that [`Target::new`] found,
-//! also when it has ended and its number is another's; and no path of the target is opened as if it
-//! were one of ours where it has another root.
+//! Not what runs in it. The invariants: what is read here is of the process that [`Target::new`]
+//! found, also when it has ended and its number is another's; and no path of the target is opened
+//! as if it were one of ours where it has another root.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -129,14 +129,15 @@ impl Target {
         Ok(Folder(openat2(&start, path, how)?))
     }
 
-    /// A variable of the environment that it was started with; `None` also where that may not be read.
+    /// A variable of the environment that it was started with; `None` also where that may not be
+    /// read.
     pub fn variable(&self, name: &str) -> Option<OsString> {
         let mut environment = self.process.environ().ok()?;
         environment.remove(OsStr::new(name))
     }
 
-    /// Its folder for temporary files, by its own view, as the runtime finds it (`GetTempPathA` of its
-    /// PAL).
+    /// Its folder for temporary files, by its own view, as the runtime finds it (`GetTempPathA` of
+    /// its PAL).
     pub fn temporary_folder(&self) -> PathBuf {
         let given = self.variable("TMPDIR").filter(|path| !path.is_empty());
         given.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
@@ -216,7 +217,8 @@ impl AsFd for Folder {
 
 /// An error for something that a process did not let us do.
 pub(crate) fn denied(pid: u32, what: &'static str) -> Error {
-    // Of a process with privileges of its own the files belong to root, but `status` is for everyone.
+    // Of a process with privileges of its own the files belong to root, but `status` is for
+    // everyone.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let real = users.and_then(|users| users.split_whitespace().next()?.parse().ok());

@@ -1,5 +1,5 @@
-//! The fuzz corpus as a plain test: what fuzzing once found stays found, and what real runtimes have
-//! answered is read.
+//! The fuzz corpus as a plain test: what fuzzing once found stays found, and what real runtimes
+//! have answered is read.
 
 #[path = "../../../fuzz/targets/answer.rs"]
 mod answer;

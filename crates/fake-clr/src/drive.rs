@@ -1,7 +1,7 @@
 //! Loading a profiler, running managed threads, raising callbacks.
 //!
-//! The invariant: while a callback runs, the thread's callback state is what the entry macro of that
-//! callback in `vm/eetoprofinterfaceimpl.cpp` makes it.
+//! The invariant: while a callback runs, the thread's callback state is what the entry macro of
+//! that callback in `vm/eetoprofinterfaceimpl.cpp` makes it.
 
 use core::ffi::c_void;
 
@@ -58,7 +58,8 @@ impl FakeClr {
         })
     }
 
-    /// Loads a profiler as the diagnostics command `AttachProfiler` does, of this class of a profiler's library.
+    /// Loads a profiler as the diagnostics command `AttachProfiler` does, of this class of a
+    /// profiler's library.
     ///
     /// # Safety
     /// The function keeps the CLR's contract.
@@ -118,7 +119,8 @@ impl FakeClr {
             get_class_object,
             Status::InitializingForAttach,
             |callbacks| {
-                // SAFETY: the profiler's object is live, the runtime's too; the data has that length.
+                // SAFETY: the profiler's object is live, the runtime's too; the data has that
+                // length.
                 unsafe {
                     ICorProfilerCallback11::initialize_for_attach(
                         callbacks,

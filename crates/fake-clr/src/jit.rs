@@ -101,7 +101,8 @@ impl FakeClr {
             let hooks = self.shared.lock().hooks;
             let stack_pointer = core::ptr::from_ref(&client).addr();
             if let (Some(client), Some(hooks)) = (client, hooks) {
-                // SAFETY: the hook is what the profiler set, the client id what its mapper answered.
+                // SAFETY: the hook is what the profiler set, the client id what its mapper
+                // answered.
                 unsafe { call_enter(hooks.enter, client, stack_pointer) };
             }
             let result = body();

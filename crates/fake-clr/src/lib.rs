@@ -1,11 +1,12 @@
-//! A scripted CLR: an `ICorProfilerInfo` written in Rust that enforces the call rules as the runtime
-//! does.
+//! A scripted CLR: an `ICorProfilerInfo` written in Rust that enforces the call rules as the
+//! runtime does.
 //!
 //! It loads a profiler through its class factory, raises callbacks on any thread, plays the JIT for
 //! fast-path hooks, collects garbage, suspends, detaches; and at the head of each method it checks
-//! what the runtime of that version checks, from the same table (`corprof::sys::rules`). Several can
-//! play in one process. It has modules, classes, functions, threads and objects as the script says, with
-//! names, IL and code that can be called; a method that would need more answers `E_NOTIMPL`, after the check.
+//! what the runtime of that version checks, from the same table (`corprof::sys::rules`). Several
+//! can play in one process. It has modules, classes, functions, threads and objects as the script
+//! says, with names, IL and code that can be called; a method that would need more answers
+//! `E_NOTIMPL`, after the check.
 //!
 //! It waits as the CLR waits (for a collection, for threads in cooperative mode), and sees when the
 //! waiting goes in a circle: [`Deadlock`].

@@ -275,7 +275,8 @@ impl Shared {
             .collect()
     }
 
-    /// `SetEventMask2`: immutable flags after initialisation, and what an attached profiler may set.
+    /// `SetEventMask2`: immutable flags after initialisation, and what an attached profiler may
+    /// set.
     fn set_masks(&self, low: EventMaskLow, high: EventMaskHigh) -> Answer {
         /// `COR_PRF_ALLOWABLE_AFTER_ATTACH`.
         const AFTER_ATTACH: EventMaskLow = EventMaskLow::MONITOR_THREADS
@@ -289,7 +290,8 @@ impl Shared {
             .union(EventMaskLow::MONITOR_EXCEPTIONS)
             .union(EventMaskLow::MONITOR_JIT_COMPILATION)
             .union(EventMaskLow::ENABLE_REJIT);
-        /// `COR_PRF_HIGH_ALLOWABLE_AFTER_ATTACH`, and what .NET 5 added to it: the session with its events.
+        /// `COR_PRF_HIGH_ALLOWABLE_AFTER_ATTACH`, and what .NET 5 added to it: the session with its
+        /// events.
         const HIGH_AFTER_ATTACH: u32 = 0x76;
         const SINCE_NET5: u32 = 0x80;
         self.note([low.bits().into(), high.bits().into()]);

@@ -1,7 +1,7 @@
 //! Clocks of CPU time that run ten times as fast, for tests: what libfaketime makes of a process.
 //!
-//! To be preloaded into a program (`LD_PRELOAD`). The clocks that tell what time it is are left as they
-//! are, as all waits until a moment would have to be changed with them.
+//! To be preloaded into a program (`LD_PRELOAD`). The clocks that tell what time it is are left as
+//! they are, as all waits until a moment would have to be changed with them.
 
 const FASTER: i64 = 10;
 

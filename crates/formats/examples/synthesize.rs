@@ -1,9 +1,9 @@
 //! Writes a made-up profile with many stacks, or with many samples, to try viewers with:
 //! `cargo run --release -p formats --example synthesize -- STACKS [SAMPLES] FILE…`
 //!
-//! With SAMPLES, a web service of 24 threads at 999 Hz: requests of 40 kinds, each with stacks of its own of which
-//! few are frequent; a stack stays for two and a half samples in the middle; load comes and goes; every
-//! three seconds all wait for a collection.
+//! With SAMPLES, a web service of 24 threads at 999 Hz: requests of 40 kinds, each with stacks of
+//! its own of which few are frequent; a stack stays for two and a half samples in the middle; load
+//! comes and goes; every three seconds all wait for a collection.
 //!
 //! Not a benchmark and not a test; the names are like those of a web service. The same STACKS
 //! makes the same files always.

@@ -77,8 +77,8 @@ impl Cost {
         self.modelled.contains(&part)
     }
 
-    /// `cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks 0.10
-    /// modelled)`; or that it is not known.
+    /// `cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks
+    /// 0.10 modelled)`; or that it is not known.
     pub(crate) fn said(&self) -> String {
         // Every agent uses some time, so none has told.
         if self.total_ns() == 0 && self.program_ns == 0 {

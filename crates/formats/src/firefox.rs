@@ -27,8 +27,8 @@ use crate::wording::amount;
 
 /// Writes `profile`, the samples of [`Options::event`] as the tracks of threads.
 ///
-/// Options: `event`, `details`, `title`; `weight`: `Samples` makes every sample one, else a sample of time
-/// counts the intervals in its value, and one of allocation its bytes.
+/// Options: `event`, `details`, `title`; `weight`: `Samples` makes every sample one, else a sample
+/// of time counts the intervals in its value, and one of allocation its bytes.
 ///
 /// # Errors
 /// Those of `out`.
@@ -329,8 +329,8 @@ const MANAGED: [fx::CategoryColor; 4] = [
     fx::CategoryColor::Brown,
 ];
 
-/// The Firefox Profiler opens with the tracks that it takes for busy, by a measure made for browsers:
-/// it is told which to show.
+/// The Firefox Profiler opens with the tracks that it takes for busy, by a measure made for
+/// browsers: it is told which to show.
 fn show_busiest(
     to: &mut fx::Profile,
     profile: &Profile,

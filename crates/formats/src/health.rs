@@ -8,12 +8,11 @@ use crate::visible::visible;
 use crate::wording::{amount, percent, plural, seconds};
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
-/// (samples and lost), with the reasons, most first; those in resumed async methods, and of them those without
-/// their whole chain; what limits kept out; CPU time that no sample
-/// stands for, with the reasons; which processes ended abruptly; the engine and the walker,
-/// the source and the walker of each event that is not sampled by time; how long runtimes were
-/// stopped; what recording cost.
-/// One line, no line end in it.
+/// (samples and lost), with the reasons, most first; those in resumed async methods, and of them
+/// those without their whole chain; what limits kept out; CPU time that no sample stands for, with
+/// the reasons; which processes ended abruptly; the engine and the walker, the source and the
+/// walker of each event that is not sampled by time; how long runtimes were stopped; what recording
+/// cost. One line, no line end in it.
 pub fn honest_line(health: &Health) -> String {
     let lost = sum(&health.lost);
     let broken = sum(&health.broken);
@@ -63,7 +62,8 @@ fn unknown(health: &Health) -> String {
     format!(", {unknown} of {frames} frames unknown ({share})")
 }
 
-/// `, 812 in resumed async methods, of which 3 without their whole chain (0.37 %: gate closed 2, depth 1)`.
+/// `, 812 in resumed async methods, of which 3 without their whole chain (0.37 %: gate closed 2,
+/// depth 1)`.
 fn chains(health: &Health) -> String {
     if health.chains == 0 {
         return String::new();
@@ -95,7 +95,8 @@ fn not_sampled(health: &Health) -> String {
     }
 }
 
-/// `; process 4242 ended abruptly: up to its last 0.1 s is missing`: what the agent had not sent yet.
+/// `; process 4242 ended abruptly: up to its last 0.1 s is missing`: what the agent had not sent
+/// yet.
 fn abrupt(health: &Health) -> String {
     match &health.abrupt[..] {
         [] => String::new(),

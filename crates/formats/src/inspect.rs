@@ -31,7 +31,8 @@ pub(crate) struct HealthJson {
     reasons: BTreeMap<String, u64>,
     lost_reasons: BTreeMap<String, u64>,
     broken_reasons: BTreeMap<String, u64>,
-    /// CPU time that samples should stand for, nanoseconds; null where they are not of CPU time by signals.
+    /// CPU time that samples should stand for, nanoseconds; null where they are not of CPU time by
+    /// signals.
     due_ns: Option<u64>,
     /// CPU time that they stand for.
     seen_ns: u64,

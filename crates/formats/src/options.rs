@@ -71,8 +71,8 @@ pub struct Options {
     pub by: Option<By>,
     /// `text`: the order of the rows.
     pub sort: Sort,
-    /// `html`, `speedscope`, `firefox`, `collapsed`: what an event is about is the leaf of its stack,
-    /// above the method that it happened in. The page can turn that off and on.
+    /// `html`, `speedscope`, `firefox`, `collapsed`: what an event is about is the leaf of its
+    /// stack, above the method that it happened in. The page can turn that off and on.
     pub details: bool,
     /// The stacks of samples in async methods. The page has both, and shows this one first.
     pub stacks: Stacks,
@@ -80,7 +80,8 @@ pub struct Options {
     pub json: bool,
     /// `html`: recordings are compared, of which the profile was made.
     pub sides: Option<Sides>,
-    /// `html`: source text by file, as frames name it. The page gets what is around lines with samples.
+    /// `html`: source text by file, as frames name it. The page gets what is around lines with
+    /// samples.
     pub sources: std::collections::BTreeMap<String, String>,
 }
 

@@ -1,7 +1,8 @@
-//! How calls of traced methods are spread over durations: a strip of cells for each method, on one scale for all.
+//! How calls of traced methods are spread over durations: a strip of cells for each method, on one
+//! scale for all.
 //!
-//! A cell is one or several powers of two of nanoseconds. The invariants: the scale reaches from the shortest call to the longest one
-//! of all methods; a cell with a call in it is never empty.
+//! A cell is one or several powers of two of nanoseconds. The invariants: the scale reaches from
+//! the shortest call to the longest one of all methods; a cell with a call in it is never empty.
 
 use std::ops::RangeInclusive;
 

@@ -1,12 +1,12 @@
 //! Lines of cells under each other, for readers of text.
 //!
-//! The invariant: a cell is as wide as its widest neighbour above or below, counted in characters, so that columns stand straight;
-//! nothing is behind the last one.
+//! The invariant: a cell is as wide as its widest neighbour above or below, counted in characters,
+//! so that columns stand straight; nothing is behind the last one.
 
 use std::io::{self, Write};
 
-/// Writes each line with its cells to the right of their columns, but those of `strip`, if there is one, which begin below each
-/// other, and the last. All lines have as many cells.
+/// Writes each line with its cells to the right of their columns, but those of `strip`, if there is
+/// one, which begin below each other, and the last. All lines have as many cells.
 pub(crate) fn write(
     lines: &[Vec<String>],
     strip: Option<usize>,

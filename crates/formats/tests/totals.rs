@@ -285,7 +285,8 @@ proptest! {
         }
     }
 
-    /// Both views of an async program add up to the same, in every format that can be added up here.
+    /// Both views of an async program add up to the same, in every format that can be added up
+    /// here.
     #[test]
     fn both_views_add_up_to_the_same(profile in any_profile()) {
         let profile = awaited(profile, HOSTILE);
@@ -307,8 +308,9 @@ proptest! {
         }
     }
 
-    /// A range of time adds up to the same in every format: what was in it, and of samples that stand for the time
-    /// before them the part that is in it. Two ranges beside each other have the time of both.
+    /// A range of time adds up to the same in every format: what was in it, and of samples that
+    /// stand for the time before them the part that is in it. Two ranges beside each other have the
+    /// time of both.
     #[test]
     fn a_range_of_time(profile in any_profile(), from in 0_u64..70, length in 1_u64..70) {
         const MS: u64 = 1_000_000;

@@ -1,7 +1,7 @@
 //! The programs that our files are for read them, and see what the report says.
 //!
-//! `go tool pprof` and speedscope's own importer here, the flame graph's own script in `page` (the latter two in node), and a real
-//! browser in `browser`: `cargo xtask setup --all` brings them.
+//! `go tool pprof` and speedscope's own importer here, the flame graph's own script in `page` (the
+//! latter two in node), and a real browser in `browser`: `cargo xtask setup --all` brings them.
 
 mod common;
 

@@ -1,10 +1,10 @@
 //! The agent's own clocks and waits, in place of the C library's functions.
 //!
-//! A program may run with others before the C library's (libfaketime, to test what it does on another
-//! day, or in a hurry), and then they are the agent's too: its CPU times, pauses and waits were those of
-//! another world. So what is here must do all that the C library's does for us; it ends no waits by
-//! `pthread_cancel`, as our threads are never cancelled.
-//! Invariant: nothing here allocates, locks or waits for others, as handlers read clocks.
+//! A program may run with others before the C library's (libfaketime, to test what it does on
+//! another day, or in a hurry), and then they are the agent's too: its CPU times, pauses and waits
+//! were those of another world. So what is here must do all that the C library's does for us; it
+//! ends no waits by `pthread_cancel`, as our threads are never cancelled. Invariant: nothing here
+//! allocates, locks or waits for others, as handlers read clocks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,16 +21,16 @@ in_place_of!("ppoll", own_ppoll);
 /// clocks, and makes one itself for others; 0 where there is none.
 static IN_PROCESS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the loader calls each word of `.init_array` as a function `extern "C" fn(c_int, argv, envp)`;
-// one that takes no arguments may be called so on x86-64. It runs as this library is loaded, on the
-// thread that does, which may call the loader then: its lock is recursive.
+// SAFETY: the loader calls each word of `.init_array` as a function `extern "C" fn(c_int, argv,
+// envp)`; one that takes no arguments may be called so on x86-64. It runs as this library is
+// loaded, on the thread that does, which may call the loader then: its lock is recursive.
 #[unsafe(link_section = ".init_array")]
 #[used]
 static FIND: extern "C" fn() = find;
 
 extern "C" fn find() {
-    // SAFETY: names that end with zero; the library is the kernel's, is there already or is not, has no
-    // code that runs when it is opened, and is never unloaded.
+    // SAFETY: names that end with zero; the library is the kernel's, is there already or is not,
+    // has no code that runs when it is opened, and is never unloaded.
     let found = unsafe {
         let flags = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
         let library = libc::dlopen(c"linux-vdso.so.1".as_ptr(), flags);
@@ -50,7 +50,8 @@ unsafe extern "C" fn own_clock_gettime(clock: clockid_t, time: *mut timespec) ->
         // SAFETY: the caller's promise.
         return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as c_int;
     }
-    // SAFETY: the address of the function of that name and contract, for as long as the process lives.
+    // SAFETY: the address of the function of that name and contract, for as long as the process
+    // lives.
     let read = unsafe { std::mem::transmute::<usize, ClockGettime>(known) };
     // SAFETY: the caller's promise.
     match unsafe { read(clock, time) } {

@@ -1,12 +1,12 @@
 //! The agent's own memory: a heap over mappings that it asks the kernel for.
 //!
 //! The program's `malloc` may be of any kind: a heap profiler's, which unwinds stacks with locks of
-//! its own held, a replaced allocator's, or the C library's with a thread of the program's inside it.
-//! None of them sees the agent, and what it frees lies in no arena of theirs.
-//! Invariants: nothing of the C library's is called but system calls, so it does not matter which
-//! other locks are held; that is so of what Rust's library asks `malloc` for (a thread's own data), whatever the global
-//! allocator is; a `fork` leaves the heap whole in the child, and is not held up for long by a thread that
-//! crashed in here.
+//! its own held, a replaced allocator's, or the C library's with a thread of the program's inside
+//! it. None of them sees the agent, and what it frees lies in no arena of theirs. Invariants:
+//! nothing of the C library's is called but system calls, so it does not matter which other locks
+//! are held; that is so of what Rust's library asks `malloc` for (a thread's own data), whatever
+//! the global allocator is; a `fork` leaves the heap whole in the child, and is not held up for
+//! long by a thread that crashed in here.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -24,7 +24,8 @@ use crate::in_place::in_place_of;
 const GRANULARITY: usize = 256 * 1024;
 /// Frees of large pieces after which mappings that are wholly free are given back.
 const FREES: usize = 256;
-/// How often a `fork` looks whether the heap can be had, and for how long it sleeps between two looks.
+/// How often a `fork` looks whether the heap can be had, and for how long it sleeps between two
+/// looks.
 const LOOKS: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -261,7 +262,8 @@ mod tests {
             }
             let mut status = 0;
             for _ in 0..200 {
-                // SAFETY: the child allocates, which is what is tested, and ends without anything of the parent's.
+                // SAFETY: the child allocates, which is what is tested, and ends without anything
+                // of the parent's.
                 unsafe {
                     let child = libc::fork();
                     if child == 0 {

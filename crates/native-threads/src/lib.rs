@@ -1,7 +1,8 @@
-//! A native library for tests: it makes threads of its own, shuts doors, calls back, has a wrong unwind table.
+//! A native library for tests: it makes threads of its own, shuts doors, calls back, has a wrong
+//! unwind table.
 //!
-//! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no less, and
-//! is joined before the call returns.
+//! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no
+//! less, and is joined before the call returns.
 
 mod stacks;
 
@@ -34,8 +35,8 @@ fn burn(nanoseconds: u64, blocks: bool) {
     }
 }
 
-/// `times` times: starts `at_once` threads that use so much CPU time, with all signals blocked or not, and
-/// waits for them.
+/// `times` times: starts `at_once` threads that use so much CPU time, with all signals blocked or
+/// not, and waits for them.
 #[unsafe(no_mangle)]
 pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, blocks: i32) {
     let nanoseconds = u64::from(microseconds.unsigned_abs()) * 1000;
@@ -48,8 +49,8 @@ pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, bl
     }
 }
 
-/// Burns for so many rounds with a word on top of the stack, of which its unwind table does not tell, as happens in
-/// hand-written code: a walk takes the word for the return address.
+/// Burns for so many rounds with a word on top of the stack, of which its unwind table does not
+/// tell, as happens in hand-written code: a walk takes the word for the return address.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub extern "C" fn burn_over(word: usize, rounds: u64) -> u64 {
@@ -96,8 +97,8 @@ pub extern "C" fn call_back(function: extern "C" fn()) -> i32 {
     std::hint::black_box(1)
 }
 
-/// From here on no thread of the process may make a timer, open a perf event or queue a signal, as in a
-/// sandbox. Answers 0, or the errno of what refused.
+/// From here on no thread of the process may make a timer, open a perf event or queue a signal, as
+/// in a sandbox. Answers 0, or the errno of what refused.
 #[unsafe(no_mangle)]
 pub extern "C" fn shut_doors() -> i32 {
     const LOAD_NUMBER: u16 = 0x20;

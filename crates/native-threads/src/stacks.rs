@@ -1,4 +1,5 @@
-//! What libraries do to signals and stacks: another runtime's flag, a crash handler above the CLR's, coroutines on small stacks.
+//! What libraries do to signals and stacks: another runtime's flag, a crash handler above the
+//! CLR's, coroutines on small stacks.
 
 use std::ffi::c_void;
 use std::mem::zeroed;
@@ -7,7 +8,8 @@ use std::sync::Mutex;
 
 use libc::{c_int, siginfo_t};
 
-/// Adds SA_ONSTACK to a signal's handler, as Go's runtime does to each that it finds. Answers 0, or -1 where there is none.
+/// Adds SA_ONSTACK to a signal's handler, as Go's runtime does to each that it finds. Answers 0, or
+/// -1 where there is none.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn move_to_alternate_stack(signal: c_int) -> c_int {
     // SAFETY: all-zero is a valid sigaction; what is set is what was there, with a flag more.
@@ -35,16 +37,18 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     let beneath = BENEATH.try_lock().map_or(0, |beneath| *beneath);
     if beneath != 0 {
         type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-        // SAFETY: the handler that was there before, which takes SA_SIGINFO as all of a CLR do; it gets what the kernel gave.
+        // SAFETY: the handler that was there before, which takes SA_SIGINFO as all of a CLR do; it
+        // gets what the kernel gave.
         unsafe { std::mem::transmute::<usize, Handler>(beneath)(signal, info, context) };
     }
 }
 
-/// Puts a handler of SIGSEGV above that which is there, as crash handlers do: on the alternate stack, and with no signal held off
-/// but its own.
+/// Puts a handler of SIGSEGV above that which is there, as crash handlers do: on the alternate
+/// stack, and with no signal held off but its own.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn handle_crashes() -> c_int {
-    // SAFETY: all-zero is a valid sigaction; the handler stays loaded, as the program has this library to its end.
+    // SAFETY: all-zero is a valid sigaction; the handler stays loaded, as the program has this
+    // library to its end.
     unsafe {
         let mut before: libc::sigaction = zeroed();
         libc::sigaction(libc::SIGSEGV, null(), &raw mut before);
@@ -70,7 +74,8 @@ extern "C" fn coroutine() {
     super::burn(UNTIL.get(), false);
 }
 
-/// A thread with an alternate stack burns for so long on a coroutine's stack of so many bytes. Answers how many were written below it.
+/// A thread with an alternate stack burns for so long on a coroutine's stack of so many bytes.
+/// Answers how many were written below it.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) -> c_int {
     let bytes = bytes.unsigned_abs() as usize;
@@ -79,8 +84,8 @@ pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) 
         let mut alternate = vec![0u8; 64 * 1024];
         let mut block = vec![FILL; BELOW + bytes];
         UNTIL.set(nanoseconds);
-        // SAFETY: both stacks and both contexts live until the coroutine has come back by `uc_link`, and the alternate stack is given
-        // up before it is freed.
+        // SAFETY: both stacks and both contexts live until the coroutine has come back by
+        // `uc_link`, and the alternate stack is given up before it is freed.
         unsafe {
             let mut stack: libc::stack_t = zeroed();
             let mut before: libc::stack_t = zeroed();

@@ -88,7 +88,8 @@ pub(crate) struct Agree {
     scan_due: u64,
 }
 
-/// How many maps of precompiled methods, as their images have them, are what the runtime says, are others, and were not read.
+/// How many maps of precompiled methods, as their images have them, are what the runtime says, are
+/// others, and were not read.
 #[derive(Debug, Default)]
 struct ImageMaps {
     same: u64,
@@ -451,7 +452,8 @@ impl Agree {
             Some(region) if matches!(Owner::of_word(region.user).body, OwnBody::Unnamed(_)) => {
                 none('d')
             }
-            // A dynamic method or a stub of before an attach: from the next walk on it has its rule.
+            // A dynamic method or a stub of before an attach: from the next walk on it has its
+            // rule.
             _ if runtimes.meet(target, lookup) => {
                 self.history.absorb(&target.code);
                 let is_dynamic = target.code.map().lookup(lookup).is_some();

@@ -1,10 +1,10 @@
-//! `liboracle.so`: a profiler made of the agent's parts that holds its walkers against each other, for
-//! `cargo xtask agree` and the tests.
+//! `liboracle.so`: a profiler made of the agent's parts that holds its walkers against each other,
+//! for `cargo xtask agree` and the tests.
 //!
-//! Not in the product: what is here would be dead weight, and dangerous, in `libsidewalk.so`. It reads the
-//! agent's settings and two of its own: `random_seeds`, and `bodies=1`, with which it tells what code it knows in place
-//! of walking; its walker is `seeded`, which has the runtimes asked
-//! for what each way of walking needs.
+//! Not in the product: what is here would be dead weight, and dangerous, in `libsidewalk.so`. It
+//! reads the agent's settings and two of its own: `random_seeds`, and `bodies=1`, with which it
+//! tells what code it knows in place of walking; its walker is `seeded`, which has the runtimes
+//! asked for what each way of walking needs.
 
 mod agree;
 mod costs;

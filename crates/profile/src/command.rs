@@ -22,8 +22,8 @@ const WITH_VALUE: [&str; 8] = [
 const MOST: usize = 80;
 
 /// A readable name for the process with these words as its command line: its program without
-/// folders, for `dotnet app.dll` the app, for a command of the SDK `dotnet build`, and for tools that
-/// are started many times what tells them apart. `None` where there is no command line.
+/// folders, for `dotnet app.dll` the app, for a command of the SDK `dotnet build`, and for tools
+/// that are started many times what tells them apart. `None` where there is no command line.
 ///
 /// ```
 /// # use profile::names::process;

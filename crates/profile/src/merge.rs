@@ -1,7 +1,8 @@
 //! Several recordings as one profile: a fleet's, a day's.
 //!
-//! Not a comparison. The invariants: every sample of every recording is there once; what happened at the same time by the clocks on
-//! the wall stands at the same time; processes stay apart, whatever their numbers.
+//! Not a comparison. The invariants: every sample of every recording is there once; what happened
+//! at the same time by the clocks on the wall stands at the same time; processes stay apart,
+//! whatever their numbers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,8 +13,9 @@ use crate::model::{
     StringId, Thread, ThreadId, TracedMethod,
 };
 
-/// One profile of several, each with the name of its file, named already: addresses mean nothing across processes. The clocks of
-/// the recordings are told apart by when each began. Of one alone it is that one.
+/// One profile of several, each with the name of its file, named already: addresses mean nothing
+/// across processes. The clocks of the recordings are told apart by when each began. Of one alone
+/// it is that one.
 #[must_use]
 pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
     let several = recordings.len() > 1;

@@ -72,8 +72,8 @@ pub struct Frame {
     pub file: Option<StringId>,
     /// Source line, 0 where not known.
     pub line: u32,
-    /// The types of its parameters (`(int, string)`), where they were looked up: what tells overloads
-    /// apart. No part of its name unless [`crate::ops::with_signatures`] makes it one.
+    /// The types of its parameters (`(int, string)`), where they were looked up: what tells
+    /// overloads apart. No part of its name unless [`crate::ops::with_signatures`] makes it one.
     pub signature: Option<StringId>,
     /// Inlined into the frame that follows towards the root (native only).
     pub inlined: bool,
@@ -322,8 +322,8 @@ impl TracedMethod {
         self.sum_ns / self.calls().max(1)
     }
 
-    /// How many calls there were by powers of two of nanoseconds: 0 is less than 64, 1 is 64 to 127, and so on; the last is all that
-    /// is longer than an hour.
+    /// How many calls there were by powers of two of nanoseconds: 0 is less than 64, 1 is 64 to
+    /// 127, and so on; the last is all that is longer than an hour.
     #[must_use]
     pub fn octaves(&self) -> BTreeMap<u32, u64> {
         let mut octaves = BTreeMap::new();
@@ -394,7 +394,8 @@ pub struct LiveHeap {
     /// and at as many between them as there is room for, evenly. Of a range of time those that are
     /// in it.
     pub moments: Vec<LiveMoment>,
-    /// How many collections had ended at a time, nanoseconds of CLOCK_MONOTONIC, where that is told; by time.
+    /// How many collections had ended at a time, nanoseconds of CLOCK_MONOTONIC, where that is
+    /// told; by time.
     pub collections: Vec<(u64, u64)>,
 }
 
@@ -465,8 +466,8 @@ fn objects_in(bytes: u64, size: u64) -> f64 {
 }
 
 impl LiveHeap {
-    /// How old an object was at the last instant that was allocated at this time: nanoseconds, and collections that it has
-    /// been through.
+    /// How old an object was at the last instant that was allocated at this time: nanoseconds, and
+    /// collections that it has been through.
     #[must_use]
     pub fn age_of(&self, time_ns: u64) -> (u64, u64) {
         let Some(last) = self.instants.last() else {
@@ -571,16 +572,16 @@ pub struct Health {
     /// Frames in all samples that belong to nothing we know.
     pub unknown_frames: u64,
     /// CPU time that samples should stand for, nanoseconds: that of the processes while they were
-    /// sampled, without the agents'. `None` where it is not sampled by signals, or a recording is too old
-    /// to say so.
+    /// sampled, without the agents'. `None` where it is not sampled by signals, or a recording is
+    /// too old to say so.
     pub due_ns: Option<u64>,
     /// The part of it that samples stand for.
     pub seen_ns: u64,
     /// The CPU time that no sample stands for, where it is more than the error of sampling; most
     /// first.
     pub unseen: Vec<Unseen>,
-    /// Processes that did not say that they ended, by their numbers: up to the last tenth of a second of
-    /// each is missing.
+    /// Processes that did not say that they ended, by their numbers: up to the last tenth of a
+    /// second of each is missing.
     pub abrupt: Vec<u32>,
     /// e.g. `perf task-clock`.
     pub engine: String,

@@ -275,8 +275,8 @@ impl Scene {
         self.ended(None, 0);
     }
 
-    /// As [`Scene::end`]; samples should stand for so much CPU time, and lost ones would have for so much
-    /// of it.
+    /// As [`Scene::end`]; samples should stand for so much CPU time, and lost ones would have for
+    /// so much of it.
     pub fn end_of(&mut self, due_ns: u64, lost_ns: u64) {
         self.ended(Some(due_ns), lost_ns);
     }
@@ -532,8 +532,8 @@ pub fn two_runtimes() -> Scene {
     scene
 }
 
-/// One process with every event there is: 20 CPU and 10 wall samples; 6 exceptions of two types, one
-/// with two messages; 8 allocations of three types, 2 collections, 3 compilations, 1 wait for a
+/// One process with every event there is: 20 CPU and 10 wall samples; 6 exceptions of two types,
+/// one with two messages; 8 allocations of three types, 2 collections, 3 compilations, 1 wait for a
 /// lock, a class and a module loaded. Limits kept 4 exceptions and 3 MiB of allocations out; the
 /// runtime was stopped 3 times.
 #[must_use]
@@ -809,8 +809,9 @@ pub fn unseen() -> Scene {
 }
 
 /// An async program: 10 samples of `Shop.Cart.Burn` below `Checkout` and `Main` before anything was
-/// awaited, 30 of the same in a `Buy` that was resumed, with the chain `Main`, `Checkout`, `[Task.Run]`, 5 whose
-/// chain was cut, 15 of a thread that runs nothing async; and a cut of which no sample tells.
+/// awaited, 30 of the same in a `Buy` that was resumed, with the chain `Main`, `Checkout`,
+/// `[Task.Run]`, 5 whose chain was cut, 15 of a thread that runs nothing async; and a cut of which
+/// no sample tells.
 #[must_use]
 pub fn awaits() -> Scene {
     let mut scene = Scene::new(4711, &["/opt/dotnet/dotnet", "shop.dll"]);

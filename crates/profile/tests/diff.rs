@@ -42,8 +42,8 @@ const METHODS: [(&str, f64); 12] = [
 
 const INTERVAL: u64 = 1_000_000;
 
-/// A program that is sampled so often, whose first method takes `slower` times as long. A method that is met goes on for
-/// `stays` samples, about.
+/// A program that is sampled so often, whose first method takes `slower` times as long. A method
+/// that is met goes on for `stays` samples, about.
 fn simulated(seed: u64, samples: u64, slower: f64, stays: f64) -> Profile {
     let mut random = Random(seed);
     let mut builder = Builder::new();
@@ -212,7 +212,8 @@ fn by_the_second_only_what_grew_is_more() {
 
 #[test]
 fn runs_are_compared_with_runs() {
-    // Each run of a side has shares of its own, further apart than samples tell: no single pair knows.
+    // Each run of a side has shares of its own, further apart than samples tell: no single pair
+    // knows.
     let side = |seeds: [u64; 4], slower: [f64; 4]| -> Vec<Profile> {
         let each = seeds.into_iter().zip(slower);
         each.map(|(seed, slower)| simulated(seed, 30_000, slower, 1.0))

@@ -873,8 +873,9 @@ fn a_logical_stack_that_nothing_defines_is_left_out() {
     assert_eq!(profile.health.broken, []);
 }
 
-/// While a thread collects, what is behind its last managed frame is the collector's: of that thread, in that time, and only
-/// where something of the runtime is there. The later step that names the runtime's work says nothing twice.
+/// While a thread collects, what is behind its last managed frame is the collector's: of that
+/// thread, in that time, and only where something of the runtime is there. The later step that
+/// names the runtime's work says nothing twice.
 #[test]
 fn what_a_thread_does_while_it_collects_is_called_so() {
     let mut scene = Scene::new(1, &["x"]);

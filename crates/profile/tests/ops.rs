@@ -722,7 +722,8 @@ proptest! {
         prop_assert!(rows.iter().filter(|row| row.group.kind == Some(FrameKind::Detail)).count() <= 3);
     }
 
-    /// Either view adds up to the same, and what is done to one stack of a sample is done to the other.
+    /// Either view adds up to the same, and what is done to one stack of a sample is done to the
+    /// other.
     #[test]
     fn both_views_have_the_same_samples(profile in any_profile(), depth in 1u32..6) {
         let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));

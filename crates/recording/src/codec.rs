@@ -993,9 +993,9 @@ fn decode_frame<'a>(body: &mut Body<'a>) -> Result<Frame<'a>, Malformed> {
 mod tests {
     use super::*;
 
-    /// Kind and body of each record that the golden file of version 1 does not have, byte by byte as
-    /// the table of `docs/recording-format.md` says. A fault that writer and reader share shows here
-    /// alone.
+    /// Kind and body of each record that the golden file of version 1 does not have, byte by byte
+    /// as the table of `docs/recording-format.md` says. A fault that writer and reader share shows
+    /// here alone.
     #[test]
     fn records_of_later_kinds_are_the_bytes_of_the_table() {
         let ids = || Cow::Borrowed(&[5u32, 3][..]);

@@ -1,14 +1,16 @@
-//! How long calls took, in buckets of which each is at most 1/64 wide: log-linear, as HdrHistogram has them.
+//! How long calls took, in buckets of which each is at most 1/64 wide: log-linear, as HdrHistogram
+//! has them.
 //!
-//! Bucket 0 to 63 are so many nanoseconds; from there on each power of two has 64 buckets of the same width, so that
-//! the middle of a bucket is off by 0.8 % at most. The last bucket is all that is longer. It is a part of the
-//! recording's format: writer and reader count by the same buckets.
+//! Bucket 0 to 63 are so many nanoseconds; from there on each power of two has 64 buckets of the
+//! same width, so that the middle of a bucket is off by 0.8 % at most. The last bucket is all that
+//! is longer. It is a part of the recording's format: writer and reader count by the same buckets.
 
 /// Buckets of a power of two.
 const SUB: u64 = 64;
 /// Bits of them.
 const SUB_BITS: u32 = SUB.trailing_zeros();
-/// Powers of two that have buckets, behind the first 64 nanoseconds: to 2^42 ns, an hour and a quarter.
+/// Powers of two that have buckets, behind the first 64 nanoseconds: to 2^42 ns, an hour and a
+/// quarter.
 const OCTAVES: u32 = 36;
 /// Buckets of a power of two, and of what comes before the first one.
 pub const OCTAVE: u32 = SUB as u32;
@@ -45,8 +47,8 @@ pub const fn low(bucket: usize) -> u64 {
     (SUB + bucket % SUB) << (bucket / SUB - 1)
 }
 
-/// Value that stands for the durations of a bucket: its middle, at most 1/128 from each of them. Beyond the last
-/// bucket's begin only the longest call is known.
+/// Value that stands for the durations of a bucket: its middle, at most 1/128 from each of them.
+/// Beyond the last bucket's begin only the longest call is known.
 #[must_use]
 pub const fn middle(bucket: usize) -> u64 {
     let from = low(bucket);

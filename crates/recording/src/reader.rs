@@ -23,7 +23,8 @@ const READ_AT_ONCE: usize = 64 * 1024;
 
 /// A recording may unpack to this many bytes, whatever its size …
 pub const MOST_AT_LEAST: u64 = 16 << 20;
-/// … and to this many times its size. Recordings of real programs unpack to less than four times theirs.
+/// … and to this many times its size. Recordings of real programs unpack to less than four times
+/// theirs.
 pub const MOST_TIMES: u64 = 32;
 
 /// Why a file cannot be read at all.
@@ -245,15 +246,17 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// Allows this many bytes of records, whatever the size of the file; [`MOST_AT_LEAST`] otherwise.
+    /// Allows this many bytes of records, whatever the size of the file; [`MOST_AT_LEAST`]
+    /// otherwise.
     #[must_use]
     pub fn allow(mut self, bytes: u64) -> Reader<R> {
         self.allowed = bytes;
         self
     }
 
-    /// The source, so that more can be put into one that grows. Reading goes on from there: an end that
-    /// has been met was only the end so far. Put whole blocks into it; the beginning of one is damage.
+    /// The source, so that more can be put into one that grows. Reading goes on from there: an end
+    /// that has been met was only the end so far. Put whole blocks into it; the beginning of one is
+    /// damage.
     pub fn source_mut(&mut self) -> &mut R {
         self.source_ended = false;
         &mut self.source

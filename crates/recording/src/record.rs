@@ -155,12 +155,14 @@ pub enum Event {
     ModuleLoad = 8,
     /// A method was called, counted exactly (walker `shadow`). Value: calls.
     Call = 9,
-    /// A call of a traced method that was kept with its stack ([`Record::Traced`]). Value: nanoseconds.
+    /// A call of a traced method that was kept with its stack ([`Record::Traced`]). Value:
+    /// nanoseconds.
     TracedCall = 10,
-    /// An object that was sampled when it was allocated, and is alive at the end ([`Record::Survivor`]). Value: bytes.
+    /// An object that was sampled when it was allocated, and is alive at the end
+    /// ([`Record::Survivor`]). Value: bytes.
     Live = 11,
-    /// Async methods that nobody ran, when a walk of the heap found them. Value: how many have this stack, which is
-    /// of who awaits them.
+    /// Async methods that nobody ran, when a walk of the heap found them. Value: how many have this
+    /// stack, which is of who awaits them.
     Suspended = 12,
 }
 
@@ -308,10 +310,10 @@ pub enum Record<'a> {
         end: WalkEnd,
         /// [`Record::Detail`], for an event that has one.
         detail: Option<u32>,
-        /// The logical stack, where it is another one than `stack`: the frames of `stack` from its leaf
-        /// to the youngest async method that was resumed, and then, instead of who resumed it, who awaits it
-        /// ([`Frame::Async`], [`Frame::AsyncMark`]) up to the root of the chain. A chain that is not whole has
-        /// one too; its root says why.
+        /// The logical stack, where it is another one than `stack`: the frames of `stack` from its
+        /// leaf to the youngest async method that was resumed, and then, instead of who resumed it,
+        /// who awaits it ([`Frame::Async`], [`Frame::AsyncMark`]) up to the root of the chain. A
+        /// chain that is not whole has one too; its root says why.
         logical: Option<u32>,
     },
     /// Subject of an event's samples, written once for all that share it.
@@ -320,9 +322,9 @@ pub enum Record<'a> {
         detail: u32,
         /// The event whose samples refer to it.
         event: Event,
-        /// Name under which samples are counted: the type of an exception or of an object, a class, a
-        /// module, a generation, a method with its tier behind it (`Type.Method (tier 1)`). Types and
-        /// methods as metadata names them.
+        /// Name under which samples are counted: the type of an exception or of an object, a class,
+        /// a module, a generation, a method with its tier behind it (`Type.Method (tier 1)`). Types
+        /// and methods as metadata names them.
         name: Cow<'a, str>,
         /// The rest: an exception's message and whether it was caught, an object's size, a
         /// collection's reason. May be empty.
@@ -350,9 +352,9 @@ pub enum Record<'a> {
         /// The sum of their values, in the event's unit.
         value: u64,
     },
-    /// Somebody has changed what is recorded, while it was: from here on `after`, where it was `before`. Each is a set:
-    /// bit n stands for the event with code n. Without such a record a process has the same events from its first record
-    /// to its last.
+    /// Somebody has changed what is recorded, while it was: from here on `after`, where it was
+    /// `before`. Each is a set: bit n stands for the event with code n. Without such a record a
+    /// process has the same events from its first record to its last.
     Change {
         /// When.
         time_ns: u64,
@@ -385,16 +387,16 @@ pub enum Record<'a> {
         /// How many.
         count: u64,
     },
-    /// Logical stacks that are not whole, by reason, since the last such record of the same reason (they are
-    /// [`Record::Sample`]'s `logical` all the same, where one could be begun).
+    /// Logical stacks that are not whole, by reason, since the last such record of the same reason
+    /// (they are [`Record::Sample`]'s `logical` all the same, where one could be begun).
     AsyncCut {
         /// The reason, as in [`Frame::AsyncMark`] without `async: `.
         reason: Cow<'a, str>,
         /// How many.
         count: u64,
     },
-    /// Totals since the process is recorded (since its start, where it was recorded from then on); the last
-    /// one holds.
+    /// Totals since the process is recorded (since its start, where it was recorded from then on);
+    /// the last one holds.
     Stats {
         /// When.
         time_ns: u64,
@@ -406,9 +408,9 @@ pub enum Record<'a> {
         agent_memory: u64,
         /// Nanoseconds spent in the signal handler, all threads.
         handler_ns: u64,
-        /// CPU time that samples of [`Event::Cpu`] should stand for: that of the process without the
-        /// agent's own thread, while samples were taken. `None` where no signal takes them, or a
-        /// recording is older than this field.
+        /// CPU time that samples of [`Event::Cpu`] should stand for: that of the process without
+        /// the agent's own thread, while samples were taken. `None` where no signal takes them, or
+        /// a recording is older than this field.
         due_ns: Option<u64>,
         /// Of it, what the samples counted in [`Record::Lost`] would have stood for.
         lost_ns: u64,
@@ -422,8 +424,8 @@ pub enum Record<'a> {
         /// Their CPU time, nanoseconds.
         cpu_ns: u64,
     },
-    /// A part of what recording has cost the process so far, beside the agent's own thread; the last one of a
-    /// part and name holds.
+    /// A part of what recording has cost the process so far, beside the agent's own thread; the
+    /// last one of a part and name holds.
     Cost {
         /// The part.
         part: CostPart,
@@ -451,7 +453,8 @@ pub enum Record<'a> {
         /// Why there is no stack of it; empty where there is one.
         missing: Cow<'a, str>,
     },
-    /// A method whose calls are counted and timed, each one, by what was written into its code; or that was to be.
+    /// A method whose calls are counted and timed, each one, by what was written into its code; or
+    /// that was to be.
     Traced {
         /// Its id, dense from 0. One runtime's: methods of the same name in two runtimes are two.
         traced: u32,
@@ -482,8 +485,8 @@ pub enum Record<'a> {
         sum_ns: u64,
         /// The longest, nanoseconds.
         max_ns: u64,
-        /// How many took how long: pairs of a bucket ([`crate::histogram`]) and a number, by bucket, each once. All of
-        /// them together are the calls.
+        /// How many took how long: pairs of a bucket ([`crate::histogram`]) and a number, by
+        /// bucket, each once. All of them together are the calls.
         buckets: Cow<'a, [(u32, u64)]>,
     },
     /// A thread collected garbage: what it ran in that time outside managed code was the collector.
@@ -495,8 +498,9 @@ pub enum Record<'a> {
         /// For how long, nanoseconds.
         ns: u64,
     },
-    /// An object that was sampled when it was allocated, is alive at the instant that follows, and was not told of before.
-    /// It is alive until [`Record::Gone`] or [`Record::Thinned`] has its number.
+    /// An object that was sampled when it was allocated, is alive at the instant that follows, and
+    /// was not told of before. It is alive until [`Record::Gone`] or [`Record::Thinned`] has its
+    /// number.
     Survivor {
         /// Its number, one of the process's, never used again.
         allocation: u32,
@@ -514,7 +518,8 @@ pub enum Record<'a> {
         bytes: u64,
         /// Its own size, bytes; 0 where that is not told.
         size: u64,
-        /// Collections of its runtime that had ended when it was allocated, of those that were counted.
+        /// Collections of its runtime that had ended when it was allocated, of those that were
+        /// counted.
         collections: u64,
         /// [`Record::Detail`]: its type.
         detail: Option<u32>,
@@ -526,8 +531,8 @@ pub enum Record<'a> {
         /// Numbers of [`Record::Survivor`]s.
         allocations: Cow<'a, [u32]>,
     },
-    /// There were too many to follow: of all that were told, these are not followed any more, chosen by chance, and each
-    /// of the others stands for twice as many bytes from here on.
+    /// There were too many to follow: of all that were told, these are not followed any more,
+    /// chosen by chance, and each of the others stands for twice as many bytes from here on.
     Thinned {
         /// When.
         time_ns: u64,
@@ -628,7 +633,8 @@ impl CostPart {
 }
 
 impl Event {
-    /// The events of a set: bit n stands for the one with code n. Those of a newer version are left out.
+    /// The events of a set: bit n stands for the one with code n. Those of a newer version are left
+    /// out.
     pub fn of_bits(bits: u32) -> impl Iterator<Item = Event> {
         (0..32u8)
             .filter(move |code| bits & 1 << code != 0)

@@ -251,8 +251,8 @@ fn a_file_of_version_1_is_read() {
     assert_eq!(reader.next_sequence(ProcessKey(0x1234_5678_9ABC)), 2);
 }
 
-/// `golden/before-logical-stacks.bin` was made by the last writer that knew no logical stacks. Samples with
-/// and without a detail end where theirs would be; never make it anew.
+/// `golden/before-logical-stacks.bin` was made by the last writer that knew no logical stacks.
+/// Samples with and without a detail end where theirs would be; never make it anew.
 #[test]
 fn samples_from_before_logical_stacks_have_none() {
     let file = include_bytes!("golden/before-logical-stacks.bin");

@@ -1,8 +1,9 @@
 //! `--chain`: calls from CLR to CLR, through native code, to a given depth.
 //!
-//! One stack then holds frames of all CLRs in a known order: `Step` of the first CLR, [`runsxs_chain_cross`],
-//! `Step` of the second, [`runsxs_chain_cross`], and so on; the last `Step` burns. workloads/chain is the other
-//! half. Everything happens on one thread, which every CLR comes to know.
+//! One stack then holds frames of all CLRs in a known order: `Step` of the first CLR,
+//! [`runsxs_chain_cross`], `Step` of the second, [`runsxs_chain_cross`], and so on; the last `Step`
+//! burns. workloads/chain is the other half. Everything happens on one thread, which every CLR
+//! comes to know.
 
 use std::ffi::c_void;
 use std::hint::black_box;

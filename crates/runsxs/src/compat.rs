@@ -1,10 +1,10 @@
 //! `--compat`: what becomes of an old profiler when an older and a newer CLR are loaded.
 //!
 //! CLR 4 had a setting for that, with a table of six rows in its documentation. CoreCLR kept the
-//! setting's name and little else (3.1.23 and 8.0.4 crash under `PreventLoad`), so the table is played
-//! here: before each CLR starts it is decided whether it gets the profiler. CLRs up to 4, that is .NET
-//! Core 1 to 3, play the old one, which knows no such setting; .NET 5 and later play the new one.
-//! Invariant: the CLRs' own variable is given to none of them.
+//! setting's name and little else (3.1.23 and 8.0.4 crash under `PreventLoad`), so the table is
+//! played here: before each CLR starts it is decided whether it gets the profiler. CLRs up to 4,
+//! that is .NET Core 1 to 3, play the old one, which knows no such setting; .NET 5 and later play
+//! the new one. Invariant: the CLRs' own variable is given to none of them.
 
 use std::ffi::{CString, OsString, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -166,8 +166,8 @@ fn asks_for_profiler(name: &str) -> bool {
     })
 }
 
-/// Asks a profiler, as CLR 4 did, whether it has `ICorProfilerCallback3`: loads its library, makes an
-/// instance and lets it go. The library stays.
+/// Asks a profiler, as CLR 4 did, whether it has `ICorProfilerCallback3`: loads its library, makes
+/// an instance and lets it go. The library stays.
 fn is_new(path: &OsString, clsid: &Guid) -> Result<bool> {
     type GetClassObject =
         unsafe extern "system" fn(*const Guid, *const Guid, *mut *mut c_void) -> Hresult;

@@ -1,8 +1,8 @@
 //! The environment that a CLR copies when it starts, chosen for each CLR.
 //!
 //! The process's own list is never changed, as programs of CLRs that already run may be reading it.
-//! Instead the pointer to the list is: every list is whole, and none is ever freed. Invariant: at most
-//! one thread is in [`with`] at a time, and the pointer is put back at its end.
+//! Instead the pointer to the list is: every list is whole, and none is ever freed. Invariant: at
+//! most one thread is in [`with`] at a time, and the pointer is put back at its end.
 
 use std::ffi::{CString, OsString, c_char};
 use std::os::unix::ffi::OsStringExt as _;

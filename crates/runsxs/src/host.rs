@@ -130,8 +130,8 @@ impl Clr {
         let values: Vec<*const c_char> = properties.iter().map(|(_, v)| v.as_ptr()).collect();
         let mut host = std::ptr::null_mut();
         let mut domain = 0;
-        // SAFETY: strings and arrays of as many strings as said, all alive during the call, of which
-        // the CLR makes copies; two valid out-pointers.
+        // SAFETY: strings and arrays of as many strings as said, all alive during the call, of
+        // which the CLR makes copies; two valid out-pointers.
         let answer = unsafe {
             (functions.initialize)(
                 exe.as_ptr(),
@@ -168,8 +168,8 @@ impl Clr {
             .collect::<Result<_>>()?;
         let argv: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
         let mut code = 0;
-        // SAFETY: the host and domain that the CLR gave, strings and an array of as many as said, all
-        // alive during the call, and a valid out-pointer.
+        // SAFETY: the host and domain that the CLR gave, strings and an array of as many as said,
+        // all alive during the call, and a valid out-pointer.
         let answer = unsafe {
             (self.functions.execute_assembly)(
                 self.host,
@@ -204,8 +204,8 @@ impl Clr {
         let assembly = text(app.file_stem().unwrap_or_default().as_bytes())?;
         let (class_text, method_text) = (text(class.as_bytes())?, text(method.as_bytes())?);
         let mut found = std::ptr::null_mut();
-        // SAFETY: the host and domain that the CLR gave, strings that are alive during the call, and
-        // a valid out-pointer.
+        // SAFETY: the host and domain that the CLR gave, strings that are alive during the call,
+        // and a valid out-pointer.
         let answer = unsafe {
             (self.functions.create_delegate)(
                 self.host,
@@ -286,7 +286,8 @@ pub(crate) fn take_signal_stack() -> Result<()> {
     Ok(())
 }
 
-/// Properties for the CLR, as hostpolicy passes them (docs/design/features/host-runtime-information.md).
+/// Properties for the CLR, as hostpolicy passes them
+/// (docs/design/features/host-runtime-information.md).
 fn properties(start: &Start<'_>) -> Result<Vec<(CString, CString)>> {
     let framework = start.runtime.folder.as_path();
     let own = start.app.parent().unwrap_or(Path::new("/"));

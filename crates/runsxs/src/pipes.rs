@@ -1,10 +1,10 @@
 //! The pipes on which CLRs wait for a debugger.
 //!
 //! Their names are made of the process's number and start time, so all CLRs of a process have the
-//! same ones, and each removes and makes them when it starts (src/coreclr/debug/shared/twowaypipe.cpp
-//! and its PAL). Two that start at the same moment get into each other's way between the two steps,
-//! and then one does not start at all: 3 of 150 times. So this program defines `mkfifo`, which the
-//! loader finds before the C library's.
+//! same ones, and each removes and makes them when it starts
+//! (src/coreclr/debug/shared/twowaypipe.cpp and its PAL). Two that start at the same moment get
+//! into each other's way between the two steps, and then one does not start at all: 3 of 150 times.
+//! So this program defines `mkfifo`, which the loader finds before the C library's.
 
 use std::ffi::{CStr, c_char, c_int};
 

@@ -5,8 +5,8 @@
 //! `cargo run --release -p sampler --example engine_cost`
 //!
 //! The thread reads the clock all the time; a sample leaves a hole between two readings: timer
-//! interrupt, signal, handler, and the way back. The walk takes one frame. Quartiles of the holes, so
-//! that on a busy machine the lower one is still about the sample and not about other processes.
+//! interrupt, signal, handler, and the way back. The walk takes one frame. Quartiles of the holes,
+//! so that on a busy machine the lower one is still about the sample and not about other processes.
 //! With `timer_create` the kernel's own tick, which comes anyway, is in the hole.
 
 use sampler::{Config, EngineChoice, Sampler, Scratch, WalkResult};

@@ -1,9 +1,11 @@
-//! The clocks that the agent thread drives: wall time, and the CPU time of threads that have no timer.
+//! The clocks that the agent thread drives: wall time, and the CPU time of threads that have no
+//! timer.
 //!
-//! It decides which threads are signalled at a tick, never more than one signal of a kind at a time to
-//! each; what the signal then does is the handler's. While all threads wait there are no ticks but those at
-//! which one of them is to be looked at. The invariants: a thread that waits is not woken for the sake of its
-//! CPU time; one that is registered while there are no ticks has the next one when it would have been.
+//! It decides which threads are signalled at a tick, never more than one signal of a kind at a time
+//! to each; what the signal then does is the handler's. While all threads wait there are no ticks
+//! but those at which one of them is to be looked at. The invariants: a thread that waits is not
+//! woken for the sake of its CPU time; one that is registered while there are no ticks has the next
+//! one when it would have been.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,12 +23,12 @@ use crate::waits::{self, Place, Seen};
 /// where it waited: what remains of the handler's signal return and the system call's restart.
 const IDLE_CPU_NS: u64 = 20_000;
 
-/// A thread that has used all the time since the last tick but this has been put aside just now. As much
-/// as the agent thread needs to come, and less than a thread runs before it waits.
+/// A thread that has used all the time since the last tick but this has been put aside just now. As
+/// much as the agent thread needs to come, and less than a thread runs before it waits.
 const PUT_ASIDE_NS: u64 = 20_000;
 
-/// Ticks after which a handler that has not returned is taken for one that the program has jumped out
-/// of.
+/// Ticks after which a handler that has not returned is taken for one that the program has jumped
+/// out of.
 const LEFT_TICKS: u32 = 16;
 /// Ticks after which it is looked whether a signal that has not come is in the thread's queue.
 const LOST_TICKS: u8 = 16;
@@ -38,8 +40,8 @@ const LONGEST_LOOK_NS: u64 = 100_000_000;
 
 impl Reader {
     /// Ticks, of wall time and of threads without a timer, as far as they are due
-    /// ([`crate::Sampler::due_ns`]): call it right after [`Reader::drain_all`]. Late ones are not made up
-    /// for: each sample's value is the time really passed.
+    /// ([`crate::Sampler::due_ns`]): call it right after [`Reader::drain_all`]. Late ones are not
+    /// made up for: each sample's value is the time really passed.
     pub fn tick(&mut self, now_ns: u64) {
         if !self.punctual {
             self.punctual = true;
@@ -59,9 +61,9 @@ impl Reader {
         }
     }
 
-    /// CPU samples of threads without a timer: signals those that run at this moment and have used half
-    /// an interval since their last sample, any time at all before their first. Answers when the next thread is
-    /// to be looked at.
+    /// CPU samples of threads without a timer: signals those that run at this moment and have used
+    /// half an interval since their last sample, any time at all before their first. Answers when
+    /// the next thread is to be looked at.
     fn clock_tick(&mut self, now_ns: u64) -> u64 {
         if !GLOBAL.running() {
             return now_ns;
@@ -85,10 +87,10 @@ impl Reader {
         })
     }
 
-    /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
-    /// registered thread that has used CPU time since its last sample, but for those that wait where they are known to have
-    /// waited before ([`crate::Config::wait`]); for the others the time is
-    /// added to a repeat of that sample, which comes out of `drain*` when the thread moves,
+    /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals
+    /// each registered thread that has used CPU time since its last sample, but for those that wait
+    /// where they are known to have waited before ([`crate::Config::wait`]); for the others the
+    /// time is added to a repeat of that sample, which comes out of `drain*` when the thread moves,
     /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
     /// wall-clock samples are configured.
     pub fn wall_tick(&mut self, now_ns: u64) {
@@ -142,8 +144,8 @@ impl Reader {
             && (since <= IDLE_CPU_NS || (cpu == seen && place == Place::Last));
         let is_still = match place {
             Place::Moves => false,
-            // Two samples in a row of a thread that looks idle, and waited when the second was sent for: that was taken where
-            // it waits.
+            // Two samples in a row of a thread that looks idle, and waited when the second was sent
+            // for: that was taken where it waits.
             Place::Last => looks_idle,
             Place::Known => cpu == seen,
         };
@@ -161,8 +163,8 @@ impl Reader {
         }
         let was_long = side.is_long.swap(false, Ordering::Relaxed);
         if place != Place::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
-            // It has moved since that look, for as long as its clock says, or would have if there had been a processor for it;
-            // before, it waited.
+            // It has moved since that look, for as long as its clock says, or would have if there
+            // had been a processor for it; before, it waited.
             let ran = cpu.saturating_sub(seen);
             let queued = if was_long {
                 let before = side.wall_queued.load(Ordering::Relaxed);
@@ -185,7 +187,8 @@ impl Reader {
             wait_on(id, slot, Place::Known, now_ns);
             return;
         }
-        // One that lost the processor to another has used none since its sample either, and is anywhere: it may be about to wait.
+        // One that lost the processor to another has used none since its sample either, and is
+        // anywhere: it may be about to wait.
         let waits = || found == Seen::Elsewhere || !sys::is_runnable(tid);
         let settles = if looks_idle && waits() {
             Place::Last
@@ -229,15 +232,15 @@ fn send_wall(slot: &Slot, id: SlotId) -> Result<(), Error> {
         .inspect_err(|_| slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed))
 }
 
-/// Ticks if it is time to, and says when it is again: after an interval, or, where all threads wait, when
-/// the first of them is to be looked at, which `tick` answers.
+/// Ticks if it is time to, and says when it is again: after an interval, or, where all threads
+/// wait, when the first of them is to be looked at, which `tick` answers.
 fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() -> u64) {
     let was_due = due.load(Ordering::Relaxed);
     if now_ns < was_due {
         return;
     }
-    // SeqCst, here and in `due::came`: who comes during the tick and finds the old time to be soon enough is
-    // seen to have come when the new one is there.
+    // SeqCst, here and in `due::came`: who comes during the tick and finds the old time to be soon
+    // enough is seen to have come when the new one is there.
     let come = GLOBAL.come.load(Ordering::SeqCst);
     let look = tick();
     let next = was_due.saturating_add(interval).max(now_ns);
@@ -247,8 +250,8 @@ fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() 
     }
 }
 
-/// The threads that can be sampled and are to be looked at; `each` answers whether it is one of its own.
-/// Answers when the next one is to be looked at.
+/// The threads that can be sampled and are to be looked at; `each` answers whether it is one of its
+/// own. Answers when the next one is to be looked at.
 fn for_each_due(
     looks: &'static [AtomicU64],
     now_ns: u64,
@@ -286,8 +289,8 @@ fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
         let behind = tail.wrapping_add(unread);
         let told = side.idle_ns.load(Ordering::Relaxed) == 0;
         if !told && side.idle_at.load(Ordering::Relaxed) != behind {
-            // Time that belongs to an earlier sample has not been read: that is to be done first, and the next look
-            // covers this time.
+            // Time that belongs to an earlier sample has not been read: that is to be done first,
+            // and the next look covers this time.
             GLOBAL.wake();
             return;
         }
@@ -307,8 +310,8 @@ fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
     GLOBAL.attend(id.index());
 }
 
-/// When a clock that stands still since `still` is looked at again. Those that have stood still for long
-/// are looked at together.
+/// When a clock that stands still since `still` is looked at again. Those that have stood still for
+/// long are looked at together.
 fn next_look(still: u64, now: u64) -> u64 {
     let wait = now.saturating_sub(still) / LOOK_PART;
     if wait < LONGEST_LOOK_NS {
@@ -350,8 +353,8 @@ fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Sinc
     if used < half && !slot.first_tick.load(Ordering::Relaxed) {
         return;
     }
-    // On a processor its clock goes on; one that has been put aside for us has run until now; any other
-    // has to be asked for, by a file.
+    // On a processor its clock goes on; one that has been put aside for us has run until now; any
+    // other has to be asked for, by a file.
     let has_run_on = moved_ns == since.tick_ns
         && cpu.saturating_sub(seen).saturating_add(PUT_ASIDE_NS) >= since.others_ns;
     if sys::clock_ns(clock) == cpu && !has_run_on && !sys::is_runnable(tid) {

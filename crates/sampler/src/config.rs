@@ -7,7 +7,8 @@ use crate::guard::Held;
 /// How CPU samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EngineChoice {
-    /// [`EngineKind::Timer`] up to the rate of the kernel's tick and in virtual machines, else [`EngineKind::Clock`].
+    /// [`EngineKind::Timer`] up to the rate of the kernel's tick and in virtual machines, else
+    /// [`EngineKind::Clock`].
     #[default]
     Auto,
     /// perf_event or an error.
@@ -19,8 +20,8 @@ pub enum EngineChoice {
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
-    /// No samples by time: stacks only by [`crate::Reader::ask_trace`], or none. Works as [`EngineKind::Wall`] without
-    /// ticks.
+    /// No samples by time: stacks only by [`crate::Reader::ask_trace`], or none. Works as
+    /// [`EngineKind::Wall`] without ticks.
     None,
 }
 
@@ -37,7 +38,8 @@ pub enum EngineKind {
     Timer = 3,
     /// Wall clock, driven by the agent thread.
     Wall = 4,
-    /// The agent thread looks at the threads' CPU clocks once per interval and signals those that run.
+    /// The agent thread looks at the threads' CPU clocks once per interval and signals those that
+    /// run.
     Clock = 5,
 }
 
@@ -79,10 +81,10 @@ pub struct WalkResult {
 
 /// The walk, called in the handler on the sampled thread.
 ///
-/// `context` is the interrupted context; `stack_end` the upper end of the thread's stack (exclusive,
-/// every read must lie below it); `scratch` as [`Scratch`] says; `out` has room for `cap` words.
-/// It must hold every rule of a signal handler: no lock, no allocation, no thread-local of a
-/// loaded library, no panic.
+/// `context` is the interrupted context; `stack_end` the upper end of the thread's stack
+/// (exclusive, every read must lie below it); `scratch` as [`Scratch`] says; `out` has room for
+/// `cap` words. It must hold every rule of a signal handler: no lock, no allocation, no
+/// thread-local of a loaded library, no panic.
 pub type WalkFn = unsafe extern "C" fn(
     context: *const libc::ucontext_t,
     stack_end: u64,
@@ -128,7 +130,8 @@ pub struct Config {
     pub wait: Option<WalkFn>,
     /// Bytes that must be left on the stack below the handler for the walk to be tried.
     pub min_stack_room: u32,
-    /// As many more on threads of a CLR ([`crate::Route::Shared`]): for what a walk reads of managed code alone.
+    /// As many more on threads of a CLR ([`crate::Route::Shared`]): for what a walk reads of
+    /// managed code alone.
     pub shared_stack_room: u32,
 }
 

@@ -34,8 +34,8 @@ pub enum DiscardReason {
     /// Another handler has taken the signal, so no thread is sampled any more; counted once in each
     /// [`crate::Reader::take_counters`] since.
     SignalTaken = 12,
-    /// The user's queue of signals was full: none could be sent to the thread, or, with perf, the kernel
-    /// sent SIGIO in place of ours.
+    /// The user's queue of signals was full: none could be sent to the thread, or, with perf, the
+    /// kernel sent SIGIO in place of ours.
     QueueFull = 13,
     /// The signal of the CLR's threads was put onto the alternate stack by other code (SA_ONSTACK).
     MovedSignal = 14,
@@ -114,15 +114,16 @@ pub struct Counters {
     pub intervals: u64,
     /// CPU time (wall time for the wall engine) those samples stand for, nanoseconds.
     pub value_ns: u64,
-    /// Time spent in the handler from its first to its last instruction, nanoseconds, samples
-    /// and refusals together, each run at most 200 µs: what is longer has lost the processor in between.
-    /// Entering and leaving the kernel is not in it; see [`crate::Sampler::delivery_ns`].
+    /// Time spent in the handler from its first to its last instruction, nanoseconds, samples and
+    /// refusals together, each run at most 200 µs: what is longer has lost the processor in
+    /// between. Entering and leaving the kernel is not in it; see [`crate::Sampler::delivery_ns`].
     pub handler_ns: u64,
     /// Time that the samples lost in the handler would have stood for, nanoseconds.
     pub lost_ns: u64,
     /// Runs of the handler for a signal of ours.
     pub signals: u64,
-    /// Of those, signals that the reader sent ([`crate::Reader::tick`]), to a thread that ran elsewhere as a rule.
+    /// Of those, signals that the reader sent ([`crate::Reader::tick`]), to a thread that ran
+    /// elsewhere as a rule.
     pub sent: u64,
     /// Signals that gave no sample, by [`DiscardReason`].
     pub discarded: [u64; DiscardReason::COUNT],

@@ -1,7 +1,7 @@
 //! When the clocks that the reader drives tick next, for a thread that comes while they rest.
 //!
-//! It looks at no thread; `clocks` does. The invariant: who is registered while all others wait has his
-//! first tick when it would have been without the rest.
+//! It looks at no thread; `clocks` does. The invariant: who is registered while all others wait has
+//! his first tick when it would have been without the rest.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +10,8 @@ use crate::global::GLOBAL;
 use crate::slot::Slot;
 use crate::sys;
 
-/// A thread is sampled from here on: there is a tick after an interval, if there have been none for all
-/// the others that wait.
+/// A thread is sampled from here on: there is a tick after an interval, if there have been none for
+/// all the others that wait.
 pub(crate) fn came(slot: &Slot) {
     let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
     let timer = Timer::from_word(slot.timer.load(Ordering::Relaxed));

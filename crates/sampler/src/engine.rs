@@ -58,7 +58,8 @@ impl Timer {
     fn end(self, token: u64, perf_id: u64) {
         match self {
             Self::Perf(fd) => {
-                // Else the program has closed it, and the number is perhaps that of a file of its own.
+                // Else the program has closed it, and the number is perhaps that of a file of its
+                // own.
                 if perf::id(fd) == perf_id {
                     sys::close(fd);
                 }
@@ -76,8 +77,8 @@ impl Timer {
             }
             Self::Clock => {
                 GLOBAL.clocked.fetch_sub(1, Ordering::Relaxed);
-                // On the thread itself: what was sent to it comes on the way out of a system call, and its
-                // slot is still open.
+                // On the thread itself: what was sent to it comes on the way out of a system call,
+                // and its slot is still open.
                 sys::own_tid();
             }
         }
@@ -120,8 +121,8 @@ pub(crate) fn end_timer(slot: &Slot) {
     }
 }
 
-/// Makes and starts the timer of a slot, whose thread may be the calling one (`is_own`). Called between
-/// `set_known` and `end_arm`.
+/// Makes and starts the timer of a slot, whose thread may be the calling one (`is_own`). Called
+/// between `set_known` and `end_arm`.
 pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(), Error> {
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
     let kind = GLOBAL.engine();
@@ -130,8 +131,8 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     if GLOBAL.signal_of(slot) == 0 {
         return Err(Error::Held(guard::Held::Taken));
     }
-    // Where there is no descriptor, memory or place in a queue left for us, the thread gets what needs
-    // less of it, not nothing.
+    // Where there is no descriptor, memory or place in a queue left for us, the thread gets what
+    // needs less of it, not nothing.
     let perf = match kind {
         EngineKind::Wall => return Ok(()),
         EngineKind::Clock => return arm_clock(slot, tid),
@@ -234,8 +235,8 @@ fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Resu
     event.sigev_value = libc::sigval {
         sival_ptr: token as usize as *mut libc::c_void,
     };
-    // Each timer keeps a place in the user's queue of signals, and a CLR that finds no place for its
-    // own signal ends the program (3.1) or goes on without it.
+    // Each timer keeps a place in the user's queue of signals, and a CLR that finds no place for
+    // its own signal ends the program (3.1) or goes on without it.
     if !GLOBAL.timers.take() {
         return Err(libc::EAGAIN);
     }
@@ -263,8 +264,8 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
             },
         },
     )?;
-    // From here the first tick's value is counted; see `first_value`. To the kernel, one's own clock is less work
-    // than that of a number.
+    // From here the first tick's value is counted; see `first_value`. To the kernel, one's own
+    // clock is less work than that of a number.
     let cpu = if is_own {
         sys::own_cpu_ns()
     } else {
@@ -363,8 +364,8 @@ pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
     if perf::id(fd) != slot.perf_id.load(Ordering::Relaxed) {
         return; // the program has closed it
     }
-    // SAFETY: IOC_PERIOD reads one u64; IOC_REFRESH takes a number; `fd` is our perf_event, which we do
-    // not close while the handler is inside the slot's gate.
+    // SAFETY: IOC_PERIOD reads one u64; IOC_REFRESH takes a number; `fd` is our perf_event, which
+    // we do not close while the handler is inside the slot's gate.
     unsafe {
         if let Some(period) = &period {
             libc::ioctl(fd, perf::IOC_PERIOD, core::ptr::from_ref(period));
@@ -382,8 +383,9 @@ pub(crate) fn pause(slot: &Slot) {
     }
 }
 
-/// A thread that handles faults is sampled by its clock from here on, if it had a timer: the reader looks at [`guard`] right before it
-/// sends a signal, and the kernel does not. Handler, inside the slot's gate.
+/// A thread that handles faults is sampled by its clock from here on, if it had a timer: the reader
+/// looks at [`guard`] right before it sends a signal, and the kernel does not. Handler, inside the
+/// slot's gate.
 pub(crate) fn trust_no_timer(slot: &Slot) {
     // Acquire: pairs with the Release in `arm_posix`.
     let word = slot.timer.load(Ordering::Acquire);
@@ -409,8 +411,8 @@ pub(crate) fn resume(slot: &Slot) {
         return;
     }
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
-    // Acquire: pairs with the Release in `arm_*`. A number that is used again by now is another timer of ours, at worst, which
-    // has its next tick a part of an interval later.
+    // Acquire: pairs with the Release in `arm_*`. A number that is used again by now is another
+    // timer of ours, at worst, which has its next tick a part of an interval later.
     match Timer::from_word(slot.timer.load(Ordering::Acquire)) {
         Some(Timer::Posix(id)) => drop(set_timer(id, interval, interval)),
         Some(Timer::Perf(fd)) => go_on(slot, fd, None),
@@ -520,8 +522,8 @@ mod perf {
         if asked == 0 { id } else { 0 }
     }
 
-    /// An event stops itself after one tick (POLL_HUP) until the handler lets it go on: real-time signals
-    /// queue, so there is never a second one under way.
+    /// An event stops itself after one tick (POLL_HUP) until the handler lets it go on: real-time
+    /// signals queue, so there is never a second one under way.
     pub(super) const ONE_TICK: i32 = 1;
 
     const F_SETSIG: i32 = 10;

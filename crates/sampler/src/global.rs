@@ -76,15 +76,15 @@ pub(crate) struct Global {
     pub(crate) anchor_id: AtomicU64,
     /// Threads without a timer of their own, whose clocks the reader looks at.
     pub(crate) clocked: AtomicU32,
-    /// Slots in which the reader finds something, by index: samples, waited time to be told, or an end.
-    /// Beside each other, as those of threads that sleep are not touched.
+    /// Slots in which the reader finds something, by index: samples, waited time to be told, or an
+    /// end. Beside each other, as those of threads that sleep are not touched.
     attention: [AtomicBool; MAX_SLOTS],
     /// The next sample wakes the reader.
     pub(crate) call_at_next_sample: AtomicBool,
     /// A hello was answered.
     pub(crate) answered: AtomicBool,
-    /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each other, so
-    /// that those at which it need not look cost nothing. Zero for a new thread.
+    /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each
+    /// other, so that those at which it need not look cost nothing. Zero for a new thread.
     pub(crate) cpu_looks: [AtomicU64; MAX_SLOTS],
     pub(crate) wall_looks: [AtomicU64; MAX_SLOTS],
     /// When the reader's next ticks are due.
@@ -95,8 +95,8 @@ pub(crate) struct Global {
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
-    /// The socket by which the reader is woken: what it reads from, and what is sent to, which is the same where that can be had
-    /// ([`sys::socket_to_itself`]).
+    /// The socket by which the reader is woken: what it reads from, and what is sent to, which is
+    /// the same where that can be had ([`sys::socket_to_itself`]).
     pub(crate) wake_read: Descriptor,
     pub(crate) wake_send: Descriptor,
     pub(crate) bell: Bell,
@@ -213,8 +213,8 @@ impl Share {
     }
 }
 
-/// A descriptor of ours, in a program that may close what it does not know (`closefrom`) and get the
-/// same number for a file of its own.
+/// A descriptor of ours, in a program that may close what it does not know (`closefrom`) and get
+/// the same number for a file of its own.
 pub(crate) struct Descriptor {
     fd: AtomicI32,
     /// [`sys::identity`].
@@ -378,7 +378,8 @@ impl Global {
 
     /// Whether there is something in a slot; the reader looks at it now.
     pub(crate) fn take_attention(&self, index: usize) -> bool {
-        // The load alone leaves the cache line with who writes there. Acquire, AcqRel: pair with `attend`.
+        // The load alone leaves the cache line with who writes there. Acquire, AcqRel: pair with
+        // `attend`.
         self.attention
             .get(index)
             .is_some_and(|flag| flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel))

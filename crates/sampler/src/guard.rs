@@ -1,13 +1,15 @@
 //! Whether our signals may be sent: what others have made of them, and of the handlers of faults.
 //!
-//! A signal's frame may only be written where there is room for it, and the kernel writes it before any code of ours runs. So
-//! there are two signals ([`crate::Route`]): the one by which CLRs interrupt their threads, on the stack where the thread is, and
-//! one of our own, on the thread's alternate stack. The first is safe on a CLR's threads as long as it has no SA_ONSTACK, which would
-//! write over the alternate stack that a CLR still uses while it handles a fault, and as long as no handler of faults lets it in on
-//! that stack. Both can be changed by others at any time.
+//! A signal's frame may only be written where there is room for it, and the kernel writes it before
+//! any code of ours runs. So there are two signals ([`crate::Route`]): the one by which CLRs
+//! interrupt their threads, on the stack where the thread is, and one of our own, on the thread's
+//! alternate stack. The first is safe on a CLR's threads as long as it has no SA_ONSTACK, which
+//! would write over the alternate stack that a CLR still uses while it handles a fault, and as long
+//! as no handler of faults lets it in on that stack. Both can be changed by others at any time.
 //!
-//! It asks and judges; who is not signalled, the handler and the reader see to. The invariants: what it asks are the kernel's own words; no handler
-//! is changed, of others' masks and flags no more than that.
+//! It asks and judges; who is not signalled, the handler and the reader see to. The invariants:
+//! what it asks are the kernel's own words; no handler is changed, of others' masks and flags no
+//! more than that.
 
 use core::sync::atomic::Ordering;
 
@@ -24,8 +26,8 @@ pub enum Held {
     /// does: there may be stacks on these threads too on which no handler has room. Since then, to
     /// the end of the process.
     Alternate = 1,
-    /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to hold it off: it may be left
-    /// for good (SA_NODEFER).
+    /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to
+    /// hold it off: it may be left for good (SA_NODEFER).
     Fault = 2,
     /// Other code has our own signal, or there was none left.
     Taken = 3,

@@ -43,8 +43,8 @@ struct Tick {
 
 /// The handler as the kernel calls it.
 ///
-/// It may run on a signal stack that is nearly full, so neither it nor what it calls takes much of it
-/// before [`run_walk`] has looked how much there is.
+/// It may run on a signal stack that is nearly full, so neither it nor what it calls takes much of
+/// it before [`run_walk`] has looked how much there is.
 ///
 /// # Safety
 /// Only as an SA_SIGINFO handler, or by a handler that got these arguments that way.
@@ -91,8 +91,8 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
         sent: info.first == sys::SENT || Token::is_sent_by_timer(info.value),
     };
     let (token, tick) = match info.code {
-        // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a mark
-        // and the slot's generation, which no other timer's value has by chance.
+        // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a
+        // mark and the slot's generation, which no other timer's value has by chance.
         libc::SI_TIMER if info.first == sys::PRICED => return Source::Priced,
         libc::SI_TIMER => (Token::unpack(info.value), tick),
         // POLL_IN … POLL_HUP: only a descriptor with F_SETSIG sends these.
@@ -124,8 +124,8 @@ unsafe fn pass_on(
 ) {
     let mark = info.cast::<SignalInfo>();
     let previous = global.previous.load(Ordering::Acquire); // pairs with `Sampler::come_up`
-    // SAFETY: the caller's promise; the word is ours, see `SignalInfo::passed`. A handler that stands
-    // above ours may get the signal from the one below, and give it to us again.
+    // SAFETY: the caller's promise; the word is ours, see `SignalInfo::passed`. A handler that
+    // stands above ours may get the signal from the one below, and give it to us again.
     let again = unsafe { (*mark).passed == sys::PASSED_ON };
     if previous == 0 || again {
         global.discard(DiscardReason::Foreign);
@@ -135,9 +135,10 @@ unsafe fn pass_on(
     unsafe { (*mark).passed = sys::PASSED_ON };
     global.discard(DiscardReason::Chained);
     if global.trace.load(Ordering::Relaxed) != 0 {
-        // A CLR keeps the threads that it stops inside its handler, where the signal is held off: they
-        // could not answer for a trace, which is asked for just then. One of the CLR's own that comes
-        // in between finds native code, where it does nothing (`CheckActivationSafePoint`).
+        // A CLR keeps the threads that it stops inside its handler, where the signal is held off:
+        // they could not answer for a trace, which is asked for just then. One of the CLR's own
+        // that comes in between finds native code, where it does nothing
+        // (`CheckActivationSafePoint`).
         sys::let_in(signal);
     }
     if global.previous_takes_info.load(Ordering::Relaxed) {
@@ -197,7 +198,8 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
     // A change since the last tick is seen before the next.
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         guard::look_briefly(global);
-        // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this field.
+        // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this
+        // field.
         let held_off = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
         if guard::handles_fault(held_off) {
             engine::trust_no_timer(slot);
@@ -231,8 +233,8 @@ impl Cookie {
     }
 }
 
-/// Whether the handler that is inside the slot's gate has been jumped out of: then its stack is gone.
-/// In doubt it is still there, and the thread is not sampled at this moment.
+/// Whether the handler that is inside the slot's gate has been jumped out of: then its stack is
+/// gone. In doubt it is still there, and the thread is not sampled at this moment.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled, on the slot's thread.
@@ -248,15 +250,15 @@ unsafe fn was_left(slot: &Slot, context: *const libc::ucontext_t) -> bool {
         return true; // it ran on a signal stack, which the thread has left
     }
     // Above the word nothing is left of it; below, its place may have been used for something else.
-    // SAFETY: the word lies on the stack of this thread, between its stack pointer and its end, and is
-    // aligned, as it was a Cookie.
+    // SAFETY: the word lies on the stack of this thread, between its stack pointer and its end, and
+    // is aligned, as it was a Cookie.
     sp > at
         || unsafe { &*(at as *const AtomicU64) }.load(Ordering::Relaxed)
             != slot.cookie.load(Ordering::Relaxed)
 }
 
-/// Notes that a signal which was sent to the thread is no longer in its queue, so that the next may be
-/// sent.
+/// Notes that a signal which was sent to the thread is no longer in its queue, so that the next may
+/// be sent.
 fn arrived(slot: &Slot, ask: Ask, wall: u8) {
     match ask {
         Ask::Wall => slot.wall_signal.store(wall, Ordering::Relaxed),
@@ -333,9 +335,10 @@ unsafe fn inside(
                 let wait = global.wait.load(Ordering::Relaxed);
                 if wait != 0 {
                     waits::remember(slot, |out, cap| {
-                        // SAFETY: the caller's promise; we are inside the gate and the bounds are known. The block was made with
-                        // room for `cap` frames of a wait, as `wait` was there before the first slot; `start` stored a
-                        // WalkFn in it before it set RUNNING.
+                        // SAFETY: the caller's promise; we are inside the gate and the bounds are
+                        // known. The block was made with room for `cap` frames of a wait, as `wait`
+                        // was there before the first slot; `start` stored a WalkFn in it before it
+                        // set RUNNING.
                         unsafe { run_walk(global, slot, context, wait, out, cap) }
                     });
                 }
@@ -379,8 +382,9 @@ fn may_fill(took: u64, interval: u64) -> bool {
     took.saturating_mul(2) >= interval
 }
 
-/// How many ticks are let pass after a walk that took so much CPU time, so that the program moves for as long, or for an
-/// interval. The first of them has come during the walk and is delivered at once.
+/// How many ticks are let pass after a walk that took so much CPU time, so that the program moves
+/// for as long, or for an interval. The first of them has come during the walk and is delivered at
+/// once.
 fn ticks_to_pass(spent: u64, interval: u64) -> u64 {
     if may_fill(spent, interval) {
         spent / interval + 2
@@ -398,10 +402,12 @@ fn event_of(slot: &Slot, tick: Tick) -> Option<i32> {
     }
 }
 
-/// Whether the tick is one of those that are let pass. The next sample stands for the time of this one too.
+/// Whether the tick is one of those that are let pass. The next sample stands for the time of this
+/// one too.
 ///
-/// Walks that take as long as an interval would else follow each other without an instruction of the program between
-/// two of them, and it would never end: cold walks, or deep ones, at 10,000 Hz on a loaded machine.
+/// Walks that take as long as an interval would else follow each other without an instruction of
+/// the program between two of them, and it would never end: cold walks, or deep ones, at 10,000 Hz
+/// on a loaded machine.
 fn lets_pass(slot: &Slot, tick: Tick) -> bool {
     let left = slot.ticks_to_pass.load(Ordering::Relaxed);
     if left == 0 {
@@ -560,7 +566,8 @@ pub(crate) unsafe fn run_walk(
     let needed = global.room_for(slot);
     if stack.contains(&sp) {
         if alternate.contains(&here) {
-            // By the signal that is ours alone: nothing comes on top of it. The lowest page may be a guard, as it is in those of the CLR.
+            // By the signal that is ours alone: nothing comes on top of it. The lowest page may be
+            // a guard, as it is in those of the CLR.
             let is_whole =
                 sys::is_readable(alternate.start.next_multiple_of(size_of::<u64>() as u64));
             let floor = alternate.start + if is_whole { 0 } else { GUARD };
@@ -571,7 +578,8 @@ pub(crate) unsafe fn run_walk(
             return Err(DiscardReason::StackNearlyFull);
         }
     } else if alternate.contains(&sp) {
-        // Its lowest page may be a guard; and who has made it has counted on his own handlers, and not on ours.
+        // Its lowest page may be a guard; and who has made it has counted on his own handlers, and
+        // not on ours.
         let room = here.saturating_sub(alternate.start);
         if !global.walk_alternate.load(Ordering::Relaxed) || room < GUARD + 2 * needed {
             return Err(DiscardReason::AlternateStack);
@@ -681,9 +689,10 @@ struct Place {
 const LARGEST_FRAME: u64 = 64 * 1024;
 
 impl Place {
-    /// Whether this cannot be what the kernel has made of the interrupted code just now. It writes the context below the
-    /// interrupted stack pointer, or to the top of the alternate stack, and our frames lie below it. A library that keeps signals
-    /// back calls the handler later with a copy; the stack that it describes is gone by then.
+    /// Whether this cannot be what the kernel has made of the interrupted code just now. It writes
+    /// the context below the interrupted stack pointer, or to the top of the alternate stack, and
+    /// our frames lie below it. A library that keeps signals back calls the handler later with a
+    /// copy; the stack that it describes is gone by then.
     fn is_stale(&self, alternate: &Range<u64>) -> bool {
         let top = if alternate.contains(&self.here) && !alternate.contains(&self.sp) {
             alternate.end

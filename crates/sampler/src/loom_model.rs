@@ -275,8 +275,8 @@ fn what_is_published_is_seen() {
     });
 }
 
-/// One arms a timer while another unregisters: exactly one of them, or the reader, ends it, and it is
-/// ended by the time the reader frees the slot.
+/// One arms a timer while another unregisters: exactly one of them, or the reader, ends it, and it
+/// is ended by the time the reader frees the slot.
 #[test]
 fn a_timer_is_ended_once() {
     struct Shared {

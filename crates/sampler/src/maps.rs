@@ -134,9 +134,10 @@ impl Looking {
 
     /// The bounds of its stack, if this mapping has it.
     ///
-    /// The control block lies at the top of a pthread's stack, wherever the stack pointer is: that may be on a coroutine's, and
-    /// the kernel merges neighbouring mappings. The main thread's control block is elsewhere, and its stack grows downwards on demand, so
-    /// that its low end is the mapping below.
+    /// The control block lies at the top of a pthread's stack, wherever the stack pointer is: that
+    /// may be on a coroutine's, and the kernel merges neighbouring mappings. The main thread's
+    /// control block is elsewhere, and its stack grows downwards on demand, so that its low end is
+    /// the mapping below.
     pub(crate) fn stack_in(self, mapping: &Mapping) -> Option<Range<u64>> {
         let has = |address| mapping.range.contains(&address);
         if !self.is_main {

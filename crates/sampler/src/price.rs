@@ -4,8 +4,8 @@
 //! interrupt, which cannot be measured from here.
 //!
 //! Runs on the agent thread, before a session's first tick or beside it; never in the handler. The
-//! invariant: the signals that it sends are to the calling thread alone, are counted nowhere, and the
-//! thread's mask is put back.
+//! invariant: the signals that it sends are to the calling thread alone, are counted nowhere, and
+//! the thread's mask is put back.
 
 use core::sync::atomic::Ordering;
 
@@ -24,8 +24,8 @@ const BATCHES: usize = 5;
 /// virtual machine of docs/engines.md.
 const DELIVERY_NS: u64 = 2_000;
 
-/// CPU time of an interrupt: on the virtual machine of docs/engines.md, and less on a machine of one's own.
-/// Another processor is interrupted for the sake of a signal that was sent ...
+/// CPU time of an interrupt: on the virtual machine of docs/engines.md, and less on a machine of
+/// one's own. Another processor is interrupted for the sake of a signal that was sent ...
 const SENT_NS: u64 = 5_000;
 /// ... and this one by a clock of perf's, and once more by itself (O_ASYNC).
 const PERF_NS: u64 = 25_000;
@@ -42,9 +42,9 @@ impl Sampler {
         reckoned(counters, delivery_ns, by_clock)
     }
 
-    /// CPU time that the delivery of one signal costs here, without the handler: the kernel's
-    /// way to it and `rt_sigreturn`, nanoseconds. Takes some tens of microseconds. For the agent thread, which
-    /// holds all signals off.
+    /// CPU time that the delivery of one signal costs here, without the handler: the kernel's way
+    /// to it and `rt_sigreturn`, nanoseconds. Takes some tens of microseconds. For the agent
+    /// thread, which holds all signals off.
     pub fn delivery_ns(&self) -> u64 {
         // To a thread that is no CLR's.
         let signal = GLOBAL.own_signal.load(Ordering::Relaxed);

@@ -144,8 +144,9 @@ impl Gate {
         }
     }
 
-    /// Instead of [`Gate::enter`] where it found the handler inside that will never leave: the program
-    /// has jumped out of a handler of its own that had interrupted it. Only on the slot's own thread.
+    /// Instead of [`Gate::enter`] where it found the handler inside that will never leave: the
+    /// program has jumped out of a handler of its own that had interrupted it. Only on the slot's
+    /// own thread.
     pub(crate) fn take_over(&self, generation: u32) -> Enter {
         // Acquire: as in `enter`.
         let word = self.0.load(Ordering::Acquire);
@@ -229,7 +230,8 @@ impl Gate {
     /// Marks a quiet slot free. True: this call has freed it, and the caller gives it back to the
     /// free list when done with it. The generation stays, so that the next `open` counts on.
     pub(crate) fn free(&self, generation: u32) -> bool {
-        // Acquire: as in `quiet`. The slot reaches its next user through the free list (Release/Acquire there).
+        // Acquire: as in `quiet`. The slot reaches its next user through the free list
+        // (Release/Acquire there).
         let freed = self.update(Ordering::Acquire, |word| {
             is_quiet(word, generation).then_some(u64::from(generation) << 32)
         });

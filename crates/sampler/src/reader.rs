@@ -1,7 +1,8 @@
 //! [`Reader`]: the one consumer of all rings, on the agent thread.
 //!
-//! It rebuilds stacks and gives ended slots back; the clocks that it drives are in `clocks`. The invariant: it alone
-//! moves `tail`, it alone frees slots in which there was ever anything, and it never waits for a handler.
+//! It rebuilds stacks and gives ended slots back; the clocks that it drives are in `clocks`. The
+//! invariant: it alone moves `tail`, it alone frees slots in which there was ever anything, and it
+//! never waits for a handler.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -88,9 +89,9 @@ impl Reader {
 
     /// A file descriptor (a socket, close-on-exec) to poll for reading. It becomes readable when a
     /// ring is half full, a [`crate::Sampler::hello`] was answered, many threads have ended, or
-    /// [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at regular
-    /// intervals all the same. Ask again before each poll: -1, which `poll` passes over, once the
-    /// program has closed it.
+    /// [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at
+    /// regular intervals all the same. Ask again before each poll: -1, which `poll` passes over,
+    /// once the program has closed it.
     pub fn wake_fd(&self) -> i32 {
         GLOBAL.wake_read.get().unwrap_or(-1)
     }
@@ -103,15 +104,15 @@ impl Reader {
         GLOBAL.bell.clear();
     }
 
-    /// Whether the next sample, of whatever thread, makes [`Reader::wake_fd`] readable, once: for a reader that
-    /// sleeps long because there were none.
+    /// Whether the next sample, of whatever thread, makes [`Reader::wake_fd`] readable, once: for a
+    /// reader that sleeps long because there were none.
     pub fn call_at_next_sample(&mut self, call: bool) {
         GLOBAL.call_at_next_sample.store(call, Ordering::Relaxed);
     }
 
     /// Gives each sample of each slot in use to `sink`, oldest first within a slot, and frees the
-    /// slots of unregistered threads once they are empty: `closed` is told, after which the
-    /// slot's index may come back for another thread. Those that [`crate::Sampler::unregister_by`] has
+    /// slots of unregistered threads once they are empty: `closed` is told, after which the slot's
+    /// index may come back for another thread. Those that [`crate::Sampler::unregister_by`] has
     /// closed are not among them.
     pub fn drain_all(
         &mut self,
@@ -189,8 +190,9 @@ impl Reader {
     /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts
     /// to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are any.
     ///
-    /// A thread's stack ends at its control block; where the stack pointer is somewhere else, that is a coroutine's, and the
-    /// thread's samples are refused ([`DiscardReason::OffStack`]) until it is back. The main thread's control block is elsewhere.
+    /// A thread's stack ends at its control block; where the stack pointer is somewhere else, that
+    /// is a coroutine's, and the thread's samples are refused ([`DiscardReason::OffStack`]) until
+    /// it is back. The main thread's control block is elsewhere.
     pub fn settle_hellos(&mut self, mut settled: impl FnMut(SlotId)) {
         // AcqRel: pairs with the handler's store.
         if !GLOBAL.answered.swap(false, Ordering::AcqRel) {
@@ -451,7 +453,8 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
             }
         }
     }
-    // More may come to it, if this is where the thread is still. Where the ring was damaged, the place is gone.
+    // More may come to it, if this is where the thread is still. Where the ring was damaged, the
+    // place is gone.
     if idles && (last || at != idle_at || idle >= IDLE_FLUSH_NS) {
         tell_idle(&mut sink, rebuilt.last());
     }

@@ -162,7 +162,8 @@ proptest! {
             }
         }
         prop_assert!(bench.drain().iter().all(|s| s.frames.len() <= MAX_DEPTH as usize));
-        // The first may still lean on a stack that the reader lost; it says so and the next is whole.
+        // The first may still lean on a stack that the reader lost; it says so and the next is
+        // whole.
         bench.write(&after);
         bench.drain();
         bench.slot.write_whole.store(true, Ordering::Relaxed);

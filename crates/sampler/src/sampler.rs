@@ -63,15 +63,16 @@ impl SlotId {
     }
 }
 
-/// By which signal a thread is sampled: [`Sampler::register_by`]. A signal's frame has to have room, and only who knows the thread
-/// can say where there is some.
+/// By which signal a thread is sampled: [`Sampler::register_by`]. A signal's frame has to have
+/// room, and only who knows the thread can say where there is some.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// By [`Config::signal`], on the stack where the thread is: for those that run a CLR's code. While a CLR handles a fault on the
-    /// thread's own stack, the alternate one is still in use, and where it is on that one, it holds this signal off.
+    /// By [`Config::signal`], on the stack where the thread is: for those that run a CLR's code.
+    /// While a CLR handles a fault on the thread's own stack, the alternate one is still in use,
+    /// and where it is on that one, it holds this signal off.
     Shared,
-    /// By a signal of our own, on the alternate stack of the thread if it has one: for all others. What they run on, a
-    /// coroutine's stack or a goroutine's, may be as small as they like.
+    /// By a signal of our own, on the alternate stack of the thread if it has one: for all others.
+    /// What they run on, a coroutine's stack or a goroutine's, may be as small as they like.
     Own,
 }
 
@@ -107,9 +108,9 @@ static SAMPLER: Sampler = Sampler { _private: () };
 /// Unregistered slots at which the reader is woken, so that threads that live a millisecond do
 /// not pile up slots and memory between two drains.
 const WAKE_AT_ENDED: u32 = 64;
-/// So many descriptors are the program's before any thread gets one of perf. At our start a runtime has
-/// loaded none of its assemblies, each of which takes two, and a program that fits a small limit by
-/// itself is to fit it with us.
+/// So many descriptors are the program's before any thread gets one of perf. At our start a runtime
+/// has loaded none of its assemblies, each of which takes two, and a program that fits a small
+/// limit by itself is to fit it with us.
 const KEPT_DESCRIPTORS: u64 = 64;
 
 impl Sampler {
@@ -176,8 +177,8 @@ impl Sampler {
         self.register_by(tid, stack, Route::Shared, false)
     }
 
-    /// As [`Sampler::register`], which takes [`Route::Shared`]. `is_own` says that `tid` is the calling thread's: then there is less
-    /// to ask of the kernel.
+    /// As [`Sampler::register`], which takes [`Route::Shared`]. `is_own` says that `tid` is the
+    /// calling thread's: then there is less to ask of the kernel.
     pub fn register_by(
         &self,
         tid: u32,
@@ -233,10 +234,10 @@ impl Sampler {
         self.end(id, sys::own_tid(), false);
     }
 
-    /// As [`Sampler::unregister`], for who knows that `own_tid` is the calling thread. True: the slot is closed
-    /// already, and no [`Reader`] will name it, as there was never a signal for that thread and it is the
-    /// calling one. So the slots of threads that live for microseconds are few, and the next thread finds them in
-    /// its processor's cache.
+    /// As [`Sampler::unregister`], for who knows that `own_tid` is the calling thread. True: the
+    /// slot is closed already, and no [`Reader`] will name it, as there was never a signal for that
+    /// thread and it is the calling one. So the slots of threads that live for microseconds are
+    /// few, and the next thread finds them in its processor's cache.
     pub fn unregister_by(&self, id: SlotId, own_tid: u32) -> bool {
         self.end(id, own_tid, true)
     }
@@ -271,8 +272,9 @@ impl Sampler {
         false
     }
 
-    /// Whether a thread still has a timer or a perf event of ours. After [`Sampler::stop`] those of threads whose handler
-    /// ran just then, or that were about to get one: what is left ends as the reader drains.
+    /// Whether a thread still has a timer or a perf event of ours. After [`Sampler::stop`] those of
+    /// threads whose handler ran just then, or that were about to get one: what is left ends as the
+    /// reader drains.
     pub fn holds_timers(&self) -> bool {
         GLOBAL.timers.is_any_taken() || GLOBAL.events.is_any_taken()
     }
@@ -310,8 +312,9 @@ impl Sampler {
         send(slot, id, Ask::Hello).inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
     }
 
-    /// The thread's ticks of CPU time stand for so many threads from here on, itself among them: for who registers one of many that
-    /// are alike, chosen by chance. 1 where nothing else was said; 0 is taken for 1. Nothing happens for a stale slot.
+    /// The thread's ticks of CPU time stand for so many threads from here on, itself among them:
+    /// for who registers one of many that are alike, chosen by chance. 1 where nothing else was
+    /// said; 0 is taken for 1. Nothing happens for a stale slot.
     pub fn stand_for(&self, id: SlotId, threads: u32) {
         if let Some(slot) = id.slot()
             && slot.gate.peek().0 == id.generation()
@@ -326,8 +329,8 @@ impl Sampler {
         id.read(|slot| &slot.cpu_told).unwrap_or(0)
     }
 
-    /// The thread's CPU clock when its ticks began to count, or at the last tick of an engine that looks at it
-    /// then; `None` where no such clock was read, and for a stale slot.
+    /// The thread's CPU clock when its ticks began to count, or at the last tick of an engine that
+    /// looks at it then; `None` where no such clock was read, and for a stale slot.
     pub fn accounted_cpu_ns(&self, id: SlotId) -> Option<u64> {
         id.read(|slot| &slot.accounted_cpu)
             .filter(|clock| *clock > 0)
@@ -344,7 +347,8 @@ impl Sampler {
             .map_or_else(|| self.signal(), |slot| GLOBAL.signal_of(slot))
     }
 
-    /// Why a thread is not signalled now; `None`: it is. To be asked while the slot is the thread's.
+    /// Why a thread is not signalled now; `None`: it is. To be asked while the slot is the
+    /// thread's.
     pub fn held(&self, id: SlotId) -> Option<Held> {
         guard::why_not(&GLOBAL, id.slot()?)
     }
@@ -355,8 +359,9 @@ impl Sampler {
         guard::was_moved(&GLOBAL, signal);
     }
 
-    /// Looks what others have made of our signals, and of the handlers of faults: threads that may not be signalled are
-    /// held, those that may again go on. To be called at regular intervals; some ten system calls.
+    /// Looks what others have made of our signals, and of the handlers of faults: threads that may
+    /// not be signalled are held, those that may again go on. To be called at regular intervals;
+    /// some ten system calls.
     pub fn look_around(&self) {
         if guard::look(&GLOBAL) {
             self.resume();
@@ -387,8 +392,9 @@ impl Sampler {
         })
     }
 
-    /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it. Later than an
-    /// interval where all threads wait; [`Reader::wake_fd`] becomes readable when it is sooner again.
+    /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it.
+    /// Later than an interval where all threads wait; [`Reader::wake_fd`] becomes readable when it
+    /// is sooner again.
     pub fn due_ns(&self) -> Option<u64> {
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed) > 0;
         let clock = GLOBAL.clocked.load(Ordering::Relaxed) > 0;
@@ -433,8 +439,8 @@ impl Sampler {
         }
     }
 
-    /// Puts our handler on top again; signals that are not ours go to `beneath` from here on, a handler
-    /// for SA_SIGINFO that is never unloaded and does not call ours.
+    /// Puts our handler on top again; signals that are not ours go to `beneath` from here on, a
+    /// handler for SA_SIGINFO that is never unloaded and does not call ours.
     pub fn come_up(&self, beneath: usize) -> Result<(), Error> {
         if beneath == handler_address() {
             return Ok(());
@@ -456,8 +462,8 @@ impl Sampler {
         GLOBAL.wake();
     }
 
-    /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one, or
-    /// [`Sampler::open_bell`].
+    /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one,
+    /// or [`Sampler::open_bell`].
     pub fn ring() {
         GLOBAL.wake();
     }
@@ -730,8 +736,9 @@ fn choose(config: &Config) -> Result<EngineKind, Error> {
     }
 }
 
-/// The engine that costs no more than the samples are worth: what ticks faster than the kernel interrupts
-/// processors for it, and in a virtual machine each interrupt is a way out of it and back.
+/// The engine that costs no more than the samples are worth: what ticks faster than the kernel
+/// interrupts processors for it, and in a virtual machine each interrupt is a way out of it and
+/// back.
 fn affordable(interval_ns: u64, tick_ns: u64, is_virtual: bool) -> EngineKind {
     if interval_ns >= tick_ns || is_virtual {
         EngineKind::Timer
@@ -740,9 +747,9 @@ fn affordable(interval_ns: u64, tick_ns: u64, is_virtual: bool) -> EngineKind {
     }
 }
 
-/// When the user's queue of signals is full, which others can fill too, the kernel sends a plain SIGIO
-/// in place of a perf event's real-time signal (fs/fcntl.c, `send_sigio_to_task`), which ends a
-/// program that does not handle it. It is counted in one that does not.
+/// When the user's queue of signals is full, which others can fill too, the kernel sends a plain
+/// SIGIO in place of a perf event's real-time signal (fs/fcntl.c, `send_sigio_to_task`), which ends
+/// a program that does not handle it. It is counted in one that does not.
 fn catch_full_queue() {
     let mut action = disposition(libc::SIGIO);
     if action.sa_sigaction != libc::SIG_DFL {
@@ -750,7 +757,8 @@ fn catch_full_queue() {
     }
     action.sa_sigaction = handler::on_full_queue as *const () as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: a valid action whose handler keeps the rules of a handler; a failure leaves the default.
+    // SAFETY: a valid action whose handler keeps the rules of a handler; a failure leaves the
+    // default.
     unsafe { libc::sigaction(libc::SIGIO, &raw const action, core::ptr::null_mut()) };
 }
 
@@ -758,8 +766,8 @@ fn catch_full_queue() {
 pub(crate) fn disposition(signal: i32) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction (default action, empty mask).
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which `check`
-    // has refused.
+    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which
+    // `check` has refused.
     unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) };
     action
 }
@@ -796,8 +804,8 @@ fn install(signal: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs the handler of the signal that is ours alone. Its frame has a place of its own, where nothing else is to come on top
-/// of it: all else is held off while it runs, but for faults.
+/// Installs the handler of the signal that is ours alone. Its frame has a place of its own, where
+/// nothing else is to come on top of it: all else is held off while it runs, but for faults.
 fn install_own(signal: i32) -> Result<(), Error> {
     let mut action = disposition(signal);
     action.sa_sigaction = handler_address();
@@ -866,8 +874,8 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the reader neither has anything of a closed slot nor looks at it of its own accord, as it does where it
-/// drives a clock or asks for traces.
+/// Whether the reader neither has anything of a closed slot nor looks at it of its own accord, as
+/// it does where it drives a clock or asks for traces.
 fn is_unseen(slot: &Slot) -> bool {
     GLOBAL.engine() == EngineKind::Timer
         && GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0

@@ -56,7 +56,8 @@ pub(crate) struct Slot {
     pub(crate) ticks_to_pass: AtomicU64,
     /// [`crate::Route::Own`]. Written by `register` before `open`.
     pub(crate) on_own_signal: AtomicBool,
-    /// It has run on a stack that is not its own, and has no alternate one: it is not signalled any more.
+    /// It has run on a stack that is not its own, and has no alternate one: it is not signalled any
+    /// more.
     pub(crate) strayed: AtomicBool,
     /// Its timer stands still until it may be signalled again.
     pub(crate) paused: AtomicBool,
@@ -107,7 +108,8 @@ pub(crate) struct Slot {
     /// The id of the perf event behind the descriptor in `timer`.
     pub(crate) perf_id: AtomicU64,
 
-    // Waits (`waits`): the reader asks that the handler of its next wall-clock signal remembers the stack ...
+    // Waits (`waits`): the reader asks that the handler of its next wall-clock signal remembers the
+    // stack ...
     pub(crate) wait_asked: AtomicBool,
     /// ... which it has, so deep; 0: none.
     pub(crate) wait_depth: AtomicU32,
@@ -160,7 +162,8 @@ pub(crate) struct ReaderSide {
     /// Wall clock: since when the thread waits, and when its clock was looked at last.
     pub(crate) wall_still: AtomicU64,
     pub(crate) wall_looked: AtomicU64,
-    /// It has waited for so long that it is looked at less often than at each tick; how long it had waited for a processor then.
+    /// It has waited for so long that it is looked at less often than at each tick; how long it had
+    /// waited for a processor then.
     pub(crate) is_long: AtomicBool,
     pub(crate) wall_queued: AtomicU64,
     /// As `idle_*`, of the stack that the handler has remembered.
@@ -219,7 +222,8 @@ impl Geometry {
         if self.waits { WAIT_BYTES } else { 0 }
     }
 
-    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch, trace or wait.
+    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch, trace
+    /// or wait.
     pub(crate) const fn block_len(self) -> usize {
         let scratch = (self.scratch_len as usize).next_multiple_of(64);
         let walks = self.wait_bytes() + self.trace_bytes();
@@ -235,7 +239,8 @@ impl Geometry {
     }
 }
 
-/// Frames of a wait at most (`waits`): threads of a pool have twenty to thirty. A deeper one is woken each time.
+/// Frames of a wait at most (`waits`): threads of a pool have twenty to thirty. A deeper one is
+/// woken each time.
 pub(crate) const WAIT_FRAMES: usize = 64;
 /// Their size in bytes.
 const WAIT_BYTES: usize = WAIT_FRAMES * size_of::<[u64; 3]>();
@@ -293,7 +298,8 @@ impl Slot {
             .cast::<[u64; 3]>()
     }
 
-    /// Room for the stack of a wait, [`WAIT_FRAMES`] frames of three words. Only for a block that was made with it.
+    /// Room for the stack of a wait, [`WAIT_FRAMES`] frames of three words. Only for a block that
+    /// was made with it.
     pub(crate) fn wait_buffer(&self) -> *mut u64 {
         let block = self.block.load(Ordering::Relaxed);
         let len = self.block_len.load(Ordering::Relaxed);
@@ -310,8 +316,8 @@ impl Slot {
             .cast::<Scratch>()
     }
 
-    /// Fresh fields for the next thread; `accounted` is the time from which wall-clock samples count. The
-    /// caller has taken the slot off the free list.
+    /// Fresh fields for the next thread; `accounted` is the time from which wall-clock samples
+    /// count. The caller has taken the slot off the free list.
     pub(crate) fn reset(&self, accounted: u64) {
         let zero64 = [
             &self.stack_low,

@@ -29,8 +29,8 @@ pub(crate) fn last_error(call: &'static str) -> Error {
     }
 }
 
-/// Takes a signal out of the calling thread's mask. In a handler: until that returns. True: it was held
-/// off. Async-signal-safe, but for errno.
+/// Takes a signal out of the calling thread's mask. In a handler: until that returns. True: it was
+/// held off. Async-signal-safe, but for errno.
 pub(crate) fn let_in(signal: i32) -> bool {
     change_mask(libc::SIG_UNBLOCK, signal)
 }
@@ -44,8 +44,8 @@ pub(crate) fn hold_off(signal: i32) {
 fn change_mask(how: c_int, signal: i32) -> bool {
     let set = bit(signal);
     let mut before: u64 = 0;
-    // SAFETY: reads the eight bytes of `set` and writes those of `before`, which are the kernel's sigset_t
-    // on x86-64.
+    // SAFETY: reads the eight bytes of `set` and writes those of `before`, which are the kernel's
+    // sigset_t on x86-64.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -110,8 +110,8 @@ pub(crate) fn action(signal: i32) -> Option<Action> {
     change_action(signal, core::ptr::null())
 }
 
-/// Changes it to an [`Action`] that was there before, or one that differs in mask and flags alone; answers what was there until then.
-/// Handler.
+/// Changes it to an [`Action`] that was there before, or one that differs in mask and flags alone;
+/// answers what was there until then. Handler.
 pub(crate) fn set_action(signal: i32, action: &Action) -> Option<Action> {
     change_action(signal, action)
 }
@@ -123,8 +123,8 @@ fn change_action(signal: i32, new: *const Action) -> Option<Action> {
         restorer: 0,
         mask: 0,
     };
-    // SAFETY: null or an action whose handler and restorer the kernel had before; a valid out-pointer; the length of the
-    // kernel's set.
+    // SAFETY: null or an action whose handler and restorer the kernel had before; a valid
+    // out-pointer; the length of the kernel's set.
     let done = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
@@ -137,11 +137,13 @@ fn change_action(signal: i32, new: *const Action) -> Option<Action> {
     (done == 0).then_some(old)
 }
 
-/// Whether eight bytes of this process's memory can be read. Handler. `rt_sigprocmask` of an operation that there is none of
-/// copies the set before it looks what to do with it (kernel/signal.c): EFAULT or EINVAL, and nothing changes.
+/// Whether eight bytes of this process's memory can be read. Handler. `rt_sigprocmask` of an
+/// operation that there is none of copies the set before it looks what to do with it
+/// (kernel/signal.c): EFAULT or EINVAL, and nothing changes.
 pub(crate) fn is_readable(address: u64) -> bool {
     const NO_OPERATION: c_int = -1;
-    // SAFETY: the kernel checks the address, and changes nothing for an operation that it does not know.
+    // SAFETY: the kernel checks the address, and changes nothing for an operation that it does not
+    // know.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -206,7 +208,8 @@ pub(crate) fn tick_ns() -> u64 {
     (time.tv_nsec as u64).max(1)
 }
 
-/// Whether this is a virtual machine, by what it says of itself: bit 31 of ECX of CPUID leaf 1, which no processor sets.
+/// Whether this is a virtual machine, by what it says of itself: bit 31 of ECX of CPUID leaf 1,
+/// which no processor sets.
 pub(crate) fn is_virtual() -> bool {
     core::arch::x86_64::__cpuid(1).ecx & (1 << 31) != 0
 }
@@ -220,7 +223,8 @@ pub(crate) struct SignalInfo {
     pub(crate) errno: i32,
     pub(crate) code: i32,
     pub(crate) padding: i32,
-    /// SI_TIMER: timer id, [`SENT`] or [`PRICED`] in what we send. Kill: pid. POLL_*: low half of the band.
+    /// SI_TIMER: timer id, [`SENT`] or [`PRICED`] in what we send. Kill: pid. POLL_*: low half of
+    /// the band.
     pub(crate) first: i32,
     /// SI_TIMER: overrun. Kill: uid. POLL_*: high half of the band.
     pub(crate) second: i32,
@@ -252,9 +256,9 @@ pub(crate) fn is_own_thread(pid: i32, tid: u32) -> bool {
 
 /// Queues `signal` with `value` to one thread of this process. Not for the handler.
 ///
-/// It says that it comes from a timer, for two reasons: `execve` drops what timers have sent and keeps
-/// all else (fs/exec.c, `begin_new_exec`: `flush_itimer_signals`), to a new program without our
-/// handler; and a CLR whose handler gets it first looks for its own process's id in `first`.
+/// It says that it comes from a timer, for two reasons: `execve` drops what timers have sent and
+/// keeps all else (fs/exec.c, `begin_new_exec`: `flush_itimer_signals`), to a new program without
+/// our handler; and a CLR whose handler gets it first looks for its own process's id in `first`.
 pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Result<(), i32> {
     queue(pid, tid, signal, SENT, value)
 }
@@ -382,7 +386,8 @@ pub(crate) fn notify(socket: c_int) {
 pub(crate) fn take_notices(socket: c_int) {
     let mut bytes = [0u8; 64];
     let flags = libc::MSG_DONTWAIT;
-    // Each is read by itself. Two are never there for long (`Bell`); of more, the rest makes the next wait end at once.
+    // Each is read by itself. Two are never there for long (`Bell`); of more, the rest makes the
+    // next wait end at once.
     for _ in 0..8 {
         // SAFETY: so many writable bytes.
         let read = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
@@ -392,7 +397,8 @@ pub(crate) fn take_notices(socket: c_int) {
     }
 }
 
-/// Lets the calling thread's waits end within a microsecond of their time; the kernel's default is 50.
+/// Lets the calling thread's waits end within a microsecond of their time; the kernel's default is
+/// 50.
 pub(crate) fn be_punctual() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: changes a number of the calling thread.
@@ -438,8 +444,9 @@ pub(crate) fn descriptor_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// How many descriptors are neither open nor over the limit: the number of the lowest free one says how
-/// many are open at least, which is all of them but for holes, and those that are opened above them.
+/// How many descriptors are neither open nor over the limit: the number of the lowest free one says
+/// how many are open at least, which is all of them but for holes, and those that are opened above
+/// them.
 pub(crate) fn free_descriptors() -> u64 {
     let limit = descriptor_limit();
     // SAFETY: a new descriptor of ours, closed below.
@@ -507,8 +514,9 @@ pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
     set & 1 << (signal - 1).clamp(0, 63) != 0
 }
 
-/// For how many nanoseconds a thread of this process has waited for a processor in all its life, in which it could have run: the
-/// second number of its `schedstat` file (Documentation/scheduler/sched-stats.rst). 0 where the kernel does not tell.
+/// For how many nanoseconds a thread of this process has waited for a processor in all its life, in
+/// which it could have run: the second number of its `schedstat` file
+/// (Documentation/scheduler/sched-stats.rst). 0 where the kernel does not tell.
 pub(crate) fn queued_ns(tid: u32) -> u64 {
     let mut text = [0u8; 64];
     let text = read_task_file(tid, b"/schedstat\0", &mut text);
@@ -520,9 +528,10 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Stack pointer and program counter of a thread of this process that waits in a system call, by its `syscall` file (`NUMBER
-/// ARGUMENT… SP PC`): a thread may always look at those of its own process (kernel/ptrace.c, `__ptrace_may_access`). `None` where
-/// it runs or could, waits for a page, or is gone, and where the kernel does not tell.
+/// Stack pointer and program counter of a thread of this process that waits in a system call, by
+/// its `syscall` file (`NUMBER ARGUMENT… SP PC`): a thread may always look at those of its own
+/// process (kernel/ptrace.c, `__ptrace_may_access`). `None` where it runs or could, waits for a
+/// page, or is gone, and where the kernel does not tell.
 pub(crate) fn waits_at(tid: u32) -> Option<(u64, u64)> {
     let mut text = [0u8; 256];
     let text = read_task_file(tid, b"/syscall\0", &mut text);
@@ -570,8 +579,8 @@ pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
     (asked == 0 && head != 0).then_some(head)
 }
 
-/// Reads what lies in this process's own memory at `address`, as much as `into` holds; false where that cannot be had.
-/// By the kernel, as a thread's stack may be gone before we have looked.
+/// Reads what lies in this process's own memory at `address`, as much as `into` holds; false where
+/// that cannot be had. By the kernel, as a thread's stack may be gone before we have looked.
 pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
     if !syscalls::may(Call::ProcessVmReadv) {
         return false;
@@ -585,13 +594,14 @@ pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
         iov_base: address as *mut libc::c_void,
         iov_len: length,
     };
-    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at most `length` bytes
-    // to `into`.
+    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at
+    // most `length` bytes to `into`.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     usize::try_from(read) == Ok(length)
 }
 
-/// Reads the beginning of a file of a thread of this process; `name` is that of the file, with a slash before it and a zero behind it.
+/// Reads the beginning of a file of a thread of this process; `name` is that of the file, with a
+/// slash before it and a zero behind it.
 fn read_task_file<'a>(tid: u32, name: &[u8], text: &'a mut [u8]) -> &'a [u8] {
     const FRONT: &[u8] = b"/proc/self/task/";
     let mut path = [0u8; 40];

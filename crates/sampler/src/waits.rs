@@ -1,12 +1,13 @@
 //! Waits: a thread that waits where it has been seen to wait before is not woken to say so again.
 //!
-//! The handler that answers a wall-clock signal remembers the stack of a thread that waited when the signal was sent, with the
-//! addresses at which the walk had found its return addresses. At a later tick the reader asks the kernel where the thread
-//! waits, and looks whether the same return addresses lie there still: then its stack is the same. It walks nothing, and
-//! decides about no time; `clocks` does. The invariants: what is remembered is written by a handler between SENT and
-//! NONE of `Slot::wall_signal` and read outside of that; it stays as it is while time that was given to it
-//! has not been told; a thread is only said to wait if its CPU clock stood still from before the kernel was asked until its stack
-//! had been read.
+//! The handler that answers a wall-clock signal remembers the stack of a thread that waited when
+//! the signal was sent, with the addresses at which the walk had found its return addresses. At a
+//! later tick the reader asks the kernel where the thread waits, and looks whether the same return
+//! addresses lie there still: then its stack is the same. It walks nothing, and decides about no
+//! time; `clocks` does. The invariants: what is remembered is written by a handler between SENT and
+//! NONE of `Slot::wall_signal` and read outside of that; it stays as it is while time that was
+//! given to it has not been told; a thread is only said to wait if its CPU clock stood still from
+//! before the kernel was asked until its stack had been read.
 //!
 //! | write | order | pairs with | so that |
 //! | --- | --- | --- | --- |
@@ -64,8 +65,8 @@ pub(crate) enum Seen {
     Again,
 }
 
-/// Whether a thread waits where it did; its clock stood at `cpu` just now. Reader, while no wall-clock signal is
-/// under way.
+/// Whether a thread waits where it did; its clock stood at `cpu` just now. Reader, while no
+/// wall-clock signal is under way.
 pub(crate) fn look(slot: &Slot, tid: u32, clock: libc::clockid_t, cpu: u64) -> Seen {
     let side = &slot.reader;
     let misses = side.wait_misses.load(Ordering::Relaxed);
@@ -150,8 +151,9 @@ fn frame(slot: &Slot, at: usize) -> [u64; 3] {
     })
 }
 
-/// Remembers the interrupted stack if that was asked for: `walk` writes it, so many frames of three words at most. Handler, inside
-/// the slot's gate, when it has just committed a sample of that stack.
+/// Remembers the interrupted stack if that was asked for: `walk` writes it, so many frames of three
+/// words at most. Handler, inside the slot's gate, when it has just committed a sample of that
+/// stack.
 pub(crate) fn remember(
     slot: &Slot,
     walk: impl FnOnce(*mut u64, usize) -> Result<WalkResult, DiscardReason>,

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// The CPU time of each slot's thread at its last walk.
 static WALKED_AT: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// As `leaf_walk`, and notes when it was. A busy machine's ticks come late, but each sample stands for the
-/// time up to its walk, however late that is.
+/// As `leaf_walk`, and notes when it was. A busy machine's ticks come late, but each sample stands
+/// for the time up to its walk, however late that is.
 unsafe extern "C" fn noting_walk(
     context: *const libc::ucontext_t,
     stack_end: u64,
@@ -35,8 +35,8 @@ fn start_noting(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) 
     Sampler::start(config, noting_walk).unwrap()
 }
 
-/// The CPU time that the samples of a thread stand for is what it used between `armed` and its last walk, but for
-/// the first interval, whose length is random, and the kernel's ticks.
+/// The CPU time that the samples of a thread stand for is what it used between `armed` and its last
+/// walk, but for the first interval, whose length is random, and the kernel's ticks.
 fn assert_adds_up(sampler: &Sampler, slot: SlotId, armed: u64, sum: u64) {
     const KERNEL_TICK: u64 = 10_000_000;
     let used = WALKED_AT[slot.index()].load(Ordering::SeqCst) - armed;
@@ -81,8 +81,8 @@ fn rate(engine: EngineChoice, hertz: u64, time: Duration, least: usize) -> Rate 
             .windows(2)
             .all(|pair| pair[0].1.time_ns < pair[1].1.time_ns)
     );
-    // Never more often than asked for. The engine and this test read two clocks of the kernel, which differ
-    // by some microseconds at each switch of threads.
+    // Never more often than asked for. The engine and this test read two clocks of the kernel,
+    // which differ by some microseconds at each switch of threads.
     let most = used / sampler.interval_ns();
     let most = most + most / 50 + 2;
     assert!(samples.len() as u64 <= most, "{} of {most}", samples.len());
@@ -99,8 +99,8 @@ fn rate(engine: EngineChoice, hertz: u64, time: Duration, least: usize) -> Rate 
     }
 }
 
-/// Whether the kernel lets this process count kernel time. Where it does not, perf says that it sees user
-/// time only or why it cannot be had.
+/// Whether the kernel lets this process count kernel time. Where it does not, perf says that it
+/// sees user time only or why it cannot be had.
 fn perf_allowed() -> bool {
     let config = Config {
         engine: EngineChoice::Perf,
@@ -128,8 +128,8 @@ fn perf_allowed() -> bool {
     }
 }
 
-/// A loaded machine merges some ticks; half of the samples are less than two intervals behind the one before,
-/// all the same, which no kernel's tick does.
+/// A loaded machine merges some ticks; half of the samples are less than two intervals behind the
+/// one before, all the same, which no kernel's tick does.
 #[test]
 fn perf_reaches_1000_hertz() {
     in_child("perf_reaches_1000_hertz", || {
@@ -166,8 +166,8 @@ fn timer_values_add_up_at_a_rate_it_cannot_reach() {
     });
 }
 
-/// The kernel's tick costs nothing more, so it is used as long as it is fine enough, and where others are dear. Which
-/// of the two this machine is, `affordable`'s own test has both of.
+/// The kernel's tick costs nothing more, so it is used as long as it is fine enough, and where
+/// others are dear. Which of the two this machine is, `affordable`'s own test has both of.
 #[test]
 fn the_engine_follows_from_the_rate() {
     in_child("the_engine_follows_from_the_rate", || {
@@ -181,7 +181,8 @@ fn the_engine_follows_from_the_rate() {
             sampler.stop();
             chosen
         };
-        // From 10 ms at 100 Hz to 1 ms at 1000 Hz; the reader has nothing to do while there is no thread.
+        // From 10 ms at 100 Hz to 1 ms at 1000 Hz; the reader has nothing to do while there is no
+        // thread.
         assert_eq!(chosen(10_100_000), (EngineKind::Timer, None));
         // The kernel says it too, of its own accord.
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap();
@@ -304,7 +305,8 @@ unsafe extern "C" fn slow_walk(
     walked
 }
 
-/// However long a walk takes, the program moves between two of them, and each sample stands for the time since the last.
+/// However long a walk takes, the program moves between two of them, and each sample stands for the
+/// time since the last.
 fn moves_between_slow_walks(engine: EngineChoice) {
     // The program's own instructions, which walks do not use up as they would its time.
     let work = |blocks: u64| {

@@ -171,8 +171,8 @@ impl Total {
     }
 }
 
-/// Registers this thread with the given stack and burns until more than five samples were refused for this
-/// `reason`, all of them.
+/// Registers this thread with the given stack and burns until more than five samples were refused
+/// for this `reason`, all of them.
 fn all_are_refused(stack: std::ops::Range<u64>, reason: DiscardReason) {
     let (sampler, mut reader) = start(OWN_CLOCK, 1000);
     let slot = sampler.register(tid(), Some(stack)).unwrap();
@@ -242,8 +242,8 @@ unsafe extern "C" fn counting_walk(
     }
 }
 
-/// Burns in handlers on the alternate stack until six ticks came there. `walk`: these are to be walked, else to be
-/// refused.
+/// Burns in handlers on the alternate stack until six ticks came there. `walk`: these are to be
+/// walked, else to be refused.
 fn on_alternate_stack(walk: bool) {
     extern "C" fn burning(_: i32) {
         burn(Duration::from_millis(50));
@@ -522,7 +522,8 @@ fn what_a_signal_costs_is_measured_and_counted_nowhere() {
                 libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             }
             let cost = sampler.delivery_ns();
-            // A signal comes by way of the kernel twice, and that is not free; nor is it a millisecond.
+            // A signal comes by way of the kernel twice, and that is not free; nor is it a
+            // millisecond.
             assert!((100..1_000_000).contains(&cost), "{cost} ns");
             assert!(held_off(), "the mask is as it was");
             let counters = reader.take_counters();

@@ -14,8 +14,9 @@ fn queued_ns() -> u64 {
     stat.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Threads that live a millisecond count for the CPU time they use, their slots are used again,
-/// and memory stays bounded. Where others want the processors too they count for less, 0.3 to 0.8 (docs/engines.md).
+/// Threads that live a millisecond count for the CPU time they use, their slots are used again, and
+/// memory stays bounded. Where others want the processors too they count for less, 0.3 to 0.8
+/// (docs/engines.md).
 fn churn(engine: EngineChoice) {
     let (sampler, mut reader) = start(engine, 99);
     let used = Arc::new(AtomicU64::new(0));
@@ -68,11 +69,13 @@ fn churn(engine: EngineChoice) {
     println!("ratio {ratio:.3}, queued {queued:.3}, {counters:?}");
     assert_eq!(counters.lost(), 0, "{counters:?}");
     assert_eq!(counters.value_ns, sum);
-    // Each thread has a tick or none, so the variance of the sum is at most that of its squares: 6.2 standard
-    // deviations have a chance of less than 1e-9. The 2 s of CPU time give about 200 samples, so one is 7 %.
+    // Each thread has a tick or none, so the variance of the sum is at most that of its squares:
+    // 6.2 standard deviations have a chance of less than 1e-9. The 2 s of CPU time give about 200
+    // samples, so one is 7 %.
     let chance = 6.2 * f64::sqrt(squares) / used;
     assert!(ratio < 1.05 + chance, "{ratio}, by chance {chance}");
-    // Alone they wait for a fiftieth of their time; where it was longer than they ran, 0.3 to 1.1 was seen.
+    // Alone they wait for a fiftieth of their time; where it was longer than they ran, 0.3 to 1.1
+    // was seen.
     let lowest = if queued < 1.0 { 0.95 - chance } else { 0.0 };
     assert!(ratio > lowest, "{ratio}, by chance {chance}");
 }
@@ -539,8 +542,8 @@ fn without_descriptors_a_timer_is_used() {
         let before = cpu_ns();
         burn(Duration::from_millis(500));
         let mut value = reader.take_counters().value_ns;
-        // While others want the processor too, the kernel looks at a thread's timer rarely: after up to 0.4 s of
-        // its time (measured), and then for all of that. So up to the next tick.
+        // While others want the processor too, the kernel looks at a thread's timer rarely: after
+        // up to 0.4 s of its time (measured), and then for all of that. So up to the next tick.
         loop {
             burn(Duration::from_millis(10));
             let more = reader.take_counters().value_ns;

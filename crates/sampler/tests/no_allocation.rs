@@ -1,5 +1,6 @@
-//! The handler allocates nothing: `malloc` and its family belong to this file and count the calls that a
-//! thread makes while it is in the handler. What other threads allocate meanwhile does not count.
+//! The handler allocates nothing: `malloc` and its family belong to this file and count the calls
+//! that a thread makes while it is in the handler. What other threads allocate meanwhile does not
+//! count.
 
 mod common;
 use common::*;
@@ -33,7 +34,8 @@ extern "C" fn in_handler(signal: i32, info: *mut libc::siginfo_t, context: *mut 
 
 /// Puts [`in_handler`] around the sampler's handler.
 fn watch_handler(sampler: &Sampler) {
-    // SAFETY: a zeroed sigaction to be filled in, which goes back with another handler of the same kind.
+    // SAFETY: a zeroed sigaction to be filled in, which goes back with another handler of the same
+    // kind.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let signal = sampler.signal();

@@ -1,4 +1,5 @@
-//! A program that jumps out of handlers, closes what it does not know, and has little of everything.
+//! A program that jumps out of handlers, closes what it does not know, and has little of
+//! everything.
 
 mod common;
 use common::*;
@@ -10,9 +11,9 @@ use std::os::unix::process::CommandExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-// `with_way_back(back, run)` calls `run`, and gives 0 when it returns and 1 when `jump_back(back)` was
-// called in it: longjmp, without a function that returns twice. `*back` is 0 whenever the frame to which
-// it leads does not exist; a jump that is interrupted by another one is harmless.
+// `with_way_back(back, run)` calls `run`, and gives 0 when it returns and 1 when `jump_back(back)`
+// was called in it: longjmp, without a function that returns twice. `*back` is 0 whenever the frame
+// to which it leads does not exist; a jump that is interrupted by another one is harmless.
 std::arch::global_asm!(
     ".globl with_way_back",
     "with_way_back:",
@@ -118,18 +119,20 @@ fn at(engine: EngineChoice) -> sampler::Config {
     }
 }
 
-/// Leaves the handler in which it is called as siglongjmp does: back to a caller that has not returned, with
-/// no signal blocked. The frames that are left behind belong to the sampler and the kernel and have nothing to undo.
+/// Leaves the handler in which it is called as siglongjmp does: back to a caller that has not
+/// returned, with no signal blocked. The frames that are left behind belong to the sampler and the
+/// kernel and have nothing to undo.
 ///
-/// Returns if there is no such caller: a tick may also come before `with_way_back` is called or after it has
-/// returned.
+/// Returns if there is no such caller: a tick may also come before `with_way_back` is called or
+/// after it has returned.
 fn leave_by_jump(before: impl FnOnce()) {
     if BACK.load(Ordering::SeqCst) == 0 {
         return;
     }
     JUMPS.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: the mask of before, then `BACK`: it is not 0, so `with_way_back` has filled it in on this thread and
-    // not returned. No handler in between changes that, as a jump of one would end this one too.
+    // SAFETY: the mask of before, then `BACK`: it is not 0, so `with_way_back` has filled it in on
+    // this thread and not returned. No handler in between changes that, as a jump of one would end
+    // this one too.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -139,8 +142,8 @@ fn leave_by_jump(before: impl FnOnce()) {
     }
 }
 
-/// Has handlers left by the jump that interrupts them until `enough` of (how many, nested ticks); returns these
-/// two.
+/// Has handlers left by the jump that interrupts them until `enough` of (how many, nested ticks);
+/// returns these two.
 fn are_left(engine: EngineChoice, enough: impl Fn(u64, u64) -> bool) -> (u64, u64) {
     extern "C" fn burn_on() {
         burn(Duration::from_secs(10));
@@ -188,15 +191,17 @@ fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
             on_usr1(jump as *const () as usize);
             for (engine, wanted) in [(EngineChoice::Timer, 30), (EngineChoice::Perf, 300)] {
                 let (left, nested) = are_left(engine, |left, _| left >= wanted);
-                // A tick may come while the handler is being left, which takes less than a hundredth of an interval. If it
-                // takes a twentieth, half of 30 have one by a chance of less than 1e-9.
+                // A tick may come while the handler is being left, which takes less than a
+                // hundredth of an interval. If it takes a twentieth, half of 30 have one by a
+                // chance of less than 1e-9.
                 assert!(nested * 2 <= left, "{engine:?}: {nested} of {left}");
             }
         },
     );
 }
 
-/// The tick comes between a handler's return of our signal and its jump: the frames of ours are still there.
+/// The tick comes between a handler's return of our signal and its jump: the frames of ours are
+/// still there.
 #[test]
 fn a_tick_in_a_handler_that_is_being_left_is_not_the_last() {
     extern "C" fn jump_late(_: i32) {
@@ -362,8 +367,8 @@ fn tempfile() -> File {
     }
 }
 
-/// A thread that blocks the signal gets one of each kind and no more: the queue is the whole user's, and
-/// a CLR that finds it full ends the program.
+/// A thread that blocks the signal gets one of each kind and no more: the queue is the whole
+/// user's, and a CLR that finds it full ends the program.
 #[test]
 fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
     in_child(
@@ -400,8 +405,8 @@ fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
                         burn(Duration::from_millis(1));
                     }
                     stop.set(1);
-                    // A wall-clock signal, a hello, and perhaps a tick. A signal of a timer that is deleted is
-                    // dropped by new kernels.
+                    // A wall-clock signal, a hello, and perhaps a tick. A signal of a timer that is
+                    // deleted is dropped by new kernels.
                     let queued = thread.join().unwrap();
                     assert!((2..=3).contains(&queued), "{engine:?}: {queued}");
                 });

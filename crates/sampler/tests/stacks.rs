@@ -93,7 +93,8 @@ extern "C" fn coroutine() {
 fn on_coroutine(bytes: usize, body: impl FnMut() + Send + 'static) -> usize {
     let mut block = vec![FILL; KNOWN_BYTES + bytes];
     *BODY.lock().unwrap() = Some(Box::new(body));
-    // SAFETY: both contexts live until the coroutine has come back by `uc_link`; its stack lies in `block`, which outlives it.
+    // SAFETY: both contexts live until the coroutine has come back by `uc_link`; its stack lies in
+    // `block`, which outlives it.
     unsafe {
         let mut main: libc::ucontext_t = zeroed();
         let mut own: libc::ucontext_t = zeroed();
@@ -371,8 +372,8 @@ fn a_signal_that_was_kept_back_is_refused() {
         while called < 5 {
             burn_deep();
             if HAS.load(Ordering::SeqCst) == 1 {
-                // SAFETY: the handler has written it, and writes no more while `HAS` is set; copies of what the kernel
-                // gave on this thread.
+                // SAFETY: the handler has written it, and writes no more while `HAS` is set; copies
+                // of what the kernel gave on this thread.
                 unsafe {
                     let (info, context) = (*KEPT.0.get()).assume_init_mut();
                     ours()(sampler.signal(), info, (&raw mut *context).cast());

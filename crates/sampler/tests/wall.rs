@@ -193,8 +193,8 @@ struct Worked {
     tails_ns: u64,
     /// Time from the end of each wait until the thread ran again: to the sampler it works already.
     late_ns: u64,
-    /// Time for which other threads had had its processor when it was looked at first in each work: the kernel says it when the
-    /// thread has it back.
+    /// Time for which other threads had had its processor when it was looked at first in each work:
+    /// the kernel says it when the thread has it back.
     unsaid_ns: u64,
     /// Time of the samples by caller, and of those that were taken while it worked.
     callers: [u64; 2],
@@ -221,8 +221,8 @@ fn burn_noting(time: Duration, away: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// `work` and `wait`, for each caller `turns` times in turn, for so long, at 100 Hz; `first` is what the thread does before, `last`
-/// what it does at the end of each work.
+/// `work` and `wait`, for each caller `turns` times in turn, for so long, at 100 Hz; `first` is
+/// what the thread does before, `last` what it does at the end of each work.
 fn work_and_wait(
     with_waits: bool,
     time: Duration,
@@ -252,7 +252,8 @@ fn work_and_wait(
             let mut late_ns = 0;
             let (mut works, mut away) = (Vec::new(), Vec::new());
             while !stop.load(Ordering::Relaxed) {
-                // Half as much to half as much again: else ticks and waits fall into step with each other.
+                // Half as much to half as much again: else ticks and waits fall into step with each
+                // other.
                 let from = now_ns();
                 burn_noting(work * (50 + (waits * 37 % 101) as u32) / 100, &mut away);
                 last();
@@ -266,7 +267,8 @@ fn work_and_wait(
                     let left = (until - now_ns()).div_ceil(1_000_000);
                     // SAFETY: waits for no descriptor.
                     let ended = unsafe { libc::poll(std::ptr::null_mut(), 0, left as i32) };
-                    // One that is over says so too when a signal comes before the thread has a processor again.
+                    // One that is over says so too when a signal comes before the thread has a
+                    // processor again.
                     interrupted += u64::from(ended < 0 && now_ns() < until);
                 }
                 caller.store(WORKING, Ordering::Relaxed);
@@ -365,7 +367,8 @@ fn part(of: u64, all: u64) -> f64 {
     of as f64 / all as f64
 }
 
-/// A pool's worker: its wait is told again and again, and the program's `poll` does not end by our signals.
+/// A pool's worker: its wait is told again and again, and the program's `poll` does not end by our
+/// signals.
 #[test]
 fn a_thread_that_waits_where_it_did_is_not_woken() {
     in_child("a_thread_that_waits_where_it_did_is_not_woken", || {
@@ -385,7 +388,8 @@ fn a_thread_that_waits_where_it_did_is_not_woken() {
     });
 }
 
-/// The same instruction and stack pointer, and another return address: two stacks, each for as long as it was there.
+/// The same instruction and stack pointer, and another return address: two stacks, each for as long
+/// as it was there.
 #[test]
 fn a_wait_for_another_caller_is_another_wait() {
     in_child("a_wait_for_another_caller_is_another_wait", || {
@@ -408,7 +412,8 @@ fn a_wait_for_another_caller_is_another_wait() {
     });
 }
 
-/// Of 47 ms it works four. It is looked at for the first time after some of its sleep, and is to stand for what it does in all of them.
+/// Of 47 ms it works four. It is looked at for the first time after some of its sleep, and is to
+/// stand for what it does in all of them.
 #[test]
 fn a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works() {
     in_child(
@@ -490,8 +495,8 @@ fn working_beside_another(
     );
 }
 
-/// A lock that spins, yields, and waits then: sampled before and behind the yield it has not moved, but it did not wait there
-/// either.
+/// A lock that spins, yields, and waits then: sampled before and behind the yield it has not moved,
+/// but it did not wait there either.
 fn yields_before_it_waits(with_waits: bool) {
     let (time, ms) = (Duration::from_secs(6), Duration::from_millis);
     let last = || {
@@ -525,7 +530,8 @@ fn a_thread_that_yields_before_it_waits_and_is_woken_to_say_where_has_not_waited
     );
 }
 
-/// After a long wait, when it is looked at seldom, it gets a tenth of a processor: what it is left waiting for that is no part of its wait.
+/// After a long wait, when it is looked at seldom, it gets a tenth of a processor: what it is left
+/// waiting for that is no part of its wait.
 #[test]
 fn a_thread_that_begins_to_work_on_a_busy_machine_has_not_waited_until_then() {
     in_child(
@@ -723,7 +729,8 @@ fn cpu_and_wall_go_together() {
             reader.take_counters()
         );
         let sum = |slot, event| sums.get(&(slot, event)).copied().unwrap_or(0);
-        // Up to the last sample, which a busy machine has late; but for part of an interval, and a tick of the kernel.
+        // Up to the last sample, which a busy machine has late; but for part of an interval, and a
+        // tick of the kernel.
         let (cpu, used) = (sum(busy_slot, SampleEvent::Cpu), last_cpu - armed_cpu);
         assert!(
             cpu.abs_diff(used) < 2 * interval + 20_000_000,
@@ -893,7 +900,8 @@ fn while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_o
             // By its interval, 1,000.
             assert!(late <= 25, "{late}");
 
-            // Begins in between two of the ticks that there are now, lives for 40 ms at least, and ends after a sample.
+            // Begins in between two of the ticks that there are now, lives for 40 ms at least, and
+            // ends after a sample.
             let busy = std::thread::spawn(move || {
                 let begin = now_ns();
                 let slot = sampler.register(tid(), Some(stack())).unwrap();

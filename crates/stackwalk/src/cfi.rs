@@ -1,8 +1,8 @@
 //! Unwind rules of native code: `.eh_frame_hdr` and `.eh_frame`, interpreted in the handler.
 //!
-//! It tracks of a row the CFA, the return address and `rbp`, and one register more where it is asked
-//! about one; what the table says of others is skipped over. Expressions become rules where they can
-//! (`expression`). It is not a DWARF library: the tests hold it against `gimli` over every
+//! It tracks of a row the CFA, the return address and `rbp`, and one register more where it is
+//! asked about one; what the table says of others is skipped over. Expressions become rules where
+//! they can (`expression`). It is not a DWARF library: the tests hold it against `gimli` over every
 //! row of every module of the test process. The invariant: it reads only the slices that
 //! [`NativeCode::bytes_at`] and `code_at` give, and every loop is bounded by their length.
 //!
@@ -289,8 +289,8 @@ pub(crate) fn table_rule(
     Ok(Some(corrected(code, fde.start, rule)))
 }
 
-/// The rule in two functions of the runtime's whose tables are wrong; elsewhere the `rule` itself. Their code is looked at
-/// only where the table says what theirs do.
+/// The rule in two functions of the runtime's whose tables are wrong; elsewhere the `rule` itself.
+/// Their code is looked at only where the table says what theirs do.
 ///
 /// The stub that a hijacked method returns to: it is not called, so it makes room for the return
 /// address itself, by its first push, and `OnHijackWorker` fills that in. Its table takes the push

@@ -2,16 +2,19 @@
 //!
 //! The runtime keeps it with the code that it JITted, and an image has it of precompiled methods.
 //!
-//! Why not ask the runtime alone (`GetILToNativeMapping3`): it makes its debugger's tables of the method for that, of its IL map and
-//! of its variables, and keeps them for good. That takes 8 µs, a fifth of all that the agent does in a compiler, and some hundred
-//! bytes of the program's memory for each method that a sample meets.
+//! Why not ask the runtime alone (`GetILToNativeMapping3`): it makes its debugger's tables of the
+//! method for that, of its IL map and of its variables, and keeps them for good. That takes 8 µs, a
+//! fifth of all that the agent does in a compiler, and some hundred bytes of the program's memory
+//! for each method that a sample meets.
 //!
-//! It does not find the bytes (`jit`), and whether they mean what this believes is its caller's to prove, by what the runtime says of the
-//! same bodies. Invariants: every loop is bounded by the bytes; what is not known whole is an error, never a part.
+//! It does not find the bytes (`jit`), and whether they mean what this believes is its caller's to
+//! prove, by what the runtime says of the same bodies. Invariants: every loop is bounded by the
+//! bytes; what is not known whole is an error, never a part.
 //!
-//! Format: dotnet/runtime `vm/debuginfostore.cpp` (`CompressDebugInfo`), `inc/nibblestream.h`, docs/design/datacontracts/DebugInfo.md:
-//! a byte of flags (not before .NET 5), the lengths of two parts, and the first part, either three numbers an entry or so
-//! many bits an entry (.NET 10). Images have no flags. Since .NET 11 neither has: a length of 0 says that those of six parts
+//! Format: dotnet/runtime `vm/debuginfostore.cpp` (`CompressDebugInfo`), `inc/nibblestream.h`,
+//! docs/design/datacontracts/DebugInfo.md: a byte of flags (not before .NET 5), the lengths of two
+//! parts, and the first part, either three numbers an entry or so many bits an entry (.NET 10).
+//! Images have no flags. Since .NET 11 neither has: a length of 0 says that those of six parts
 //! follow, of which the first is still the one that is read.
 
 /// How a runtime writes it.
@@ -25,7 +28,8 @@ pub enum Format {
     Packed,
     /// Entries of so many bits each, in images for .NET 10.
     PackedPlain,
-    /// The same with one bit more for what an entry is of, behind two lengths or six: .NET 11 and its images.
+    /// The same with one bit more for what an entry is of, behind two lengths or six: .NET 11 and
+    /// its images.
     Sized,
 }
 
@@ -84,7 +88,8 @@ impl Format {
 pub enum Error {
     /// There are not as many bytes as it says.
     Truncated,
-    /// It has parts that this does not read (inlining, IL that a profiler put in), or more bytes than its entries.
+    /// It has parts that this does not read (inlining, IL that a profiler put in), or more bytes
+    /// than its entries.
     Unknown,
     /// It contradicts itself.
     Inconsistent,
@@ -95,8 +100,8 @@ pub enum Error {
 pub enum Skipped {
     /// Nothing.
     Nothing,
-    /// Where a method that may be replaced in a loop has its variables: as a class of the runtime's lies in memory, which a later
-    /// one may have larger (`PatchpointInfo`, inc/patchpointinfo.h).
+    /// Where a method that may be replaced in a loop has its variables: as a class of the runtime's
+    /// lies in memory, which a later one may have larger (`PatchpointInfo`, inc/patchpointinfo.h).
     Patchpoints,
     /// The lengths of more parts, which lie behind the two common ones (.NET 11).
     Lengths,
@@ -113,11 +118,13 @@ const VARIABLE: u32 = 4;
 /// Most variables that are believed.
 const MAX_VARIABLES: u32 = 1 << 12;
 
-/// `ICorDebugInfo::MAX_MAPPING_VALUE`: the numbers above the offsets are prologue, epilogue, and nothing.
+/// `ICorDebugInfo::MAX_MAPPING_VALUE`: the numbers above the offsets are prologue, epilogue, and
+/// nothing.
 const BIAS: u32 = 3;
 /// Special IL offsets are this or more, as unsigned numbers.
 const SPECIAL: u32 = 0xffff_fff0;
-/// `ICorDebugInfo::CALL_INSTRUCTION`: entries of their own, which the runtime does not tell profilers of.
+/// `ICorDebugInfo::CALL_INSTRUCTION`: entries of their own, which the runtime does not tell
+/// profilers of.
 const CALL: u32 = 0x10;
 /// Most entries that are believed.
 const MAX_ENTRIES: u32 = 1 << 20;
@@ -211,8 +218,8 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         Ok((length, skipped))
     }
 
-    /// How long the entries are, of [`Format::Sized`]. All else lies behind them: variables, patchpoints, inlining, the places
-    /// at which an async method is suspended.
+    /// How long the entries are, of [`Format::Sized`]. All else lies behind them: variables,
+    /// patchpoints, inlining, the places at which an async method is suspended.
     fn lengths(&mut self) -> Result<(u32, Skipped), Error> {
         let first = self.number()?;
         if first != SIX_LENGTHS {
@@ -236,8 +243,9 @@ impl<I: Iterator<Item = u8>> Stream<I> {
     }
 }
 
-/// Appends native offset and IL offset of each place that has one, in order, and answers what else there was; `into` may have some
-/// more where this is an error. Reads of `bytes` no more than it says it has.
+/// Appends native offset and IL offset of each place that has one, in order, and answers what else
+/// there was; `into` may have some more where this is an error. Reads of `bytes` no more than it
+/// says it has.
 pub fn decode(
     bytes: impl Iterator<Item = u8>,
     format: Format,
@@ -300,8 +308,9 @@ pub fn decode(
         }
     }
     if stream.left != 0 && format.is_packed() {
-        // Entries of five to seven bits: where one needs less than what is free in a byte, .NET 10 counts its bits below zero
-        // and goes on with some thirty bytes of nothing (`CompressBoundaries`), which the entries behind it are read from.
+        // Entries of five to seven bits: where one needs less than what is free in a byte, .NET 10
+        // counts its bits below zero and goes on with some thirty bytes of nothing
+        // (`CompressBoundaries`), which the entries behind it are read from.
         return Err(Error::Unknown);
     }
     if stream.left != 0 {

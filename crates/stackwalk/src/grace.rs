@@ -79,8 +79,8 @@ impl<T> Grace<T> {
         }
     }
 
-    /// Hands to `free` what no walk can hold any more; says how many things remain. Never waits. Not in a
-    /// signal handler.
+    /// Hands to `free` what no walk can hold any more; says how many things remain. Never waits.
+    /// Not in a signal handler.
     pub(crate) fn reclaim(&self, mut free: impl FnMut(T)) -> usize {
         let mut retired = self.lock();
         self.pass(&mut retired, &mut free);

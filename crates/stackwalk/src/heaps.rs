@@ -1,15 +1,19 @@
-//! Code heaps of a runtime: in which body of JITted code an address lies, by the runtime's own records.
+//! Code heaps of a runtime: in which body of JITted code an address lies, by the runtime's own
+//! records.
 //!
 //! A runtime from .NET 10 on says where these records are and how they are laid out, for debuggers
-//! (`contract`), which is held against code that is known before it is used (`check`): a map of address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that says
-//! where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`, version 2, which .NET 11 calls c1;
-//! `vm/codeman.h` (`RangeSectionMap`, `HeapList`), `inc/nibblemapmacros.h`. How the body is unwound is
-//! [`jit`](crate::jit)'s.
+//! (`contract`), which is held against code that is known before it is used (`check`): a map of
+//! address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that
+//! says where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`,
+//! version 2, which .NET 11 calls c1; `vm/codeman.h` (`RangeSectionMap`, `HeapList`),
+//! `inc/nibblemapmacros.h`. How the body is unwound is [`jit`](crate::jit)'s.
 //!
-//! Invariants: only what the runtime keeps for good is dereferenced; what can go is read by the kernel's leave, so that what is
-//! given back meanwhile makes a wrong answer and no fault; every loop is bounded; async-signal-safe but for [`CodeHeaps::of_runtime`]. An answer
-//! is a claim: whoever asks holds it against the code header, as [`jit::body_from_header`](crate::jit::body_from_header)
-//! does, and against the length of the body.
+//! Invariants: only what the runtime keeps for good is dereferenced; what can go is read by the
+//! kernel's leave, so that what is given back meanwhile makes a wrong answer and no fault; every
+//! loop is bounded; async-signal-safe but for [`CodeHeaps::of_runtime`]. An answer is a claim:
+//! whoever asks holds it against the code header, as
+//! [`jit::body_from_header`](crate::jit::body_from_header) does, and against the length of the
+//! body.
 
 mod check;
 mod contract;
@@ -20,7 +24,8 @@ pub use self::contract::{NoContract, SYMBOL};
 pub(crate) use self::untold::Untold;
 use crate::own_memory::{look_at, peek};
 
-/// The versions of the contract that are known, each with that of the descriptor: of .NET 10 and 11, which mean the same.
+/// The versions of the contract that are known, each with that of the descriptor: of .NET 10 and
+/// 11, which mean the same.
 const VERSIONS: [(u64, &str); 2] = [(0, "2"), (2, "c1")];
 /// Levels of the map of ranges, each of 256 entries; the lowest has one for each 128 KiB.
 const LEVELS: u32 = 5;
@@ -122,7 +127,8 @@ impl CodeHeaps {
         })
     }
 
-    /// The body at an address: the one that begins last before it, if there is one near. Async-signal-safe.
+    /// The body at an address: the one that begins last before it, if there is one near.
+    /// Async-signal-safe.
     pub fn code_at(&self, address: u64) -> Option<Code> {
         self.code_by(read, address)
     }
@@ -159,8 +165,8 @@ impl CodeHeaps {
         word: impl Fn(bool, u64) -> Option<u64>,
         address: u64,
     ) -> Option<(u64, bool)> {
-        // The lowest bit of a pointer to a table or a fragment says that all code there can be unloaded. It may be given back as
-        // we look, so whatever it leads to may be anything.
+        // The lowest bit of a pointer to a table or a fragment says that all code there can be
+        // unloaded. It may be given back as we look, so whatever it leads to may be anything.
         let (mut next, mut may_go) = (self.ranges, false);
         for level in (0..LEVELS).rev() {
             may_go |= next & 1 != 0;
@@ -208,20 +214,23 @@ pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
     if may_go {
         return peek(address, buffer);
     }
-    // SAFETY: the runtime's contract says that these records are there, and that code, its header and its map stay where
-    // `RangeSectionMap` does not mark them (`vm/codeman.h`, `RangeSectionFragmentPointer`): it reads them itself like this.
+    // SAFETY: the runtime's contract says that these records are there, and that code, its header
+    // and its map stay where `RangeSectionMap` does not mark them (`vm/codeman.h`,
+    // `RangeSectionFragmentPointer`): it reads them itself like this.
     unsafe { look_at(address, buffer) }
 }
 
-/// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these bytes.
+/// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these
+/// bytes.
 const BUCKET: u64 = 32;
 const UNIT: u64 = 256;
-/// Nibbles from here on say that their unit is inside one body, and where that begins; those below say where in its
-/// bucket code begins, in steps of 4 bytes from 1 on.
+/// Nibbles from here on say that their unit is inside one body, and where that begins; those below
+/// say where in its bucket code begins, in steps of 4 bytes from 1 on.
 const POINTER: u32 = 9;
 const LAST_POINTER: u32 = 12;
 
-/// Where the code begins that has the byte at `offset` in a heap with this map; from the heap's first byte.
+/// Where the code begins that has the byte at `offset` in a heap with this map; from the heap's
+/// first byte.
 fn start_by(peek: impl Fn(u64, &mut [u8]) -> &[u8], map: u64, offset: u64) -> Option<u64> {
     let unit = offset / UNIT;
     // The unit before it and its own, at once.
@@ -299,7 +308,8 @@ mod tests {
         assert_eq!(starts, [None, found, found, found, found, found]);
     }
 
-    /// A heap with bodies, and all that leads to it, in memory of our own, laid out as by .NET 10 and 11.
+    /// A heap with bodies, and all that leads to it, in memory of our own, laid out as by .NET 10
+    /// and 11.
     pub(super) struct Runtime {
         pub(super) bodies: Vec<(u64, u64)>,
         _tables: Vec<Vec<u64>>,

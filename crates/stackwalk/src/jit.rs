@@ -108,8 +108,8 @@ pub enum NoGcInfo {
 /// hundred thousand.
 const GC_INFO_BYTES: (usize, usize) = (2 << 10, 4 << 20);
 
-/// The body at `code_start`, and its GcInfo in a runtime that writes this version; all that can be asked of
-/// it is there. As [`body_from_header`] it reads by system calls.
+/// The body at `code_start`, and its GcInfo in a runtime that writes this version; all that can be
+/// asked of it is there. As [`body_from_header`] it reads by system calls.
 ///
 /// # Safety
 /// As of [`body_from_header`].
@@ -155,13 +155,13 @@ pub enum NoIlMap {
     Bytes(debug_info::Error),
 }
 
-/// Bytes of debug information that are read at most. Of methods with thousands of statements there are more; the runtime
-/// may be asked about these.
+/// Bytes of debug information that are read at most. Of methods with thousands of statements there
+/// are more; the runtime may be asked about these.
 const IL_MAP_BYTES: usize = 16 << 10;
 
-/// Appends native offset and IL offset of the places in the body at `code_start` that have one, in a runtime that writes them so, and
-/// answers what was skipped. As [`body_from_header`] it reads by system calls; code that is here for good is meant, as the bytes must
-/// be.
+/// Appends native offset and IL offset of the places in the body at `code_start` that have one, in
+/// a runtime that writes them so, and answers what was skipped. As [`body_from_header`] it reads by
+/// system calls; code that is here for good is meant, as the bytes must be.
 ///
 /// # Safety
 /// As of [`body_from_header`].
@@ -179,12 +179,13 @@ pub unsafe fn il_map(
     debug_info::decode(bytes.iter().copied(), format, into).map_err(NoIlMap::Bytes)
 }
 
-/// [`il_map`] without a system call, some ten times faster. One with more than the common parts only where `knows_more`
-/// says that it may.
+/// [`il_map`] without a system call, some ten times faster. One with more than the common parts
+/// only where `knows_more` says that it may.
 ///
 /// # Safety
-/// As of [`il_map`], and this runtime writes headers and debug information as that reads them: it has succeeded for other bodies of
-/// the same runtime, and said of them what the runtime says; for such with more parts if these are to be read too.
+/// As of [`il_map`], and this runtime writes headers and debug information as that reads them: it
+/// has succeeded for other bodies of the same runtime, and said of them what the runtime says; for
+/// such with more parts if these are to be read too.
 pub unsafe fn il_map_of_known_header(
     code_start: u64,
     function_id: u64,
@@ -207,8 +208,9 @@ pub unsafe fn il_map_of_known_header(
     debug_info::decode(bytes, format, into).map_err(NoIlMap::Bytes)
 }
 
-/// Where the debug information of a body is: the first word of the header, if the header is this method's. `None` where there is
-/// none, as of methods that call native code and that .NET 11 compiles as they are.
+/// Where the debug information of a body is: the first word of the header, if the header is this
+/// method's. `None` where there is none, as of methods that call native code and that .NET 11
+/// compiles as they are.
 fn debug_info_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
@@ -276,7 +278,8 @@ impl Header {
 /// Bytes of a RUNTIME_FUNCTION.
 const FUNCTION: usize = 12;
 
-/// The RUNTIME_FUNCTIONs of a body, one after the other: sorted and disjoint, the first where the code starts.
+/// The RUNTIME_FUNCTIONs of a body, one after the other: sorted and disjoint, the first where the
+/// code starts.
 struct Listing {
     code_start: u64,
     base_rva: Option<u32>,
@@ -367,8 +370,8 @@ impl Buffer {
     }
 }
 
-/// Reads a body's header by `peek`, which copies as much as is readable at an address; and says where the
-/// body's GcInfo is. Of a header that is one, nothing is read that does not belong to it.
+/// Reads a body's header by `peek`, which copies as much as is readable at an address; and says
+/// where the body's GcInfo is. Of a header that is one, nothing is read that does not belong to it.
 fn header_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
@@ -559,8 +562,8 @@ impl Body {
     }
 }
 
-/// Copies what lies at `address`. Only for [`body_from_known_header`] and [`il_map_of_known_header`], whose callers vouch for the
-/// addresses.
+/// Copies what lies at `address`. Only for [`body_from_known_header`] and
+/// [`il_map_of_known_header`], whose callers vouch for the addresses.
 fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
     // SAFETY: the callers promised that the header's pointers lead to readable memory that is what
     // this module takes it for, and `header_by` reads nothing but what is there then, see there;

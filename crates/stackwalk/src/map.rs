@@ -4,10 +4,10 @@
 //! word. The invariant: what a walk can reach was published whole and is freed only after a
 //! grace period; writers serialise on one mutex that no walk ever takes.
 //!
-//! Two structures, because the two kinds of code differ: modules are few and large, so they lie
-//! in one sorted array, of which a change makes another; JIT bodies are many and small and come and go all
-//! the time, so they lie in chunks of 16 KiB of address space, each with its own bucket, in which a body is
-//! one word that is stored or cleared.
+//! Two structures, because the two kinds of code differ: modules are few and large, so they lie in
+//! one sorted array, of which a change makes another; JIT bodies are many and small and come and go
+//! all the time, so they lie in chunks of 16 KiB of address space, each with its own bucket, in
+//! which a body is one word that is stored or cleared.
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
@@ -32,7 +32,8 @@ use entries::Entries;
 use modules::{Modules, Place};
 use table::{Slot, Table};
 
-/// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most ([`Bucket`]).
+/// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most
+/// ([`Bucket`]).
 const CHUNK_SHIFT: u32 = 14;
 /// No code lies below it: the kernel maps no such addresses (`vm.mmap_min_addr`).
 const FIRST_ADDRESS: u64 = 1 << 16;
@@ -117,8 +118,8 @@ impl Code {
 }
 
 impl Code {
-    /// Whether parts of it, or of its tables, cannot be read any more: their file is shorter than it
-    /// was. To be asked before they are read. Async-signal-safe.
+    /// Whether parts of it, or of its tables, cannot be read any more: their file is shorter than
+    /// it was. To be asked before they are read. Async-signal-safe.
     pub(crate) fn is_cut_short(&self) -> bool {
         match self {
             // In memory of the runtime's own, and in copies.
@@ -128,14 +129,15 @@ impl Code {
     }
 }
 
-/// A region with its unwind information. What it says is immutable once published. One cache line: it is made while a compiled
-/// method waits to run, and found by walks among thousands of others.
+/// A region with its unwind information. What it says is immutable once published. One cache line:
+/// it is made while a compiled method waits to run, and found by walks among thousands of others.
 #[repr(align(64))]
 pub(crate) struct Entry {
     pub(crate) code: Code,
     /// Its owner's word.
     user: u64,
-    /// A walk came to it and looked for a rule: some may be in the cache, see [`CodeMap::keep_rule`].
+    /// A walk came to it and looked for a rule: some may be in the cache, see
+    /// [`CodeMap::keep_rule`].
     met: AtomicBool,
     /// Of JITted code: which block of [`Entries`] it lies in.
     block: u32,
@@ -193,7 +195,8 @@ pub(crate) enum Retired {
 /// An entry that is published nowhere any more.
 pub(crate) struct OwnedEntry(*const Entry);
 
-// SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked in `entries`).
+// SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked
+// in `entries`).
 unsafe impl Send for OwnedEntry {}
 
 /// State that only writers touch.
@@ -208,8 +211,8 @@ struct Writer {
 impl Writer {
     /// A JIT entry that no walk can hold any more.
     fn free(&mut self, OwnedEntry(entry): OwnedEntry) {
-        // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is published nowhere, once; a
-        // grace period has passed, so no walk has it.
+        // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is
+        // published nowhere, once; a grace period has passed, so no walk has it.
         unsafe { self.entries.free(entry) };
     }
 }
@@ -272,7 +275,8 @@ impl CodeMap {
         self.replace_jit_bodies(body, user).is_some()
     }
 
-    /// [`CodeMap::add_jit_body`], which answers how many bodies it took the place of; `None` where nothing was added.
+    /// [`CodeMap::add_jit_body`], which answers how many bodies it took the place of; `None` where
+    /// nothing was added.
     pub fn replace_jit_bodies(&self, body: jit::Body, user: u64) -> Option<usize> {
         let range = body.start()..body.end();
         if !is_sound(&range) {
@@ -349,7 +353,8 @@ impl CodeMap {
         changes
     }
 
-    /// Forgets all native modules, whose tables take memory: the next [`CodeMap::refresh_native`] finds them anew.
+    /// Forgets all native modules, whose tables take memory: the next [`CodeMap::refresh_native`]
+    /// finds them anew.
     pub fn forget_native(&self) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         *loaded = Loaded::new();
@@ -364,7 +369,8 @@ impl CodeMap {
         self.untold.add(heaps)
     }
 
-    /// The body at an address, by its runtime's own records ([`CodeMap::add_heaps`]). Async-signal-safe.
+    /// The body at an address, by its runtime's own records ([`CodeMap::add_heaps`]).
+    /// Async-signal-safe.
     pub fn untold(&self, address: u64) -> Option<UntoldCode> {
         self.untold.code_at(address)
     }
@@ -377,8 +383,8 @@ impl CodeMap {
         was_met
     }
 
-    /// All that walks had met a round ago has been read: see [`CodeMap::take_untold`]. To be called between two rounds in which
-    /// all samples are read.
+    /// All that walks had met a round ago has been read: see [`CodeMap::take_untold`]. To be called
+    /// between two rounds in which all samples are read.
     pub fn age_untold(&self) {
         self.untold.age();
     }
@@ -389,9 +395,9 @@ impl CodeMap {
         self.find(&reader, address).map(Entry::region)
     }
 
-    /// The JITted body that begins at `start`, or else the module that `start` is in: what there is of a method at an address that its
-    /// runtime gives as the start of a body. Cheaper than [`CodeMap::lookup`] where nothing is known there yet.
-    /// Async-signal-safe.
+    /// The JITted body that begins at `start`, or else the module that `start` is in: what there is
+    /// of a method at an address that its runtime gives as the start of a body. Cheaper than
+    /// [`CodeMap::lookup`] where nothing is known there yet. Async-signal-safe.
     pub fn at_start(&self, start: u64) -> Option<Region> {
         let reader = self.grace.enter();
         if let Some((chunk, bucket)) = self.bucket(&reader, start) {
@@ -443,10 +449,10 @@ impl CodeMap {
         }
     }
 
-    /// Where the frame of the managed code at `lookup` (of a caller, its return address less 1) keeps its
-    /// caller's values of registers. `None` for native code, of which nothing is said, and where
-    /// nothing is known. True behind the prologue and before the epilogue, as at every call.
-    /// Async-signal-safe.
+    /// Where the frame of the managed code at `lookup` (of a caller, its return address less 1)
+    /// keeps its caller's values of registers. `None` for native code, of which nothing is said,
+    /// and where nothing is known. True behind the prologue and before the epilogue, as at every
+    /// call. Async-signal-safe.
     pub fn saved_registers(&self, lookup: u64) -> Option<Saved> {
         let reader = self.grace.enter();
         match &self.find(&reader, lookup)?.code {
@@ -456,16 +462,16 @@ impl CodeMap {
         }
     }
 
-    /// Whether `address` is in code whose file is shorter than it was: neither we nor its owner can read
-    /// all of it any more.
+    /// Whether `address` is in code whose file is shorter than it was: neither we nor its owner can
+    /// read all of it any more.
     pub fn is_cut_short(&self, address: u64) -> bool {
         let reader = self.grace.enter();
         let entry = self.find(&reader, address);
         entry.is_some_and(|entry| entry.code.is_cut_short())
     }
 
-    /// Frees what no walk can see any more; says how many things still wait. Takes the writers' mutex, and waits for no walk.
-    /// Call it now and then from the agent thread.
+    /// Frees what no walk can see any more; says how many things still wait. Takes the writers'
+    /// mutex, and waits for no walk. Call it now and then from the agent thread.
     pub fn reclaim(&self) -> usize {
         let mut gone = Vec::new();
         let mut writer = self.lock();
@@ -515,14 +521,16 @@ impl CodeMap {
         let in_chunk = || {
             let (chunk, bucket) = self.bucket(reader, address)?;
             let entry = bucket.at(offset_in(chunk, address))?;
-            // SAFETY: a bucket had it, and the reader was counted before that was looked at: see `bucket`.
+            // SAFETY: a bucket had it, and the reader was counted before that was looked at: see
+            // `bucket`.
             let entry = unsafe { entry.as_ref() }?;
             entry.code.range().contains(&address).then_some(entry)
         };
         in_chunk().or_else(|| self.module(reader, address))
     }
 
-    /// The bucket of the chunk that `address` lies in, and the chunk, where anything was JITted there. Async-signal-safe.
+    /// The bucket of the chunk that `address` lies in, and the chunk, where anything was JITted
+    /// there. Async-signal-safe.
     fn bucket<'reader>(
         &self,
         _reader: &'reader Reader<'_>,
@@ -532,9 +540,9 @@ impl CodeMap {
             return None;
         }
         let chunk = address >> CHUNK_SHIFT;
-        // SAFETY: the pointers were published by `set` with AcqRel, and those in a bucket by `Bucket::insert` with Release; they
-        // point to values that are retired, not freed, when unpublished; the reader was counted before this load, so they live as
-        // long as it does.
+        // SAFETY: the pointers were published by `set` with AcqRel, and those in a bucket by
+        // `Bucket::insert` with Release; they point to values that are retired, not freed, when
+        // unpublished; the reader was counted before this load, so they live as long as it does.
         unsafe {
             let table = self.chunks.load(Ordering::Acquire).as_ref()?;
             let bucket = table.slot(chunk)?.bucket.load(Ordering::Acquire).as_ref()?;
@@ -564,8 +572,8 @@ impl CodeMap {
     ///
     /// If code went away meanwhile the rule may be about that code, and its address may soon be
     /// other code: then it is taken out again. Whoever removes code moves the epoch before it asks
-    /// whether the code has rules in the cache and clears them, so either it sees that there are some,
-    /// or this sees the epoch.
+    /// whether the code has rules in the cache and clears them, so either it sees that there are
+    /// some, or this sees the epoch.
     pub(crate) fn keep_rule(&self, entry: &Entry, address: u64, packed: u32, epoch: u64) {
         entry.meet();
         self.rules.put(address, packed);
@@ -596,8 +604,8 @@ impl CodeMap {
     /// Adds a body to one of its chunks.
     fn publish(&self, writer: &mut Writer, chunk: u64, range: &Range<u64>, entry: *const Entry) {
         let offset = offset_in(chunk, range.start);
-        // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has the
-        // `Writer` holds the writers' mutex: both live.
+        // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has
+        // the `Writer` holds the writers' mutex: both live.
         let known = unsafe {
             let table = self.chunks.load(Ordering::Relaxed).as_ref();
             let slot = table.and_then(|table| table.slot(chunk));
@@ -741,8 +749,8 @@ impl CodeMap {
             range.end.saturating_sub(base),
         );
         let reaches = |entry: &*const Entry| {
-            // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the only one
-            // to take it out and retire it.
+            // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the
+            // only one to take it out and retire it.
             overlap(&unsafe { (**entry).code.range() }, range)
         };
         let (from_before, within) = bucket.around(first, behind);
@@ -784,7 +792,8 @@ impl CodeMap {
         gone.len()
     }
 
-    /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether a walk had come to it.
+    /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether
+    /// a walk had come to it.
     fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) -> bool {
         // SAFETY: it was published, and each caller drops it once: it is not freed before this has
         // retired it.
@@ -802,7 +811,8 @@ impl CodeMap {
             }
             Kind::Native | Kind::ReadyToRun => {
                 writer.memory.modules -= 1;
-                // SAFETY: made by `Box::into_raw` in `add_module`, as all that is not JITted; no published list names it any more.
+                // SAFETY: made by `Box::into_raw` in `add_module`, as all that is not JITted; no
+                // published list names it any more.
                 Retired::Other(unsafe { Box::from_raw(entry.cast_mut()) })
             }
         };

@@ -65,8 +65,8 @@ unsafe impl Send for Part {}
 unsafe impl Sync for Part {}
 
 impl Part {
-    /// Room for a copy, filled with zeros, in memory that goes back to the kernel at the end: `malloc`
-    /// would keep it. `None` for no bytes.
+    /// Room for a copy, filled with zeros, in memory that goes back to the kernel at the end:
+    /// `malloc` would keep it. `None` for no bytes.
     fn room(avma: u64, len: usize) -> Option<Self> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -98,13 +98,14 @@ impl Part {
         if !self.is_copy {
             return &mut [];
         }
-        // SAFETY: mapped by `room` for `len` bytes, unmapped by `drop` alone, and borrowed by `self`.
+        // SAFETY: mapped by `room` for `len` bytes, unmapped by `drop` alone, and borrowed by
+        // `self`.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped by `room` for `len` bytes and unmapped by `drop` alone; or the vdso's, which `Seen::code`
-        // took from its readable segments.
+        // SAFETY: mapped by `room` for `len` bytes and unmapped by `drop` alone; or the vdso's,
+        // which `Seen::code` took from its readable segments.
         unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
@@ -281,10 +282,10 @@ impl Loaded {
 
 /// Looks at the linker's list by `dl_iterate_phdr`.
 ///
-/// The linker holds a lock meanwhile, and whoever replaces the program's allocator (a heap profiler) may wait
-/// for that lock with a lock of its own held: so nothing is allocated until the lock is released. Modules are
-/// copied into room that was there before, and read afterwards; where the room did not suffice, once more
-/// into as much as was needed.
+/// The linker holds a lock meanwhile, and whoever replaces the program's allocator (a heap
+/// profiler) may wait for that lock with a lock of its own held: so nothing is allocated until the
+/// lock is released. Modules are copied into room that was there before, and read afterwards; where
+/// the room did not suffice, once more into as much as was needed.
 struct Look<'a> {
     /// With these counters there is nothing to see.
     known: Option<(u64, u64)>,
@@ -333,8 +334,8 @@ const MOST_NAME: usize = libc::PATH_MAX as usize;
 const MOST_NOTE: u64 = 4096;
 
 impl Room<'_> {
-    /// Copies so many bytes at an address into the room. Counts them where there is none. `None`: they cannot be
-    /// read.
+    /// Copies so many bytes at an address into the room. Counts them where there is none. `None`:
+    /// they cannot be read.
     ///
     /// # Safety
     /// So many bytes are mapped there, though their file may have been cut short.
@@ -402,7 +403,8 @@ impl Room<'_> {
         let Some((hdr, length)) = hdr else {
             return Some(raw);
         };
-        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and readable.
+        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and
+        // readable.
         raw.hdr_start = unsafe { self.take(hdr, length.min(4096) as usize) }?;
         if !(self.copy)(range_start) {
             return Some(raw);
@@ -447,10 +449,12 @@ impl Look<'_> {
                 bytes: Vec::with_capacity(bytes),
                 needed: (0, 0),
             };
-            // SAFETY: `each` fits the callback's type and does not unwind: it uses no code that panics.
+            // SAFETY: `each` fits the callback's type and does not unwind: it uses no code that
+            // panics.
             unsafe { libc::dl_iterate_phdr(Some(each), std::ptr::from_mut(&mut room).cast()) };
             let is_whole = room.needed.0 <= modules && room.needed.1 <= bytes;
-            // More than was needed: others may come meanwhile, and headers that did not fit were not read.
+            // More than was needed: others may come meanwhile, and headers that did not fit were
+            // not read.
             modules = ROOM.0.max(2 * room.needed.0.max(modules));
             bytes = ROOM.1.max(2 * room.needed.1.max(bytes));
             if is_whole {
@@ -675,11 +679,12 @@ impl Seen {
     }
 }
 
-/// The part of an `.eh_frame` that is used, where its `.eh_frame_hdr` is these bytes at `at`: up to the *start* of the last
-/// entry that the search table names. `None` if it names none.
+/// The part of an `.eh_frame` that is used, where its `.eh_frame_hdr` is these bytes at `at`: up to
+/// the *start* of the last entry that the search table names. `None` if it names none.
 fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
-    // The version, and encodings: of where `.eh_frame` is (four bytes, signed, from their own place), of the number of entries
-    // (four bytes), and of the table (signed four bytes relative to the header). No linker writes others.
+    // The version, and encodings: of where `.eh_frame` is (four bytes, signed, from their own
+    // place), of the number of entries (four bytes), and of the table (signed four bytes relative
+    // to the header). No linker writes others.
     let rest = hdr.strip_prefix(&[1, 0x1b, 0x03, 0x3b])?;
     let (words, _) = rest.as_chunks::<4>();
     let [eh_frame, count, table @ ..] = words else {

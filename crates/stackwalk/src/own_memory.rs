@@ -1,4 +1,5 @@
-//! This process's own memory, read by the kernel: a page that is not there is an answer and no fault.
+//! This process's own memory, read by the kernel: a page that is not there is an answer and no
+//! fault.
 //!
 //! A mapped file may be cut short by any process; from then on an access to its pages behind the
 //! new end is a SIGBUS, also to those that were written to. Nothing here knows what the memory is.
@@ -36,8 +37,8 @@ fn read_all(ranges: &[libc::iovec], buffer: *mut u8, length: usize) -> i64 {
     }
     let process = result;
     result = libc::SYS_process_vm_readv;
-    // SAFETY: two valid vectors, of one range and of as many as the slice has. The kernel checks all
-    // ranges, and writes at most `length` bytes to `buffer`, which is the caller's.
+    // SAFETY: two valid vectors, of one range and of as many as the slice has. The kernel checks
+    // all ranges, and writes at most `length` bytes to `buffer`, which is the caller's.
     unsafe {
         asm!(
             "syscall",
@@ -56,8 +57,8 @@ fn read_all(ranges: &[libc::iovec], buffer: *mut u8, length: usize) -> i64 {
     result
 }
 
-/// Reads the word at each of these addresses, 0 for one where none can be read. Answers how often the
-/// kernel was asked: once, and at most once more for each that was not there.
+/// Reads the word at each of these addresses, 0 for one where none can be read. Answers how often
+/// the kernel was asked: once, and at most once more for each that was not there.
 pub fn peek_words<const N: usize>(addresses: &[u64; N], words: &mut [u64; N]) -> usize {
     const WORD: usize = size_of::<u64>();
     let ranges = addresses.map(|address| libc::iovec {
@@ -84,10 +85,12 @@ pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Reads what lies at `address`, as [`peek`] and without the kernel. Nothing for an address that none of a program is.
+/// Reads what lies at `address`, as [`peek`] and without the kernel. Nothing for an address that
+/// none of a program is.
 ///
 /// # Safety
-/// So many bytes can be read there, unless the address is below the first page or beyond a program's.
+/// So many bytes can be read there, unless the address is below the first page or beyond a
+/// program's.
 pub(crate) unsafe fn look_at(address: u64, buffer: &mut [u8]) -> &[u8] {
     if address < 4096 || address >> 47 != 0 {
         return &[];
@@ -98,17 +101,19 @@ pub(crate) unsafe fn look_at(address: u64, buffer: &mut [u8]) -> &[u8] {
     buffer
 }
 
-/// Whether there is no page at `address`, or none that can be read. False where the kernel does not say.
+/// Whether there is no page at `address`, or none that can be read. False where the kernel does not
+/// say.
 ///
-/// `rt_sigprocmask` with an operation that there is none of: it copies the set of signals, eight bytes, before it looks what
-/// is to be done with them (kernel/signal.c), so it answers EFAULT or EINVAL and changes nothing. That takes a tenth of the
-/// time of [`peek`], which looks up a process and pins its pages; and a sandbox that forbids it is not known.
+/// `rt_sigprocmask` with an operation that there is none of: it copies the set of signals, eight
+/// bytes, before it looks what is to be done with them (kernel/signal.c), so it answers EFAULT or
+/// EINVAL and changes nothing. That takes a tenth of the time of [`peek`], which looks up a process
+/// and pins its pages; and a sandbox that forbids it is not known.
 pub fn is_missing(address: u64) -> bool {
     const SET: u64 = 8;
     let no_operation = -1_i64;
     let mut result = libc::SYS_rt_sigprocmask;
-    // SAFETY: the kernel checks the address, which is read and not kept; without an operation the mask stays as it
-    // is, and no old one is asked for.
+    // SAFETY: the kernel checks the address, which is read and not kept; without an operation the
+    // mask stays as it is, and no old one is asked for.
     unsafe {
         asm!(
             "syscall",
@@ -129,8 +134,8 @@ pub fn is_missing(address: u64) -> bool {
 
 /// Whether one of two pages is missing; as [`is_missing`].
 ///
-/// For the first and the last page of a file: while it is being cut to nothing its pages go from the first to the last,
-/// and where it is cut to a part the first stays.
+/// For the first and the last page of a file: while it is being cut to nothing its pages go from
+/// the first to the last, and where it is cut to a part the first stays.
 pub fn is_one_missing(first: u64, last: u64) -> bool {
     is_missing(first) || is_missing(last)
 }
@@ -146,7 +151,8 @@ pub(crate) unsafe fn copy(address: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies what lies at `address` into `bytes`; `None` where a page of it is missing. Allocates nothing.
+/// Copies what lies at `address` into `bytes`; `None` where a page of it is missing. Allocates
+/// nothing.
 ///
 /// # Safety
 /// So many bytes are mapped there, for reading, though their file may have been cut short.

@@ -74,7 +74,8 @@ const MAX_R2R_SECTIONS: u32 = 64;
 /// Longest file name.
 const MAX_NAME: usize = 255;
 
-/// The file name of the composite image that has the code of the image at `base`; `None` where that is no component of one.
+/// The file name of the composite image that has the code of the image at `base`; `None` where that
+/// is no component of one.
 ///
 /// # Safety
 /// As [`r2r_image`].
@@ -86,8 +87,8 @@ pub unsafe fn composite_of(base: u64) -> Option<String> {
     image.text_at(name)
 }
 
-/// Whether a composite image begins at `start` that was made under this file name. Any address may be asked about: nothing is read but
-/// by the kernel. False where that does not read for us.
+/// Whether a composite image begins at `start` that was made under this file name. Any address may
+/// be asked about: nothing is read but by the kernel. False where that does not read for us.
 pub fn is_composite(start: u64, name: &str) -> bool {
     let mut page = [0; 4096];
     let Ok(image) = layout(start, own_memory::peek(start, &mut page)) else {
@@ -315,7 +316,8 @@ impl Image {
     /// The text at an RVA, to its zero.
     fn text_at(&self, rva: u32) -> Option<String> {
         let (at, length) = self.place(rva)?;
-        // SAFETY: inside a section of an image, or of what looks like one and the kernel reads (`is_composite`).
+        // SAFETY: inside a section of an image, or of what looks like one and the kernel reads
+        // (`is_composite`).
         let copy = unsafe { own_memory::copy(at, length.min(MAX_NAME + 1)) }?;
         let text = std::ffi::CStr::from_bytes_until_nul(&copy).ok()?;
         Some(text.to_str().ok()?.to_owned())
@@ -360,8 +362,8 @@ impl Image {
         gc_info::decode(bytes, version, length)
     }
 
-    /// Where `this` may be in the frame of the method whose code starts at `start` and which has this
-    /// GcInfo: see [`gc_info::this_homes`].
+    /// Where `this` may be in the frame of the method whose code starts at `start` and which has
+    /// this GcInfo: see [`gc_info::this_homes`].
     pub fn this_homes(
         &self,
         start: u64,
@@ -410,8 +412,8 @@ impl Image {
             .then_some(function)
     }
 
-    /// Where the function begins that `address` is in. Not in a signal handler: it copies what it reads, of which a page may
-    /// go away at any time.
+    /// Where the function begins that `address` is in. Not in a signal handler: it copies what it
+    /// reads, of which a page may go away at any time.
     pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
         let (_, begin) = self.function_at(address)?;
         Some(self.base + u64::from(begin))

@@ -1,8 +1,8 @@
 //! The share of a library's code that can be walked, by kind of rule: for tests and measurements.
 //!
 //! It is no part of a walk. It reads a library's file as a walk reads a module's, row by row of its
-//! unwind tables, so that what it says is what a walk would do there. The invariant: every byte of a
-//! function that the tables know is in exactly one [`Row`].
+//! unwind tables, so that what it says is what a walk would do there. The invariant: every byte of
+//! a function that the tables know is in exactly one [`Row`].
 
 use crate::cfi::{self, Frame};
 use crate::native::{self, NativeCode};

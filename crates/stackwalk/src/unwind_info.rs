@@ -26,7 +26,8 @@ const SET_FPREG_LARGE: u8 = 11;
 const RBP: u8 = 5;
 const CHAINED: u8 = 4;
 
-/// How long the structure is that begins with these bytes, its chained RUNTIME_FUNCTION included. 528 bytes at most.
+/// How long the structure is that begins with these bytes, its chained RUNTIME_FUNCTION included.
+/// 528 bytes at most.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let &[head, _, count, _] = bytes.first_chunk::<4>()?;
     let chained = if (head >> 3) & CHAINED != 0 { 12 } else { 0 };
@@ -185,8 +186,9 @@ impl Saved {
     /// The registers, numbered as in instructions, in the order they are kept here.
     pub const REGISTERS: [u8; 5] = [3, 12, 13, 14, 15];
 
-    /// Where the caller's value of a register is, from the frame's CFA (the stack pointer of the caller
-    /// behind the call): `None` where the frame does not keep it, so that it is as its callee left it.
+    /// Where the caller's value of a register is, from the frame's CFA (the stack pointer of the
+    /// caller behind the call): `None` where the frame does not keep it, so that it is as its
+    /// callee left it.
     pub fn from_cfa(&self, register: u8) -> Option<i32> {
         let at = Self::REGISTERS
             .iter()
@@ -248,8 +250,8 @@ pub(crate) fn saved<'a>(
     Some(saved)
 }
 
-/// Undoes the codes that have run by `offset`: tells each register that was saved, and where, the earliest
-/// save last, and answers where the return address is.
+/// Undoes the codes that have run by `offset`: tells each register that was saved, and where, the
+/// earliest save last, and answers where the return address is.
 fn frame<'a>(
     info: &'a [u8],
     offset: u32,

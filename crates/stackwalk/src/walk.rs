@@ -18,8 +18,8 @@ pub const ADDRESS: u64 = (1 << 48) - 1;
 /// The address is an instruction that has not run yet, not a return address. Look up the source
 /// line of this address itself; of any other frame that of the address − 1.
 pub const EXACT: u64 = 1 << 63;
-/// Where a word that [`walk`] writes is looked up: in the instruction that was interrupted, or in the call that is to
-/// return. Async-signal-safe.
+/// Where a word that [`walk`] writes is looked up: in the instruction that was interrupted, or in
+/// the call that is to return. Async-signal-safe.
 #[inline]
 pub fn lookup_address(word: u64) -> u64 {
     (word & ADDRESS).saturating_sub(u64::from(word & EXACT == 0))
@@ -175,7 +175,8 @@ pub struct Traced {
 
 /// Where a walk puts its frames. What it does must be async-signal-safe.
 pub trait Out {
-    /// Frame number `depth`, as [`walk`] writes it and [`trace`] knows it; false if there is no room.
+    /// Frame number `depth`, as [`walk`] writes it and [`trace`] knows it; false if there is no
+    /// room.
     fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool;
     /// The word of a frame that was put.
     fn word(&self, at: usize) -> Option<u64>;
@@ -946,7 +947,8 @@ impl CodeMap {
 /// How far into a function without a frame an instruction is believed to lie. Bytes.
 const LONGEST_LEAF: u64 = 4096;
 
-/// As [`CodeMap::is_behind_call`], in code that is not known: it may be gone, and is read by the kernel. Async-signal-safe.
+/// As [`CodeMap::is_behind_call`], in code that is not known: it may be gone, and is read by the
+/// kernel. Async-signal-safe.
 pub fn is_behind_unknown_call(address: u64) -> bool {
     const LONGEST: usize = 8;
     let mut before = [0; LONGEST];

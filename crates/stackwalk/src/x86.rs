@@ -225,10 +225,10 @@ fn probed(code: &[u8]) -> Option<i32> {
     Some(i32::from_le_bytes([a, b, c, d]))
 }
 
-/// The rule for an instruction of managed code that has not run yet, at `ip` and `into` so many bytes of its function: in an
-/// epilogue what is left of that (`rest`: the code from `ip` to the function's end), else what the unwind codes say, and the probe
-/// loops that these know nothing of (`before`: as for [`in_probe_loop`]). `body` is what a jump does not leave.
-/// Async-signal-safe.
+/// The rule for an instruction of managed code that has not run yet, at `ip` and `into` so many
+/// bytes of its function: in an epilogue what is left of that (`rest`: the code from `ip` to the
+/// function's end), else what the unwind codes say, and the probe loops that these know nothing of
+/// (`before`: as for [`in_probe_loop`]). `body` is what a jump does not leave. Async-signal-safe.
 pub(crate) fn interrupted<'a>(
     (ip, into): (u64, u32),
     body: &Range<u64>,

@@ -1,4 +1,5 @@
-//! The unwind tables of the libraries that are installed: a walk ends at next to none of their code.
+//! The unwind tables of the libraries that are installed: a walk ends at next to none of their
+//! code.
 
 mod common;
 

@@ -1,7 +1,9 @@
-//! Beside an allocator that asks the dynamic linker with a lock of its own held, as heap profilers do.
+//! Beside an allocator that asks the dynamic linker with a lock of its own held, as heap profilers
+//! do.
 //!
-//! An agent that allocates while it holds the linker's lock, and such an allocator, wait for each other: the
-//! program stands still for good. The allocator here counts what it is asked for under the linker's lock.
+//! An agent that allocates while it holds the linker's lock, and such an allocator, wait for each
+//! other: the program stands still for good. The allocator here counts what it is asked for under
+//! the linker's lock.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -46,8 +48,8 @@ unsafe impl GlobalAlloc for Counting {
 type Each =
     unsafe extern "C" fn(*mut libc::dl_phdr_info, libc::size_t, *mut libc::c_void) -> libc::c_int;
 
-/// The program's own `dl_iterate_phdr`, which the crate under test calls too: the linker's, with a mark for
-/// as long as it holds its lock.
+/// The program's own `dl_iterate_phdr`, which the crate under test calls too: the linker's, with a
+/// mark for as long as it holds its lock.
 ///
 /// # Safety
 /// That of the linker's.

@@ -541,9 +541,10 @@ fn openssl(name: &str, without: &str, wrong: Option<&Wrong>) {
     drop(out);
 }
 
-/// AES-CBC with SHA-256 by AVX2 (`aesni_cbc_sha256_enc_avx2`, also on a processor without SHA instructions) gives the stack
-/// back some twenty instructions before its table says so. Whether a signal ever finds it there is the processor's: of 20,000
-/// walks 1 to 8 began there on one with AVX-512, none on others.
+/// AES-CBC with SHA-256 by AVX2 (`aesni_cbc_sha256_enc_avx2`, also on a processor without SHA
+/// instructions) gives the stack back some twenty instructions before its table says so. Whether a
+/// signal ever finds it there is the processor's: of 20,000 walks 1 to 8 began there on one with
+/// AVX-512, none on others.
 const BY_AVX2: Wrong = Wrong {
     library: "libcrypto.so.3",
     bytes: 128,

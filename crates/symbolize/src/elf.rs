@@ -293,8 +293,8 @@ const MOST_INLINED: usize = 256;
 /// How many preceding symbols are tried before an address counts as outside of all.
 const MOST_NESTED: usize = 16;
 
-/// The names of a symbol table, read at once: a name alone costs two calls of the kernel, and a libc
-/// has ten thousand.
+/// The names of a symbol table, read at once: a name alone costs two calls of the kernel, and a
+/// libc has ten thousand.
 struct Names<'data>(&'data [u8]);
 
 impl<'data> Names<'data> {
@@ -418,8 +418,8 @@ const ASKED: [gimli::SectionId; 10] = [
     gimli::SectionId::DebugStrOffsets,
 ];
 
-/// A section's bytes, unpacked where it is packed, in memory that they stay in; `budget` is what of the
-/// file may still be unpacked.
+/// A section's bytes, unpacked where it is packed, in memory that they stay in; `budget` is what of
+/// the file may still be unpacked.
 fn unpacked<'data>(section: &impl ObjectSection<'data>, budget: &Cell<u64>) -> Option<Arc<[u8]>> {
     let packed = section.compressed_data().ok()?;
     if packed.uncompressed_size > LARGEST_SECTION {

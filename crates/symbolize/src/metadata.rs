@@ -111,8 +111,8 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// Reads what [`Metadata::module_version_id`] needs, and little more, by `read` (offset from the
-    /// root, size): CoreLib has megabytes of metadata.
+    /// Reads what [`Metadata::module_version_id`] needs, and little more, by `read` (offset from
+    /// the root, size): CoreLib has megabytes of metadata.
     pub(crate) fn parse_module(
         size: usize,
         read: impl Fn(usize, usize) -> Option<&'a [u8]>,

@@ -1,8 +1,8 @@
 //! Portable PDB: from (method, IL offset) to (document, line).
 //!
 //! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. Of the tables Document and
-//! MethodDebugInformation (and by `stepping` and `sources` CustomDebugInformation) the rows are read that are
-//! asked for.
+//! MethodDebugInformation (and by `stepping` and `sources` CustomDebugInformation) the rows are
+//! read that are asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,15 +74,16 @@ impl PortablePdb {
 }
 
 impl PortablePdb {
-    /// Source file and line of await number `state` of the async method whose `MoveNext` has this `token`.
+    /// Source file and line of await number `state` of the async method whose `MoveNext` has this
+    /// `token`.
     pub(crate) fn await_line(&self, token: u32, state: u32) -> Option<(String, u32)> {
         let metadata = Metadata::parse(&self.bytes)?;
         let offset = stepping::await_offset(&metadata, token & 0x00ff_ffff, state)?;
         self.line(token, offset)
     }
 
-    /// Source text by name of file: of those of `files` that are in the PDB, as long as they are no more than `most` bytes
-    /// together.
+    /// Source text by name of file: of those of `files` that are in the PDB, as long as they are no
+    /// more than `most` bytes together.
     pub(crate) fn sources(&self, files: &BTreeSet<&str>, most: usize) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut left = most;

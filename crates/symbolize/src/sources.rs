@@ -1,7 +1,8 @@
 //! Portable PDB: source text that the compiler has put into it.
 //!
-//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime, EmbeddedSource of the table CustomDebugInformation. The
-//! invariant: whatever the bytes, no text is longer than [`LARGEST_SOURCE`] and none is unpacked that says it is.
+//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime, EmbeddedSource of the table
+//! CustomDebugInformation. The invariant: whatever the bytes, no text is longer than
+//! [`LARGEST_SOURCE`] and none is unpacked that says it is.
 
 use std::io::Read;
 
@@ -40,7 +41,8 @@ pub(crate) fn embedded(metadata: &Metadata<'_>, document: u32) -> Option<String>
     Some(decoded(&unpacked))
 }
 
-/// Text by its byte order mark; without one it is UTF-8, and what is not even that has replacement characters.
+/// Text by its byte order mark; without one it is UTF-8, and what is not even that has replacement
+/// characters.
 fn decoded(bytes: &[u8]) -> String {
     let wide = |unit: fn([u8; 2]) -> u16| {
         let units = bytes[2..].chunks_exact(2);

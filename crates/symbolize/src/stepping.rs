@@ -1,8 +1,8 @@
 //! Portable PDB: where the awaits of an async method are.
 //!
-//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime, MethodSteppingInformation of the table
-//! CustomDebugInformation. It knows no lines (`portable_pdb` does). The invariant: whatever the bytes, an answer
-//! in time that grows with the logarithm of the table.
+//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime, MethodSteppingInformation of the
+//! table CustomDebugInformation. It knows no lines (`portable_pdb` does). The invariant: whatever
+//! the bytes, an answer in time that grows with the logarithm of the table.
 
 use crate::custom_debug::{CustomDebug, Parent};
 use crate::metadata::{Bytes, Metadata};
@@ -12,8 +12,8 @@ const METHOD_STEPPING_INFORMATION: [u8; 16] = [
     0xc5, 0x2a, 0xfd, 0x54, 0x25, 0xe9, 0x1a, 0x40, 0x9c, 0x2a, 0xf9, 0x4f, 0x17, 0x10, 0x72, 0xf8,
 ];
 
-/// The IL offset at which the method of row `method` (of MethodDef) suspends in its await number `state`;
-/// compilers number awaits in the order of their code.
+/// The IL offset at which the method of row `method` (of MethodDef) suspends in its await number
+/// `state`; compilers number awaits in the order of their code.
 pub(crate) fn await_offset(metadata: &Metadata<'_>, method: u32, state: u32) -> Option<u32> {
     let mut blob = Bytes(
         CustomDebug::new(metadata)?.value(Parent::Method(method), METHOD_STEPPING_INFORMATION)?,

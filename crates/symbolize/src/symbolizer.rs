@@ -122,8 +122,8 @@ impl Missing {
         }
     }
 
-    /// Where it is looked for in the folder of what servers gave ([`Options::fetched`]). Made of digits
-    /// alone: no name that a stranger gave a file is part of a path.
+    /// Where it is looked for in the folder of what servers gave ([`Options::fetched`]). Made of
+    /// digits alone: no name that a stranger gave a file is part of a path.
     #[must_use]
     pub fn place(&self) -> PathBuf {
         let kind = match self {
@@ -202,9 +202,9 @@ impl Symbolizer {
         }
     }
 
-    /// Opens the files of these native modules, several at a time: unpacking the debug information of
-    /// one libc takes as long as all the rest. Those that are not opened here are when they are asked
-    /// for.
+    /// Opens the files of these native modules, several at a time: unpacking the debug information
+    /// of one libc takes as long as all the rest. Those that are not opened here are when they are
+    /// asked for.
     pub fn open(&mut self, modules: &[&Module]) {
         let mut wanted: Vec<&Module> = Vec::new();
         for module in modules {
@@ -293,8 +293,8 @@ impl Symbolizer {
         self.line_of(module, token, Place::Il(il_offset))
     }
 
-    /// The source line of await number `state` (from 0, in the order of the code) of the async method whose
-    /// state machine's `MoveNext` is the method `token` of `module`.
+    /// The source line of await number `state` (from 0, in the order of the code) of the async
+    /// method whose state machine's `MoveNext` is the method `token` of `module`.
     pub fn await_line(&mut self, module: &Module, token: u32, state: i32) -> Option<&ManagedLine> {
         let state = u32::try_from(state).ok()?;
         self.line_of(module, token, Place::Await(state))
@@ -316,9 +316,9 @@ impl Symbolizer {
         found.as_ref()
     }
 
-    /// Source text by name of file: of those of `files`, named as lines name them, that the compiler has put into the PDB of
-    /// the managed `module`. One that is larger than 4 MiB is left out, and those behind the one with which they are more than
-    /// `most` bytes together.
+    /// Source text by name of file: of those of `files`, named as lines name them, that the
+    /// compiler has put into the PDB of the managed `module`. One that is larger than 4 MiB is left
+    /// out, and those behind the one with which they are more than `most` bytes together.
     pub fn sources(
         &mut self,
         module: &Module,
@@ -341,8 +341,8 @@ impl Symbolizer {
         signature(&Metadata::parse(bytes.as_deref()?)?, token)
     }
 
-    /// A file of a module that is missing here and may be on a server: the debug file of a native one
-    /// without debug information, a managed one's PDB.
+    /// A file of a module that is missing here and may be on a server: the debug file of a native
+    /// one without debug information, a managed one's PDB.
     pub fn missing(&mut self, module: &Module) -> Option<&Missing> {
         if module.managed {
             self.managed(module).missing.as_ref()
@@ -351,7 +351,8 @@ impl Symbolizer {
         }
     }
 
-    /// Whether a server gave a debug file of this native module, since its names may have been looked up.
+    /// Whether a server gave a debug file of this native module, since its names may have been
+    /// looked up.
     pub(crate) fn is_fetched(&mut self, module: &Module) -> bool {
         // Nothing is opened for a file of which there is none.
         let fetched = self.options.fetched.as_deref();

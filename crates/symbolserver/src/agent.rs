@@ -1,7 +1,7 @@
 //! The HTTP client for one server: its proxy, its certificates, what it may cost.
 //!
-//! Invariant: what begins enciphered stays so, wherever the server sends us on to; nothing is sent by another
-//! way than the environment says.
+//! Invariant: what begins enciphered stays so, wherever the server sends us on to; nothing is sent
+//! by another way than the environment says.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub(crate) fn new(
     Ok(config.build().into())
 }
 
-/// The machine's certificates (or those of `SSL_CERT_FILE`): a company's proxy has its own. In a container
-/// without any, those that Mozilla trusts, which are in the binary.
+/// The machine's certificates (or those of `SSL_CERT_FILE`): a company's proxy has its own. In a
+/// container without any, those that Mozilla trusts, which are in the binary.
 fn certificates() -> RootCerts {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {
@@ -57,8 +57,8 @@ fn certificates() -> RootCerts {
     RootCerts::Specific(Arc::new(found.collect()))
 }
 
-/// The proxy for a server, as other tools find it: by the scheme of the address, else for all, unless the
-/// host is named in `no_proxy`.
+/// The proxy for a server, as other tools find it: by the scheme of the address, else for all,
+/// unless the host is named in `no_proxy`.
 fn proxy(
     server: &Server,
     variable: &dyn Fn(&str) -> Option<OsString>,

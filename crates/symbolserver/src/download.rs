@@ -1,8 +1,8 @@
 //! One file from one address.
 //!
 //! The invariant: whatever the server does, it ends: no part of an answer is waited for longer than
-//! [`Limits::silence`], the whole takes no longer than [`Limits::time`], and no more than [`Limits::bytes`]
-//! are written.
+//! [`Limits::silence`], the whole takes no longer than [`Limits::time`], and no more than
+//! [`Limits::bytes`] are written.
 
 use std::io::Read as _;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Where the files that servers gave are kept.
 //!
-//! The folder is the one of debuginfod's own client, so that what a debugger has got serves here too, and
-//! the other way round.
+//! The folder is the one of debuginfod's own client, so that what a debugger has got serves here
+//! too, and the other way round.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;

@@ -1,12 +1,13 @@
 //! Gets debug files and PDBs from symbol servers, into a folder that `symbolize` looks in.
 //!
 //! Two protocols: what Microsoft's server speaks (SSQP: `docs/specs/SSQP_Key_Conventions.md` of
-//! dotnet/diagnostics), and debuginfod (elfutils). It asks for nothing that it is not told to, and tells a
-//! server nothing but ids and, for PDBs, the name that the module gives its PDB and the sums that it names.
+//! dotnet/diagnostics), and debuginfod (elfutils). It asks for nothing that it is not told to, and
+//! tells a server nothing but ids and, for PDBs, the name that the module gives its PDB and the
+//! sums that it names.
 //!
-//! The invariant: a file has its place in the folder only if `symbolize::check` has found it to be the one
-//! that was asked for. Whatever a server sends, it costs bounded time and space: so many bytes, so long a
-//! silence, so long a file.
+//! The invariant: a file has its place in the folder only if `symbolize::check` has found it to be
+//! the one that was asked for. Whatever a server sends, it costs bounded time and space: so many
+//! bytes, so long a silence, so long a file.
 #![forbid(unsafe_code)]
 
 mod agent;

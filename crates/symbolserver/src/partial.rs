@@ -1,8 +1,8 @@
 //! A file that has begun to come: its bytes so far, and of which version of which address they are.
 //!
-//! One process at a time has it: the file is locked. The invariant: bytes of two versions are never put
-//! together. What is there is gone on with only where the server says that it still is the same (`If-Range`
-//! with the mark that it gave), and a server that gave no mark begins anew.
+//! One process at a time has it: the file is locked. The invariant: bytes of two versions are never
+//! put together. What is there is gone on with only where the server says that it still is the same
+//! (`If-Range` with the mark that it gave), and a server that gave no mark begins anew.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

@@ -1,8 +1,8 @@
 //! Several files from several servers.
 //!
-//! A server that cannot be reached is left alone for the rest of the run. Whoever waits is asked several
-//! times a second whether to go on; when not, downloads are abandoned where they are, and what they have got
-//! is kept for the next run.
+//! A server that cannot be reached is left alone for the rest of the run. Whoever waits is asked
+//! several times a second whether to go on; when not, downloads are abandoned where they are, and
+//! what they have got is kept for the next run.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -50,8 +50,8 @@ pub enum Fetched {
 pub struct Outcome {
     /// The file.
     pub wanted: Missing,
-    /// Where it is from, or what each server (by address) answered. A server that could not be reached
-    /// for one file is not asked for others.
+    /// Where it is from, or what each server (by address) answered. A server that could not be
+    /// reached for one file is not asked for others.
     pub result: Result<Fetched, Vec<(String, Failure)>>,
 }
 
@@ -84,8 +84,8 @@ struct Work {
 }
 
 impl Fetch {
-    /// Gets the files. `variable` reads the environment, for proxies; `watch` is called several times a
-    /// second.
+    /// Gets the files. `variable` reads the environment, for proxies; `watch` is called several
+    /// times a second.
     pub fn run(
         &self,
         wanted: Vec<Missing>,

@@ -1,7 +1,8 @@
 //! A server, and how it is asked for a file.
 //!
-//! Addresses only; nothing is sent here. The invariant: an address is the server's own and what is made of
-//! digits or percent-encoded, so that no name in a module leads anywhere else on the server.
+//! Addresses only; nothing is sent here. The invariant: an address is the server's own and what is
+//! made of digits or percent-encoded, so that no name in a module leads anywhere else on the
+//! server.
 
 use std::fmt::Write as _;
 

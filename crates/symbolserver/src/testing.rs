@@ -1,4 +1,5 @@
-//! A symbol server for tests: real HTTP over a real socket, and every way in which a server can be wrong.
+//! A symbol server for tests: real HTTP over a real socket, and every way in which a server can be
+//! wrong.
 //!
 //! It knows nothing of protocols: a test says what is at which path.
 
@@ -14,8 +15,8 @@ pub enum Answer {
     File(Vec<u8>, &'static str),
     /// The same, but each connection ends after so many bytes.
     Cut(Vec<u8>, &'static str, usize),
-    /// The whole file, whatever is asked for, and nothing that tells its version; the connection ends after
-    /// so many bytes.
+    /// The whole file, whatever is asked for, and nothing that tells its version; the connection
+    /// ends after so many bytes.
     Plain(Vec<u8>, usize),
     /// Another part than the one that is asked for.
     WrongPart(Vec<u8>),

@@ -157,7 +157,8 @@ pub struct Agreement {
     pub random_seeds: (u64, u64),
     /// Synchronous walks in callbacks, by `DoStackSnapshot` and by our own walk.
     pub costs: Costs,
-    /// Maps to IL of precompiled methods in their images: what the runtime says, something else, not read.
+    /// Maps to IL of precompiled methods in their images: what the runtime says, something else,
+    /// not read.
     pub image_maps: [u64; 3],
     /// Seeds of real walks by what became of them.
     pub seeds: BTreeMap<String, u64>,
@@ -470,10 +471,11 @@ fn example(program: &str, thread: &Thread) -> String {
     out
 }
 
-/// The workloads that the oracle runs: those that go on by themselves, on every runtime, for as long
-/// as they are told to. `chain` is a library to its host; of a thousand sleeping threads
-/// of `idlethreads` each has the same stack; `parked`, `phases`, `suspended`, `tasks`, `ticks`, `traced` and `tracedtasks` end when
-/// they have done what they do; `strays` and `truncated` are given a library.
+/// The workloads that the oracle runs: those that go on by themselves, on every runtime, for as
+/// long as they are told to. `chain` is a library to its host; of a thousand sleeping threads of
+/// `idlethreads` each has the same stack; `parked`, `phases`, `suspended`, `tasks`, `ticks`,
+/// `traced` and `tracedtasks` end when they have done what they do; `strays` and `truncated` are
+/// given a library.
 ///
 /// # Errors
 /// The error of reading the folder of workloads.

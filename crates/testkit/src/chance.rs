@@ -1,17 +1,17 @@
 //! How far chance may move a count of samples: the bound of every statistical assertion.
 //!
-//! A test that asserts a share of samples has no fixed tolerance: it takes the bound that chance alone
-//! exceeds once in [`FALSE_ALARMS`] runs, from the number of samples that came. A busy machine gives
-//! fewer samples, so the bound is wider there, and the test still holds.
+//! A test that asserts a share of samples has no fixed tolerance: it takes the bound that chance
+//! alone exceeds once in [`FALSE_ALARMS`] runs, from the number of samples that came. A busy
+//! machine gives fewer samples, so the bound is wider there, and the test still holds.
 
 /// Chance exceeds a bound of this module once in so many times.
 pub const FALSE_ALARMS: f64 = 1e9;
 
 /// How far the number of hits in `samples` independent samples may be from `samples * share`.
 ///
-/// Bernstein's inequality, which holds for each size of the sample: with `L = ln(2 * FALSE_ALARMS)` and the
-/// variance `v = n p (1 - p)`, `P(|X - np| > L/3 + sqrt(L²/9 + 2 L v)) <= 1 / FALSE_ALARMS`. Samples taken at a
-/// steady rate vary less than independent ones.
+/// Bernstein's inequality, which holds for each size of the sample: with `L = ln(2 * FALSE_ALARMS)`
+/// and the variance `v = n p (1 - p)`, `P(|X - np| > L/3 + sqrt(L²/9 + 2 L v)) <= 1 /
+/// FALSE_ALARMS`. Samples taken at a steady rate vary less than independent ones.
 pub fn deviation(samples: f64, share: f64) -> f64 {
     let l = (2.0 * FALSE_ALARMS).ln();
     let variance = samples * share * (1.0 - share).max(0.0);

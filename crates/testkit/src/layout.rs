@@ -17,11 +17,12 @@ pub fn target_dir() -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// The folder of the `sidewalk` binary and the agent under test: `SIDEWALK_BIN_DIR`, else the folder of
-/// the profile `SIDEWALK_PROFILE` (`debug` or `release`) in the target folder, else `target/debug`.
+/// The folder of the `sidewalk` binary and the agent under test: `SIDEWALK_BIN_DIR`, else the
+/// folder of the profile `SIDEWALK_PROFILE` (`debug` or `release`) in the target folder, else
+/// `target/debug`.
 ///
-/// `cargo xtask` sets the profile: the default tier of tests loads the development build, the full tier
-/// and everything that is measured the release build.
+/// `cargo xtask` sets the profile: the default tier of tests loads the development build, the full
+/// tier and everything that is measured the release build.
 pub fn profile_dir() -> PathBuf {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = set("SIDEWALK_BIN_DIR") {

@@ -1,7 +1,7 @@
 //! A program with the oracle in it: started with it, or attached to when it has run for a while.
 //!
-//! Here is how it gets there; what it tells is for [`agree`](mod@crate::agree) and [`bodies`]. The invariant: the program
-//! ends with the value, also when a test fails.
+//! Here is how it gets there; what it tells is for [`agree`](mod@crate::agree) and [`bodies`]. The
+//! invariant: the program ends with the value, also when a test fails.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -157,7 +157,8 @@ pub struct Body {
     pub length: u64,
     /// The name of its `recording::Tier`.
     pub tier: String,
-    /// Whether its IL map, as the agent reads it, is the `same` as the runtime's, an`other`, `unknown`, or `unread`.
+    /// Whether its IL map, as the agent reads it, is the `same` as the runtime's, an`other`,
+    /// `unknown`, or `unread`.
     pub il_map: String,
 }
 

@@ -1,10 +1,11 @@
-//! The same picture: a workload in its steady phase, recorded by `record --` from its start and by an attach.
+//! The same picture: a workload in its steady phase, recorded by `record --` from its start and by
+//! an attach.
 //!
-//! Two processes at the same time where the machine has other work, as two runs one after the other then meet other
-//! conditions; else one after the other, as programs of many threads would fight for the processors. Of the one that was
-//! started recorded only what came in the same phase counts. Compared are the shares that methods
-//! themselves have of all CPU time; native code counts by its library, as names of it are not the agent's, and is no
-//! method. Nothing is judged here.
+//! Two processes at the same time where the machine has other work, as two runs one after the other
+//! then meet other conditions; else one after the other, as programs of many threads would fight
+//! for the processors. Of the one that was started recorded only what came in the same phase
+//! counts. Compared are the shares that methods themselves have of all CPU time; native code counts
+//! by its library, as names of it are not the agent's, and is no method. Nothing is judged here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -23,7 +24,8 @@ use crate::running::{Running, Server};
 use crate::runtime::Runtime;
 use crate::workload::{Needs, Workload, workload};
 
-/// How both are recorded: each interval exactly, and so often that chance moves a share of one half by half a point.
+/// How both are recorded: each interval exactly, and so often that chance moves a share of one half
+/// by half a point.
 const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
 
 /// The results of two recordings of a workload.
@@ -75,7 +77,8 @@ impl SamePicture {
 /// gets its last tier late, and of two processes not at the same moment.
 const WARM: u32 = 1;
 
-/// Records a workload in both ways at the same time, for so long, in `seconds`. Beside other work: both meet the same.
+/// Records a workload in both ways at the same time, for so long, in `seconds`. Beside other work:
+/// both meet the same.
 ///
 /// # Panics
 /// When one of the two cannot be recorded.
@@ -95,11 +98,12 @@ pub fn same_picture(runtime: &Runtime, program: &str, seconds: u32) -> SamePictu
     compare(&early, &late_shares, &late)
 }
 
-/// The same one after the other, each when it has run for `warm` seconds after it was ready. On a machine that does nothing
-/// else: programs of many threads do not take the processors from each other. The web server is asked all the time.
+/// The same one after the other, each when it has run for `warm` seconds after it was ready. On a
+/// machine that does nothing else: programs of many threads do not take the processors from each
+/// other. The web server is asked all the time.
 ///
-/// Answers two comparisons: of both ways, and of two runs that were both recorded from the start, which is what runs
-/// of this program differ by.
+/// Answers two comparisons: of both ways, and of two runs that were both recorded from the start,
+/// which is what runs of this program differ by.
 ///
 /// # Panics
 /// When one of the three cannot be recorded.
@@ -158,8 +162,9 @@ fn started_by(mut starter: Command, command: &Command) -> Command {
     starter
 }
 
-/// The same command, with no chance in where its memory lies, if the machine allows that: what a method takes of the time
-/// depends on where its stack and its code happen to be (of `DispatchEx` on .NET 10 in one run 9.5 %, in another 12.4).
+/// The same command, with no chance in where its memory lies, if the machine allows that: what a
+/// method takes of the time depends on where its stack and its code happen to be (of `DispatchEx`
+/// on .NET 10 in one run 9.5 %, in another 12.4).
 fn at_fixed_addresses(command: Command) -> Command {
     let fixed = || {
         let mut fixed = Command::new("setarch");

@@ -115,8 +115,8 @@ impl Record {
         self
     }
 
-    /// On a machine whose signal frames are so many bytes larger: the CLR's signal stacks are smaller by
-    /// as much.
+    /// On a machine whose signal frames are so many bytes larger: the CLR's signal stacks are
+    /// smaller by as much.
     #[must_use]
     pub fn on_stacks_smaller_by(self, bytes: u32) -> Record {
         if bytes == 0 {
@@ -153,7 +153,8 @@ impl Record {
         self.run_beside(|_, _| ()).0
     }
 
-    /// The same, and meanwhile does something with the recording and the command line's process. What comes of that comes second.
+    /// The same, and meanwhile does something with the recording and the command line's process.
+    /// What comes of that comes second.
     ///
     /// # Panics
     /// When it cannot be started, or `beside` does.
@@ -215,8 +216,8 @@ impl Record {
         Answer::new(self.bare_output())
     }
 
-    /// [`Record::run_bare`], once for all tests of a run that ask for the same command: for programs whose
-    /// answer is all that matters, and that leave no files.
+    /// [`Record::run_bare`], once for all tests of a run that ask for the same command: for
+    /// programs whose answer is all that matters, and that leave no files.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -233,8 +234,8 @@ impl Record {
         output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    /// [`Record::run_complete`], once for all tests of a run that ask for the same recording; each test
-    /// gets a copy of the file.
+    /// [`Record::run_complete`], once for all tests of a run that ask for the same recording; each
+    /// test gets a copy of the file.
     ///
     /// # Panics
     /// When it did not end well.
@@ -255,8 +256,8 @@ impl Record {
     }
 }
 
-/// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone, to within
-/// 128 bytes: the largest signal frames that it can run with. Found by trial.
+/// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone, to
+/// within 128 bytes: the largest signal frames that it can run with. Found by trial.
 ///
 /// # Panics
 /// When it does not handle them on this machine, or stacks cannot be made smaller.
@@ -467,7 +468,8 @@ impl Recorded {
     }
 }
 
-/// The logical stacks of the samples of an event, in which who awaits whom takes the dispatcher's place.
+/// The logical stacks of the samples of an event, in which who awaits whom takes the dispatcher's
+/// place.
 ///
 /// # Panics
 /// When they cannot be had of the recording.
@@ -561,8 +563,8 @@ impl Inspected {
         }
     }
 
-    /// Asserts that walks broke and samples were lost in at most so many percent, but for what chance
-    /// adds; 0 is none at all.
+    /// Asserts that walks broke and samples were lost in at most so many percent, but for what
+    /// chance adds; 0 is none at all.
     ///
     /// # Panics
     /// When it was oftener, or nothing was recorded.

@@ -1,7 +1,7 @@
 //! A program that runs while a test does something to it.
 //!
-//! Not a recording, and nothing is measured. The invariant: a test goes on when the program has said
-//! that it runs, and no program outlives its test.
+//! Not a recording, and nothing is measured. The invariant: a test goes on when the program has
+//! said that it runs, and no program outlives its test.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -88,7 +88,8 @@ impl Running {
         }
     }
 
-    /// The number of the process that was started (of `unshare` and the like, not of what they start).
+    /// The number of the process that was started (of `unshare` and the like, not of what they
+    /// start).
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -126,7 +127,8 @@ impl Drop for Running {
     }
 }
 
-/// The only process that a process has started by its first thread; `None` where there is none, or more.
+/// The only process that a process has started by its first thread; `None` where there is none, or
+/// more.
 pub fn only_child(pid: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.trim().parse().ok()
@@ -167,8 +169,8 @@ impl Server {
         self.running.pid()
     }
 
-    /// Does something while it is asked for these paths all the time, on so many connections. How many requests were
-    /// answered, each as expected, comes second.
+    /// Does something while it is asked for these paths all the time, on so many connections. How
+    /// many requests were answered, each as expected, comes second.
     ///
     /// # Panics
     /// When one was not, or `during` does.

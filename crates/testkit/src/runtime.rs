@@ -10,8 +10,8 @@ use crate::layout::target_dir;
 /// The results of `cargo xtask setup` for tests, in `target/setup.json`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Setup {
-    /// The runtimes to test on: the default one (.NET 8), the oldest one (.NET Core 3.1), then those
-    /// that set-up was given or found beside them, by age.
+    /// The runtimes to test on: the default one (.NET 8), the oldest one (.NET Core 3.1), then
+    /// those that set-up was given or found beside them, by age.
     pub runtimes: Vec<Runtime>,
     /// Tools that only tests need, after `cargo xtask setup --all`.
     pub tools: Option<Tools>,
@@ -103,8 +103,9 @@ fn advice(path: &Path, why: &str) -> String {
 }
 
 impl Runtime {
-    /// Every runtime that tests run on: .NET 8, .NET Core 3.1, then the others of the set-up; only those
-    /// that `SIDEWALK_RUNTIMES` names (separated by commas) where that is set, as in the default tier.
+    /// Every runtime that tests run on: .NET 8, .NET Core 3.1, then the others of the set-up; only
+    /// those that `SIDEWALK_RUNTIMES` names (separated by commas) where that is set, as in the
+    /// default tier.
     ///
     /// # Panics
     /// When set-up has not been run.

@@ -1,8 +1,8 @@
 //! Bare runs and recordings that several tests of one run ask for, made once.
 //!
-//! nextest gives each test a process of its own, so the answers lie in files, in a folder of the run
-//! (`NEXTEST_RUN_ID`; without nextest, of the process). Invariant: an answer is there whole or not at
-//! all; the first test that asks makes it, and the others wait.
+//! nextest gives each test a process of its own, so the answers lie in files, in a folder of the
+//! run (`NEXTEST_RUN_ID`; without nextest, of the process). Invariant: an answer is there whole or
+//! not at all; the first test that asks makes it, and the others wait.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

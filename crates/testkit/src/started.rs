@@ -1,8 +1,9 @@
-//! How a test starts a program: with a signal state that does not depend on how the test was started, and
-//! with an end to every wait for it.
+//! How a test starts a program: with a signal state that does not depend on how the test was
+//! started, and with an end to every wait for it.
 //!
-//! A signal that is ignored stays ignored through `exec`. `nohup cargo test &` and some CI runners ignore
-//! SIGINT and SIGHUP, so a program that is to end by SIGINT would not, and its test would wait forever.
+//! A signal that is ignored stays ignored through `exec`. `nohup cargo test &` and some CI runners
+//! ignore SIGINT and SIGHUP, so a program that is to end by SIGINT would not, and its test would
+//! wait forever.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
@@ -12,12 +13,13 @@ use std::time::Duration;
 /// The longest that a program may run, in a test.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(540);
 
-/// Lets the program that the command starts have the default action for each signal, and none blocked.
+/// Lets the program that the command starts have the default action for each signal, and none
+/// blocked.
 pub fn with_default_signals(command: &mut Command) -> &mut Command {
     let reset = || {
         for signal in 1..=libc::SIGRTMAX() {
-            // SAFETY: no handler is installed. SIGKILL, SIGSTOP and the signals of the C library are refused, which
-            // changes nothing.
+            // SAFETY: no handler is installed. SIGKILL, SIGSTOP and the signals of the C library
+            // are refused, which changes nothing.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         // SAFETY: this thread's own mask and a set that is made here.
@@ -28,13 +30,14 @@ pub fn with_default_signals(command: &mut Command) -> &mut Command {
         }
         Ok(())
     };
-    // SAFETY: the closure only calls signal and sigprocmask, which a child may do between fork and exec.
+    // SAFETY: the closure only calls signal and sigprocmask, which a child may do between fork and
+    // exec.
     unsafe { command.pre_exec(reset) }
 }
 
-/// Starts a program in a process group of its own, with [`with_default_signals`]. The group is killed when
-/// the program has run for nine minutes, which ends every wait for it or its output, and when the test
-/// fails; neither after the [`Deadline`] was dropped.
+/// Starts a program in a process group of its own, with [`with_default_signals`]. The group is
+/// killed when the program has run for nine minutes, which ends every wait for it or its output,
+/// and when the test fails; neither after the [`Deadline`] was dropped.
 ///
 /// # Panics
 /// When the program cannot be started.

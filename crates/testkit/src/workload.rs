@@ -43,8 +43,8 @@ impl AsyncKind {
     }
 }
 
-/// Workloads that set-up compiles in each kind, where there is a runtime and a compiler with runtime
-/// async.
+/// Workloads that set-up compiles in each kind, where there is a runtime and a compiler with
+/// runtime async.
 pub const OF_EACH_KIND: [&str; 8] = [
     "async",
     "asyncchains",

@@ -1,8 +1,8 @@
 //! Checks of the files that `cargo xtask dist` has made, by tools of others.
 //!
-//! A trial of a file exists where the file does (`target/dist`), and nowhere else one that would have to be
-//! skipped; `cargo xtask dist` itself holds what it writes to the same, by a reader of its own. That the reading here
-//! is not blind is tried everywhere.
+//! A trial of a file exists where the file does (`target/dist`), and nowhere else one that would
+//! have to be skipped; `cargo xtask dist` itself holds what it writes to the same, by a reader of
+//! its own. That the reading here is not blind is tried everywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! A machine with larger signal frames, for tests: the signal stacks that CLRs make for themselves
 //! come out smaller by `TIGHT_STACKS_BY` bytes, as if the kernel's frame took so much more of them.
 //!
-//! To be preloaded into a program (`LD_PRELOAD`). Not a CLR's stacks alone are meant, but all of its
-//! size. It knows nothing of who uses them. Invariant: who asks for a stack's bounds, or gives it back,
-//! gets those that it was made with, as its maker may unmap it by them.
+//! To be preloaded into a program (`LD_PRELOAD`). Not a CLR's stacks alone are meant, but all of
+//! its size. It knows nothing of who uses them. Invariant: who asks for a stack's bounds, or gives
+//! it back, gets those that it was made with, as its maker may unmap it by them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Size of the stacks of 3.1 to 10 (pal/src/thread/thread.cpp, `EnsureSignalAlternateStack`), the guard page at its
-/// low end included.
+/// Size of the stacks of 3.1 to 10 (pal/src/thread/thread.cpp, `EnsureSignalAlternateStack`), the
+/// guard page at its low end included.
 const CLR_STACK: usize = 16384;
 
 /// How many bytes are taken; not yet known.

@@ -1,10 +1,10 @@
 //! An old profiler, for tests: it answers `ICorProfilerCallback` and `ICorProfilerCallback2` and
 //! nothing newer, as profilers did that were written for CLR 2.
 //!
-//! It does nothing but tell what becomes of it, one line each in the file that `V2_AGENT_LOG` names:
-//! `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N counts the
-//! instances. It is made of corprof's raw layer, as the typed layer answers the newer interfaces.
-//! Invariant: every slot that an answered interface has is there.
+//! It does nothing but tell what becomes of it, one line each in the file that `V2_AGENT_LOG`
+//! names: `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N
+//! counts the instances. It is made of corprof's raw layer, as the typed layer answers the newer
+//! interfaces. Invariant: every slot that an answered interface has is there.
 
 use std::ffi::{CStr, c_void};
 use std::fs::OpenOptions;
@@ -152,8 +152,8 @@ unsafe extern "system" fn shutdown(this: *mut c_void) -> Hresult {
 }
 
 fn library_of(address: *const c_void) -> String {
-    // SAFETY: all-zero is a valid Dl_info; any address may be asked about; where the answer is not 0
-    // the name is a string that stays as long as the library.
+    // SAFETY: all-zero is a valid Dl_info; any address may be asked about; where the answer is not
+    // 0 the name is a string that stays as long as the library.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(address, &raw mut found) == 0 || found.dli_fname.is_null() {

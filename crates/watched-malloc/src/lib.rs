@@ -1,8 +1,9 @@
 //! An allocator before the C library's that does what heap profilers do, for tests.
 //!
-//! To be preloaded into a program (`LD_PRELOAD`). With a lock of its own held it asks the dynamic linker for the loaded
-//! modules, as unwinders do; who calls it with the linker's lock held can make the program stand still. And it
-//! notes which code calls it: at a process's end a file of its number in the folder `WATCHED_MALLOC` has the calls by module.
+//! To be preloaded into a program (`LD_PRELOAD`). With a lock of its own held it asks the dynamic
+//! linker for the loaded modules, as unwinders do; who calls it with the linker's lock held can
+//! make the program stand still. And it notes which code calls it: at a process's end a file of its
+//! number in the folder `WATCHED_MALLOC` has the calls by module.
 
 use std::arch::naked_asm;
 use std::cell::Cell;
@@ -10,7 +11,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A function under the C library's name that calls `$own` with one more argument, the caller's address.
+/// A function under the C library's name that calls `$own` with one more argument, the caller's
+/// address.
 macro_rules! watched {
     ($name:ident, $caller:literal, $own:path) => {
         /// The C library's function.
@@ -97,7 +99,8 @@ unsafe extern "C" fn next(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) 
     0
 }
 
-// SAFETY: the linker calls each word of `.fini_array` as a function `extern "C" fn()` at the program's end.
+// SAFETY: the linker calls each word of `.fini_array` as a function `extern "C" fn()` at the
+// program's end.
 #[unsafe(link_section = ".fini_array")]
 #[used]
 static AT_END: extern "C" fn() = tell;

@@ -1,7 +1,8 @@
 //! The binaries of a release: built for glibc 2.17 and held to it.
 //!
-//! Zig's linker, driven by cargo-zigbuild, has the symbols of each glibc, so what is linked against 2.17
-//! needs nothing newer, on whatever machine. Both come from PyPI, as versions that are named here.
+//! Zig's linker, driven by cargo-zigbuild, has the symbols of each glibc, so what is linked against
+//! 2.17 needs nothing newer, on whatever machine. Both come from PyPI, as versions that are named
+//! here.
 
 use std::ffi::OsString;
 use std::fs;
@@ -89,8 +90,8 @@ fn remapped() -> Result<OsString> {
     Ok(flags.join("\u{1f}").into())
 }
 
-/// Folders of this machine that sources are in, and what they are called instead; the last one that fits
-/// counts.
+/// Folders of this machine that sources are in, and what they are called instead; the last one that
+/// fits counts.
 fn places() -> Result<Vec<(PathBuf, &'static str)>> {
     let repository = fs::canonicalize(testkit::repository())?;
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -128,8 +129,8 @@ fn hold(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Names that a library must have and for which the linker knew none: it does not load where there is
-/// none.
+/// Names that a library must have and for which the linker knew none: it does not load where there
+/// is none.
 fn without_version(content: &[u8]) -> Result<Vec<String>> {
     let file = ElfFile64::<object::Endianness>::parse(content)?;
     let sections = file.elf_section_table();

@@ -1,8 +1,8 @@
 //! Third-party parts of the binaries: each crate with its licence's text, and the same as a
 //! CycloneDX bill of materials.
 //!
-//! Read from `cargo metadata` and the sources that were compiled. The invariant: a crate that does not say
-//! its licence is an error, and one that comes without its text is named as such.
+//! Read from `cargo metadata` and the sources that were compiled. The invariant: a crate that does
+//! not say its licence is an error, and one that comes without its text is named as such.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

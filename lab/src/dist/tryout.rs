@@ -1,7 +1,9 @@
-//! `cargo xtask dist --try`: each package installed where nothing else is, and a program recorded by it.
+//! `cargo xtask dist --try`: each package installed where nothing else is, and a program recorded
+//! by it.
 //!
-//! Needs root and debootstrap, for a Debian with an older glibc than ours (bullseye has 2.31) and nothing
-//! but that and libstdc++, which .NET needs. What is asked is that the picture has the program's methods.
+//! Needs root and debootstrap, for a Debian with an older glibc than ours (bullseye has 2.31) and
+//! nothing but that and libstdc++, which .NET needs. What is asked is that the picture has the
+//! program's methods.
 
 use std::fs;
 use std::path::{Path, PathBuf};

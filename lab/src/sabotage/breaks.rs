@@ -1,7 +1,8 @@
-//! The faults that `cargo xtask sabotage` seeds, area by area: one that a programmer could make in each.
+//! The faults that `cargo xtask sabotage` seeds, area by area: one that a programmer could make in
+//! each.
 //!
-//! Not the running of them. To add one: a text that is in its file exactly once, the text in its place,
-//! which must compile, and the tests that must fail by it.
+//! Not the running of them. To add one: a text that is in its file exactly once, the text in its
+//! place, which must compile, and the tests that must fail by it.
 
 /// One place to break.
 pub(super) struct Break {

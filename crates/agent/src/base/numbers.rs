@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A multiplicative hash for numbers that we or the runtime made (addresses of its own): no attacker chooses them.
+/// A multiplicative hash for numbers that we or the runtime made (addresses of its own): no
+/// attacker chooses them.
 #[derive(Default, Clone, Copy)]
 pub struct NumberHasher(u64);
 

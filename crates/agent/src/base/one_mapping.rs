@@ -1,8 +1,9 @@
 //! The mapping that one address is in, asked alone.
 //!
-//! The kernel answers it in a microsecond since Linux 6.11 (`PROCMAP_QUERY` of `/proc/PID/maps`, Documentation/filesystems/proc.rst;
-//! include/uapi/linux/fs.h), where reading all of them takes a third of a millisecond in a small program. It is no list, and
-//! keeps nothing: an older kernel says so each time. Invariant: an answer is the kernel's of this moment, or none.
+//! The kernel answers it in a microsecond since Linux 6.11 (`PROCMAP_QUERY` of `/proc/PID/maps`,
+//! Documentation/filesystems/proc.rst; include/uapi/linux/fs.h), where reading all of them takes a
+//! third of a millisecond in a small program. It is no list, and keeps nothing: an older kernel
+//! says so each time. Invariant: an answer is the kernel's of this moment, or none.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -45,12 +46,13 @@ pub enum Answer {
     In(Mapping),
     /// It is in none.
     Unmapped,
-    /// All mappings must be read: the kernel is older than 6.11, or may not be asked, or the name is longer than any that a runtime
-    /// gives.
+    /// All mappings must be read: the kernel is older than 6.11, or may not be asked, or the name
+    /// is longer than any that a runtime gives.
     Unknown,
 }
 
-/// The mapping of this process that `address` is in. Takes one descriptor while it asks. Not in a handler.
+/// The mapping of this process that `address` is in. Takes one descriptor while it asks. Not in a
+/// handler.
 pub fn at(address: u64) -> Answer {
     let Ok(maps) = File::open("/proc/self/maps") else {
         return Answer::Unknown;
@@ -63,8 +65,9 @@ pub fn at(address: u64) -> Answer {
         name: name.as_mut_ptr() as u64,
         ..Query::default()
     };
-    // SAFETY: the kernel writes to `query`, of which `size` says how long it is, and at most `name_size` bytes to `name`; both
-    // live until it returns. A kernel that does not know the request touches neither.
+    // SAFETY: the kernel writes to `query`, of which `size` says how long it is, and at most
+    // `name_size` bytes to `name`; both live until it returns. A kernel that does not know the
+    // request touches neither.
     let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
     let name = if asked == 0 {
         // The size is 0 where there is no name, else that of the text with its zero.

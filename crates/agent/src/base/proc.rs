@@ -37,8 +37,8 @@ pub fn thread_ids(into: &mut Vec<u32>) -> bool {
     }
 }
 
-/// The name of the first entry (`struct linux_dirent64`: its length in bytes 16 and 17, the name from byte 19 to a zero), and
-/// the entries behind it.
+/// The name of the first entry (`struct linux_dirent64`: its length in bytes 16 and 17, the name
+/// from byte 19 to a zero), and the entries behind it.
 fn next_entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u16::from_ne_bytes(*entries.get(16..)?.first_chunk()?);
     let (entry, rest) = entries.split_at_checked(length.into())?;
@@ -72,8 +72,8 @@ impl KernelName {
     }
 }
 
-/// The name of the calling thread. A system call and no file, and no memory: what a thread allocates and
-/// another one frees is dear.
+/// The name of the calling thread. A system call and no file, and no memory: what a thread
+/// allocates and another one frees is dear.
 pub fn own_name() -> Option<KernelName> {
     let mut name = [0u8; 16];
     // SAFETY: writes at most 16 bytes, a terminated string, into `name`.
@@ -260,9 +260,8 @@ pub fn own_stack() -> Option<Range<u64>> {
 
 /// The calling thread's id.
 pub fn own_tid() -> u32 {
-    // Not the function of that name: glibc has it since 2.30, and a library that needs it does not load
-    // where it is not.
-    // SAFETY: gettid has no preconditions.
+    // Not the function of that name: glibc has it since 2.30, and a library that needs it does not
+    // load where it is not. SAFETY: gettid has no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) };
     u32::try_from(tid).unwrap_or(0)
 }

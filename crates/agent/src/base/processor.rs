@@ -1,7 +1,7 @@
 //! Finds the processor that a thread runs on, for a few instructions.
 //!
-//! Not a promise: the thread may be on another one before the answer is used. Invariant: asking makes no call, of the kernel or of
-//! the C library.
+//! Not a promise: the thread may be on another one before the answer is used. Invariant: asking
+//! makes no call, of the kernel or of the C library.
 
 use std::arch::asm;
 
@@ -13,8 +13,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Nothing where the kernel tells no thread its processor: before glibc 2.35, or where that is switched off (the tunable
-    /// `glibc.pthread.rseq`).
+    /// Nothing where the kernel tells no thread its processor: before glibc 2.35, or where that is
+    /// switched off (the tunable `glibc.pthread.rseq`).
     pub fn find() -> Option<Processor> {
         /// Of `cpu_id` in `struct rseq` (linux/rseq.h).
         const CPU_ID: isize = 4;
@@ -24,8 +24,8 @@ impl Processor {
         if offset.is_null() || size.is_null() {
             return None;
         }
-        // SAFETY: glibc's variables, `const ptrdiff_t` and `const unsigned int` (sys/rseq.h), written before the program's first
-        // instruction and never again.
+        // SAFETY: glibc's variables, `const ptrdiff_t` and `const unsigned int` (sys/rseq.h),
+        // written before the program's first instruction and never again.
         let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
         // 0 where the area is not registered with the kernel.
         (size != 0).then_some(Processor {
@@ -33,12 +33,14 @@ impl Processor {
         })
     }
 
-    /// The number of the processor that this thread was on just now. On a thread of the C library only.
+    /// The number of the processor that this thread was on just now. On a thread of the C library
+    /// only.
     #[inline]
     pub fn now(self) -> u32 {
         let number: u32;
-        // SAFETY: each thread that the C library has made, and the first one, has the area there, behind its thread pointer
-        // (`find`); the number in it is aligned, and written by the kernel before the thread runs on.
+        // SAFETY: each thread that the C library has made, and the first one, has the area there,
+        // behind its thread pointer (`find`); the number in it is aligned, and written by the
+        // kernel before the thread runs on.
         unsafe {
             asm!(
                 "mov {number:e}, fs:[{at}]",

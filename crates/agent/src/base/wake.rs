@@ -1,10 +1,10 @@
 //! Waking the agent thread, from callbacks and from the signal handler.
 //!
-//! Not a queue: it says "come", never what for. No descriptor, as a program may close those that it does
-//! not know (`closefrom`) and get the number for a file of its own: a word in memory that the kernel waits on
-//! (futex). While a session waits for descriptors too, it lends what makes one of them readable
-//! ([`Wake::also_by`]). Invariants: it lives as long as the process, so that a late signal finds it; ringing
-//! neither waits nor allocates.
+//! Not a queue: it says "come", never what for. No descriptor, as a program may close those that it
+//! does not know (`closefrom`) and get the number for a file of its own: a word in memory that the
+//! kernel waits on (futex). While a session waits for descriptors too, it lends what makes one of
+//! them readable ([`Wake::also_by`]). Invariants: it lives as long as the process, so that a late
+//! signal finds it; ringing neither waits nor allocates.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -40,13 +40,15 @@ impl Wake {
         SERVED.store(pointer, Ordering::Release); // pairs with `call_from_handler`
     }
 
-    /// Rings also by a function that is async-signal-safe but for errno, and stays loaded; `None`: no more.
+    /// Rings also by a function that is async-signal-safe but for errno, and stays loaded; `None`:
+    /// no more.
     pub fn also_by(&self, ring: Option<fn()>) {
         let address = ring.map_or(0, |ring| ring as usize);
         self.also.store(address, Ordering::Release); // pairs with `ring`
     }
 
-    /// Makes [`Wake::wait`] return, now or when it is next called. Async-signal-safe, but for errno.
+    /// Makes [`Wake::wait`] return, now or when it is next called. Async-signal-safe, but for
+    /// errno.
     pub fn ring(&self) {
         self.rung.fetch_add(1, Ordering::Release); // pairs with `take`
         let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;

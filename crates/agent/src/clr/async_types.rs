@@ -1,7 +1,9 @@
 //! Async methods of a CLR: the objects that make chains of them, and the code that is theirs.
 //!
-//! On the agent thread, but for what only the program's threads may ask. It asks by the documented calls (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the
-//! runtime's own, never ours. What it learns goes into the handler's tables (`target::chains`); names go back to the recorder.
+//! On the agent thread, but for what only the program's threads may ask. It asks by the documented
+//! calls (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the runtime's own, never
+//! ours. What it learns goes into the handler's tables (`target::chains`); names go back to the
+//! recorder.
 //!
 //! Invariant: nothing that can be unloaded is learned, as the handler would go on believing in it.
 
@@ -69,8 +71,9 @@ struct Fields {
     state: &'static str,
 }
 
-/// Of C#, Visual Basic and F# (`ResumableStateMachine` of FSharp.Core, of which the compiler makes structs of the program's own; the
-/// builder is `MethodBuilder` of `TaskStateMachineData`, which no state machine's own type names).
+/// Of C#, Visual Basic and F# (`ResumableStateMachine` of FSharp.Core, of which the compiler makes
+/// structs of the program's own; the builder is `MethodBuilder` of `TaskStateMachineData`, which no
+/// state machine's own type names).
 const FIELDS: [Fields; 3] = [
     Fields {
         builder: "<>t__builder",
@@ -110,7 +113,8 @@ fn state_of<'rt, C: Synchronous>(
     field_of(clr, cx, class, info, fields.state)
 }
 
-/// Classes that are asked for before they are met, as they are in nearly every chain: lists, of objects, and the others.
+/// Classes that are asked for before they are met, as they are in nearly every chain: lists, of
+/// objects, and the others.
 const EXPECTED: [&str; 12] = [
     LIST,
     OBJECT,
@@ -326,8 +330,8 @@ fn suspended<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt
     })
 }
 
-/// Bytes from one field of a value to another one behind it, where all fields are words in the order
-/// of their declaration.
+/// Bytes from one field of a value to another one behind it, where all fields are words in the
+/// order of their declaration.
 fn place_in_row(metadata: &Metadata, token: u32, first: &str, other: &str) -> Option<u32> {
     let first = metadata.field(token, first)?;
     metadata
@@ -496,9 +500,10 @@ impl Clr {
         self.expected.load(Ordering::Relaxed) == EXPECTED_WANTED
     }
 
-    /// Learns of the classes that are in nearly every chain, if the first body that chains are about has been met. In a
-    /// callback on a thread of the program's: where they are not loaded yet they are now, which a runtime cannot do on a
-    /// thread that it does not know (it dies of it: seen on 8.0.33).
+    /// Learns of the classes that are in nearly every chain, if the first body that chains are
+    /// about has been met. In a callback on a thread of the program's: where they are not loaded
+    /// yet they are now, which a runtime cannot do on a thread that it does not know (it dies of
+    /// it: seen on 8.0.33).
     pub(crate) fn learn_expected<C: RuntimeThread>(&self, cx: &mut Cx<'_, C>) {
         let (wanted, done) = (EXPECTED_WANTED, EXPECTED_DONE);
         let order = Ordering::Relaxed;
@@ -552,7 +557,8 @@ impl Clr {
         function: usize,
         start: u64,
     ) -> bool {
-        // SAFETY: the runtime has just said that this is the function of an address in one of its images.
+        // SAFETY: the runtime has just said that this is the function of an address in one of its
+        // images.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return false;
@@ -571,8 +577,8 @@ impl Clr {
                 true => facts.base,
                 false => self.composite_at(start)?,
             };
-            // SAFETY: the runtime keeps the image of a module that has precompiled code, and a composite one, laid out by
-            // section; it is none that can be unloaded.
+            // SAFETY: the runtime keeps the image of a module that has precompiled code, and a
+            // composite one, laid out by section; it is none that can be unloaded.
             let image = unsafe { pe::r2r_image(base) }.ok()?;
             let info = image.gc_info(start).ok()?;
             let homes = machine.homes(&info, || image.this_homes(start, &info).ok());
@@ -585,8 +591,8 @@ impl Clr {
         self.add_body(tables, range, &machine, homes, held)
     }
 
-    /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`: it may have gone since, or
-    /// can go.
+    /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`:
+    /// it may have gone since, or can go.
     pub(crate) fn learn_met(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -596,15 +602,15 @@ impl Clr {
     ) -> Option<Note> {
         // No module goes while we ask, and none has gone since.
         let _no_unload_begins = self.gate.hold_if_none_since(time_ns)?;
-        // SAFETY: the first word of an object that lived then is its class's id (`GetClassFromObject`), and no class of this
-        // runtime has gone since.
+        // SAFETY: the first word of an object that lived then is its class's id
+        // (`GetClassFromObject`), and no class of this runtime has gone since.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
         let class = cx.info().id(key?)?;
         learn_class(self, cx, types, class)
     }
 
-    /// Learns of classes that objects of the heap had at `time_ns`, each with the word where its parent is expected: of
-    /// those that chains are about.
+    /// Learns of classes that objects of the heap had at `time_ns`, each with the word where its
+    /// parent is expected: of those that chains are about.
     pub(crate) fn learn_found(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -628,8 +634,8 @@ impl Clr {
         }
     }
 
-    /// Whether the class at a method table has a name; `None` where it may have gone. It is learned where chains are about
-    /// it: there is no room for all of a heap.
+    /// Whether the class at a method table has a name; `None` where it may have gone. It is learned
+    /// where chains are about it: there is no room for all of a heap.
     fn learn_one_found(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -638,8 +644,8 @@ impl Clr {
         time_ns: u64,
     ) -> Option<bool> {
         let _no_unload_begins = self.gate.hold_if_none_since(time_ns)?;
-        // SAFETY: the first word of an object that lived then is its class's id, or that of the class that it derives
-        // from, and no class of this runtime has gone since.
+        // SAFETY: the first word of an object that lived then is its class's id, or that of the
+        // class that it derives from, and no class of this runtime has gone since.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
         let class = cx.info().id(key?)?;
         if let Ok(Some(_)) = cx.info().is_array_class(cx, class) {
@@ -661,9 +667,9 @@ impl Clr {
         Some(true)
     }
 
-    /// Learns of a body that was there before the session, if it is an async method's. Not if any module has gone since it was
-    /// added: also code of a module that stays goes with a type argument that does not, and no
-    /// callback reports that.
+    /// Learns of a body that was there before the session, if it is an async method's. Not if any
+    /// module has gone since it was added: also code of a module that stays goes with a type
+    /// argument that does not, and no callback reports that.
     pub(crate) fn learn_earlier_body(
         &self,
         cx: &Cx<'_, AgentThread>,
@@ -685,7 +691,8 @@ impl Clr {
         if body.kind != MethodKind::Il || body.collectible.is_some() {
             return false;
         }
-        // SAFETY: the id came from a callback of this runtime, and the code is none that can be unloaded.
+        // SAFETY: the id came from a callback of this runtime, and the code is none that can be
+        // unloaded.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), body.function) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return false;
@@ -716,7 +723,8 @@ impl Clr {
         let Some(gate) = self.place() else {
             return false;
         };
-        // Also by precompiled code: it may run tasks in a program that compiles no async method at all.
+        // Also by precompiled code: it may run tasks in a program that compiles no async method at
+        // all.
         let order = Ordering::Relaxed;
         let (not_yet, wanted) = (EXPECTED_NOT_YET, EXPECTED_WANTED);
         let _if_first = self
@@ -841,7 +849,8 @@ const MAX_HELD: usize = 64;
 /// `rbp` in the numbering of the instruction set.
 const RBP: u8 = 5;
 
-/// `Task`'s own, by which schedulers run it. It has a reference to the thread's `t_currentTask`, which it sets back at its end.
+/// `Task`'s own, by which schedulers run it. It has a reference to the thread's `t_currentTask`,
+/// which it sets back at its end.
 const RUNS_TASKS: &str = "ExecuteWithThreadLocal";
 
 /// Methods of an async method's task on the way to its `MoveNext`; `MoveNext` is such a one itself.
@@ -855,20 +864,22 @@ const RESUMERS: [&str; 6] = [
     "MoveNextAsDispatcher",
 ];
 
-/// Whether a method, whose type is named with its arguments, is one of those that call `MoveNext` of async methods that were suspended.
+/// Whether a method, whose type is named with its arguments, is one of those that call `MoveNext`
+/// of async methods that were suspended.
 pub fn is_resumer(names: &MethodNames) -> bool {
     let plain = names.type_name.split('[').next().unwrap_or_default();
     resumes(plain, &names.name)
 }
 
-/// Whether a method is one of those that call `MoveNext` of async methods that were suspended, and of no others.
+/// Whether a method is one of those that call `MoveNext` of async methods that were suspended, and
+/// of no others.
 fn resumes(type_name: &str, name: &str) -> bool {
     type_name.ends_with("StateMachineBox`1") && RESUMERS.contains(&name)
         || type_name == "System.Threading.ExecutionContext" && name.starts_with("Run")
 }
 
-/// Whether a method, whose type is named with its arguments, is one that dispatches continuations of
-/// runtime async.
+/// Whether a method, whose type is named with its arguments, is one that dispatches continuations
+/// of runtime async.
 pub fn dispatches_continuations(names: &MethodNames) -> bool {
     DISPATCHES.contains(&names.name.as_str()) && names.type_name.starts_with(RUNTIME_TASK)
 }
@@ -885,8 +896,8 @@ pub fn resumes_continuation(names: &MethodNames) -> bool {
         )
 }
 
-/// Whether a method is of the runtime's library and suspended with whoever awaits its task: such are
-/// `AsyncHelpers.Await` and, where methods are not optimised, `Task.Run`.
+/// Whether a method is of the runtime's library and suspended with whoever awaits its task: such
+/// are `AsyncHelpers.Await` and, where methods are not optimised, `Task.Run`.
 pub fn is_of_await(names: &MethodNames) -> bool {
     let plain = names.type_name.split('[').next().unwrap_or_default();
     matches!(
@@ -931,7 +942,8 @@ pub fn dispatches(names: &MethodNames) -> bool {
     }
 }
 
-/// Whether precompiled code of a method of this name, type arguments included, is worth to be looked at.
+/// Whether precompiled code of a method of this name, type arguments included, is worth to be
+/// looked at.
 pub fn is_of_chains(names: &MethodNames) -> bool {
     names.name == "MoveNext"
         || is_resumer(names)

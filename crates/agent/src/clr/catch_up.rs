@@ -5,11 +5,11 @@
 //! while that callback runs. Code without a list is found when a sample meets it (`code`): dynamic
 //! methods and stubs.
 //!
-//! Invariants: code is listed and asked about only while none goes away. No unload is under way as the
-//! [`Gate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]); and none begins while it is
-//! shut, as the callback that announces it waits there, for [`BATCH`] methods at most. An id that is given out again belongs
-//! to something newer, of which a callback tells. Where no such moment comes for [`PATIENCE`], code is found as samples
-//! meet it.
+//! Invariants: code is listed and asked about only while none goes away. No unload is under way as
+//! the [`Gate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]);
+//! and none begins while it is shut, as the callback that announces it waits there, for [`BATCH`]
+//! methods at most. An id that is given out again belongs to something newer, of which a callback
+//! tells. Where no such moment comes for [`PATIENCE`], code is found as samples meet it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -52,20 +52,22 @@ struct Unloads {
     threads: HashSet<usize>,
 }
 
-/// Where the end of a module or of a thread waits while the agent thread asks about what it has enumerated.
+/// Where the end of a module or of a thread waits while the agent thread asks about what it has
+/// enumerated.
 ///
-/// The one lock of the agent, but that of the names of dynamic methods, that is held over calls into the CLR. Who waits here does so in preemptive mode, in a
-/// callback that the runtime allows to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the
-/// runtime's that these calls need. The end of a thread may be reported under the thread store's
-/// lock, so nothing that takes that is called with the gate shut.
+/// The one lock of the agent, but that of the names of dynamic methods, that is held over calls
+/// into the CLR. Who waits here does so in preemptive mode, in a callback that the runtime allows
+/// to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the runtime's that
+/// these calls need. The end of a thread may be reported under the thread store's lock, so nothing
+/// that takes that is called with the gate shut.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     unloads: Mutex<Unloads>,
     catching_up: AtomicBool,
     /// The agent thread asks about a function that may be a dynamic method.
     asking: AtomicBool,
-    /// Where code is taken down, if not all is known of what was there before us. The agent thread's, locked before
-    /// `unloads`.
+    /// Where code is taken down, if not all is known of what was there before us. The agent
+    /// thread's, locked before `unloads`.
     finalizer: Mutex<Option<Finalizer>>,
     /// The modules from before the attach are known. A catch-up that gives up leaves them out.
     has_modules: AtomicBool,
@@ -102,8 +104,8 @@ impl Gate {
         (unloads.modules == 0 || unloads.last_ns < time_ns).then_some(unloads)
     }
 
-    /// A dynamic method is about to go. The callback may not block: it gives the agent thread the time that its
-    /// questions take, and no more.
+    /// A dynamic method is about to go. The callback may not block: it gives the agent thread the
+    /// time that its questions take, and no more.
     pub(super) fn dynamic_unloading(&self, function: usize) {
         self.dynamic.store(function, Ordering::SeqCst);
         self.dynamic_ns.store(proc::now_ns(), Ordering::SeqCst);
@@ -115,7 +117,8 @@ impl Gate {
         }
     }
 
-    /// A dynamic method is about to go, or has just gone. One that has its place from a moment later on is taken to be it.
+    /// A dynamic method is about to go, or has just gone. One that has its place from a moment
+    /// later on is taken to be it.
     fn is_dying(&self, function: usize) -> bool {
         self.dynamic.load(Ordering::SeqCst) == function && self.is_one_dying()
     }
@@ -135,7 +138,8 @@ impl Clr {
         }
     }
 
-    /// Runs `f` while a module that can be unloaded is held, or `None` where it has gone. What stays needs no hold.
+    /// Runs `f` while a module that can be unloaded is held, or `None` where it has gone. What
+    /// stays needs no hold.
     pub(crate) fn while_loaded<R>(&self, module: ModuleId<'_>, f: impl FnOnce() -> R) -> Option<R> {
         let collectible = self.module(module.raw())?.collectible;
         let _held = collectible.then(|| self.gate.hold());
@@ -183,8 +187,8 @@ impl Clr {
         }
         self.gate.asking.store(true, Ordering::SeqCst);
         let mut found = false;
-        // One that has just been announced may still be found; the next sample of this address asks again.
-        // Of what is found by the runtime's own records it is known which they are.
+        // One that has just been announced may still be found; the next sample of this address asks
+        // again. Of what is found by the runtime's own records it is known which they are.
         let may_ask = self.finds_code() || !self.gate.is_one_dying();
         if may_ask && let Some((function, rejit)) = self.function_at(cx, ip) {
             let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
@@ -237,7 +241,8 @@ impl Clr {
                 found.push((thread, tid));
             }
         }
-        // Some thread that was never interrupted by its runtime shows where they all keep what matters.
+        // Some thread that was never interrupted by its runtime shows where they all keep what
+        // matters.
         for (thread, _) in &found {
             self.hijack_of(thread.raw());
         }
@@ -276,10 +281,12 @@ impl Clr {
         self.gate.finalizer().is_some()
     }
 
-    /// Learns of the code that is not in `done` yet. False: code went away, and the list was not followed to its end.
+    /// Learns of the code that is not in `done` yet. False: code went away, and the list was not
+    /// followed to its end.
     ///
-    /// By `EnumJITedFunctions`: with the versions, as `EnumJITedFunctions2` gives them, 3.1 looks into methods that are
-    /// being unloaded, and ends by that (SIGSEGV in `CodeVersionManager::GetNonDefaultILVersionCount`).
+    /// By `EnumJITedFunctions`: with the versions, as `EnumJITedFunctions2` gives them, 3.1 looks
+    /// into methods that are being unloaded, and ends by that (SIGSEGV in
+    /// `CodeVersionManager::GetNonDefaultILVersionCount`).
     fn code_until_unload(
         &self,
         target: &Target,

@@ -1,11 +1,12 @@
 //! A CLR's code: its modules, and the bodies that its compiler makes.
 //!
 //! Methods are not named here, except those whose names cannot be asked for later (collectible
-//! code), and dynamic methods, which are named when a sample has met them: by the agent thread, or at their end.
+//! code), and dynamic methods, which are named when a sample has met them: by the agent thread, or
+//! at their end.
 //!
 //! Invariants: a body is told to the code index in the callback that follows its publication, and
-//! taken out of it before its unload callback returns; the name of a dynamic method is asked for only while its unload callback
-//! cannot return.
+//! taken out of it before its unload callback returns; the name of a dynamic method is asked for
+//! only while its unload callback cannot return.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,14 +27,15 @@ use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
 use crate::target::code::{CodeChange, OwnBody, Owner};
 use crate::target::{Target, chains};
 
-/// How many code headers of a runtime are read with care, and held against what it answers, before they are read fast and alone.
+/// How many code headers of a runtime are read with care, and held against what it answers, before
+/// they are read fast and alone.
 const HEADERS_TO_TRUST: u32 = 32;
 
 /// Code that goes when its module goes, by module.
 pub(super) type Unloadable = HashMap<usize, Vec<Range<u64>>>;
 
-/// Dynamic methods of which the agent thread has been told, by FunctionID. Whoever asks for the name of one holds the lock: see
-/// [`Clr::name_dynamic`].
+/// Dynamic methods of which the agent thread has been told, by FunctionID. Whoever asks for the
+/// name of one holds the lock: see [`Clr::name_dynamic`].
 pub(super) type NamedDynamics = NumberMap<usize, Range<u64>>;
 
 impl Clr {
@@ -42,8 +44,8 @@ impl Clr {
         lock(&self.modules).get(&module).cloned()
     }
 
-    /// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded: the runtime must not be asked
-    /// about it.
+    /// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded:
+    /// the runtime must not be asked about it.
     pub(crate) fn is_cut_short_at(&self, map: &CodeMap, address: u64) -> bool {
         let has = |facts: &&Arc<ManagedModule>| {
             let code = facts.precompiled.as_ref();
@@ -135,8 +137,8 @@ impl Clr {
         target.code.map().quiesce(64);
     }
 
-    /// A dynamic method is being unloaded: its code goes, before the callback returns. What it was is told where a sample
-    /// may have met it.
+    /// A dynamic method is being unloaded: its code goes, before the callback returns. What it was
+    /// is told where a sample may have met it.
     pub(crate) fn dynamic_unloaded<'rt, C: Synchronous>(
         &self,
         target: &Target,
@@ -145,7 +147,8 @@ impl Clr {
     ) {
         self.gate.dynamic_unloading(function.raw());
         let runtime = self.number();
-        // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was never compiled.
+        // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was
+        // never compiled.
         let code = cx.info().get_code_info(cx, function).ok();
         let taken = code.as_ref().and_then(|code| {
             let start = code.start_address as u64;
@@ -178,12 +181,13 @@ impl Clr {
         ]);
     }
 
-    /// Asks for the name of the dynamic method at an address that a sample has met, so that the agent thread hears of its
-    /// body. Nothing happens where there is none, or nothing to ask.
+    /// Asks for the name of the dynamic method at an address that a sample has met, so that the
+    /// agent thread hears of its body. Nothing happens where there is none, or nothing to ask.
     ///
-    /// The one other lock that is held over calls into the CLR, beside the gate: the end of a dynamic method takes its body out of
-    /// the code map and then waits here, in cooperative mode, while its name is asked for. These calls need no lock of the
-    /// runtime's, and can be made at any time (`GetDynamicFunctionInfo`).
+    /// The one other lock that is held over calls into the CLR, beside the gate: the end of a
+    /// dynamic method takes its body out of the code map and then waits here, in cooperative mode,
+    /// while its name is asked for. These calls need no lock of the runtime's, and can be made at
+    /// any time (`GetDynamicFunctionInfo`).
     pub(crate) fn name_dynamic(&self, target: &Target, cx: &Cx<'_, AgentThread>, address: u64) {
         let mut named = lock(&self.named_dynamics);
         let Some(region) = target.code.map().lookup(address) else {
@@ -199,8 +203,9 @@ impl Clr {
         {
             return;
         }
-        // SAFETY: the id came from a callback of this runtime, and the method is there: it is in the code map, and its unload
-        // callback, which takes it out, does not return while `named` is held.
+        // SAFETY: the id came from a callback of this runtime, and the method is there: it is in
+        // the code map, and its unload callback, which takes it out, does not return while `named`
+        // is held.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), unnamed) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return;
@@ -232,7 +237,8 @@ impl Clr {
 
     /// A dynamic method was compiled. False: it must be treated as other code.
     ///
-    /// One that a collectible module keeps (a stub in IL) goes without a word, so its name cannot be asked for later.
+    /// One that a collectible module keeps (a stub in IL) goes without a word, so its name cannot
+    /// be asked for later.
     fn dynamic_compiled<'rt, C: MayTriggerGc>(
         &self,
         target: &Target,
@@ -271,10 +277,11 @@ impl Clr {
         self.collectible.fetch_sub(collectible, Ordering::Relaxed);
     }
 
-    /// A function was compiled: learns of every body of it that is not known yet. Answers the tier of
-    /// the last.
+    /// A function was compiled: learns of every body of it that is not known yet. Answers the tier
+    /// of the last.
     ///
-    /// Called in the callback that follows a compilation, and by [`Clr::catch_up`], which holds unloads off.
+    /// Called in the callback that follows a compilation, and by [`Clr::catch_up`], which holds
+    /// unloads off.
     pub(crate) fn compiled<'rt, C: MayTriggerGc>(
         &self,
         target: &Target,
@@ -308,7 +315,8 @@ impl Clr {
             starts.push(code.start_address);
         }
         let time_ns = proc::now_ns();
-        // Each start is looked up once: behind a compilation nothing of the map is in the processor's caches.
+        // Each start is looked up once: behind a compilation nothing of the map is in the
+        // processor's caches.
         let mut regions: Vec<Option<Region>> = if kind == MethodKind::Il {
             let map = target.code.map();
             starts.iter().map(|at| map.at_start(*at as u64)).collect()
@@ -359,7 +367,8 @@ impl Clr {
         tier
     }
 
-    /// The tier of a new body, given what lies at the starts of all bodies that its method has by now.
+    /// The tier of a new body, given what lies at the starts of all bodies that its method has by
+    /// now.
     fn tier(
         &self,
         target: &Target,
@@ -399,7 +408,8 @@ impl Clr {
         let range = body.range.clone();
         let function = body.function;
         match keeper {
-            // Nothing can go, whatever it is made of; and what is caught up with is not sure to be that young.
+            // Nothing can go, whatever it is made of; and what is caught up with is not sure to be
+            // that young.
             Keeper::Runtime if !self.any_collectible() && !self.gate.is_catching_up() => {
                 target.code.staying_added(body, unwind);
                 return;
@@ -416,8 +426,8 @@ impl Clr {
         target.code.added(body, unwind);
     }
 
-    /// Where a body is that the runtime has just published, and its unwind rules. The runtime is asked until its headers have
-    /// proven to say the same.
+    /// Where a body is that the runtime has just published, and its unwind rules. The runtime is
+    /// asked until its headers have proven to say the same.
     fn body_at<'rt, C: MayTriggerGc>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -427,8 +437,8 @@ impl Clr {
         let start = code_start as u64;
         let function = function.raw() as u64;
         let trusted = self.headers_read.load(Ordering::Relaxed) >= HEADERS_TO_TRUST;
-        // SAFETY: the code has just been published and stays until its unload callback; the
-        // header before it belongs to the same allocation. This runtime's headers have been read in the
+        // SAFETY: the code has just been published and stays until its unload callback; the header
+        // before it belongs to the same allocation. This runtime's headers have been read in the
         // checked way many times without a mismatch.
         if trusted && let Ok(body) = unsafe { jit::body_from_known_header(start, function) } {
             return Some((start..body.end(), body));
@@ -439,8 +449,8 @@ impl Clr {
             .find(|range| range.start_address == code_start)?;
         let range = start..start.saturating_add(found.size as u64);
         let length = u32::try_from(found.size).unwrap_or(u32::MAX);
-        // SAFETY: as above; the header is read by system calls, and the runtime says that the code is
-        // so long.
+        // SAFETY: as above; the header is read by system calls, and the runtime says that the code
+        // is so long.
         let (body, is_right) = match unsafe { jit::body_from_header(start, function) } {
             Ok(body) => {
                 let is_right = body.end() == range.end;

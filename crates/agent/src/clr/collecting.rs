@@ -1,9 +1,10 @@
 //! When which thread of the program collected garbage.
 //!
-//! The thread that stops the runtime for a collection is the one that collects, or waits for the collector's own
-//! threads: what is on its stack then, in code without names, is the collector's. Callbacks note when that was, the
-//! agent thread writes it down. Invariants: a callback never waits here, and allocates nothing; what there is no room
-//! for is left out, and code of the runtime then keeps its number.
+//! The thread that stops the runtime for a collection is the one that collects, or waits for the
+//! collector's own threads: what is on its stack then, in code without names, is the collector's.
+//! Callbacks note when that was, the agent thread writes it down. Invariants: a callback never
+//! waits here, and allocates nothing; what there is no room for is left out, and code of the
+//! runtime then keeps its number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,8 @@ use corprof::sys::CorPrfSuspendReason;
 
 use crate::base::proc;
 
-/// Most that are kept until the agent thread takes them: four in a millisecond of the longest round.
+/// Most that are kept until the agent thread takes them: four in a millisecond of the longest
+/// round.
 const MAX_TIMES: usize = 2048;
 
 /// Whether a runtime that stops for this reason does so to collect.
@@ -62,8 +64,8 @@ impl Collecting {
         }
     }
 
-    /// At the begin of `RuntimeResumeStarted` and `RuntimeSuspendAborted`. On the thread of [`Collecting::begins`], or on one
-    /// that took over from it.
+    /// At the begin of `RuntimeResumeStarted` and `RuntimeSuspendAborted`. On the thread of
+    /// [`Collecting::begins`], or on one that took over from it.
     pub(crate) fn ends(&self) {
         let from_ns = self.from_ns.swap(0, Relaxed);
         if from_ns == 0 {

@@ -45,8 +45,8 @@ impl Clr {
         let file = folder.join(&name);
         starts.sort_by_key(|mapping| Path::new(&mapping.name) != file);
         let found = starts.into_iter().find_map(|mapping| {
-            // SAFETY: such an image begins there, and a runtime keeps it to its end. Where it is not laid out by section its
-            // code is not executable there, and it is dropped unread.
+            // SAFETY: such an image begins there, and a runtime keeps it to its end. Where it is
+            // not laid out by section its code is not executable there, and it is dropped unread.
             let image = unsafe { pe::r2r_image(mapping.range.start) }.ok()?;
             let start = image.code().start;
             let is_loaded = proc::mapping_of(&mappings, start).is_some_and(|code| code.executable);

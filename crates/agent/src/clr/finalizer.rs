@@ -1,10 +1,11 @@
 //! Whether code of a CLR is going away just now, by what its finalizer thread does.
 //!
-//! Collectible assemblies and dynamic methods are taken down by finalizers (`LoaderAllocatorScout`, `DynamicResolver`,
-//! in System.Private.CoreLib), so on the finalizer thread, below managed frames. A profiler is told when that
-//! begins (`ModuleUnloadStarted`), not when it is over: after `ModuleUnloadFinished` the code goes
-//! (`LoaderAllocator::GCLoaderAllocators` to `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp), and of
-//! what began before the profiler came it is told nothing at all. Whoever lists or asks about code meanwhile ends the
+//! Collectible assemblies and dynamic methods are taken down by finalizers (`LoaderAllocatorScout`,
+//! `DynamicResolver`, in System.Private.CoreLib), so on the finalizer thread, below managed frames.
+//! A profiler is told when that begins (`ModuleUnloadStarted`), not when it is over: after
+//! `ModuleUnloadFinished` the code goes (`LoaderAllocator::GCLoaderAllocators` to
+//! `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp), and of what began before the
+//! profiler came it is told nothing at all. Whoever lists or asks about code meanwhile ends the
 //! program.
 //!
 //! Invariant: the answer *idle* was true at some moment of the call. Runs on the agent thread.
@@ -13,8 +14,8 @@ use stackwalk::{CodeMap, Kind, own_memory};
 
 use crate::base::proc::{self, Blocked, Mapping};
 
-/// For so long a thread must have stayed in one wait to be at rest whatever is on its stack: taking code down is work, and
-/// its waits poll, but for one, for the end of a collection.
+/// For so long a thread must have stayed in one wait to be at rest whatever is on its stack: taking
+/// code down is work, and its waits poll, but for one, for the end of a collection.
 const STILL_NS: u64 = 1_000_000_000;
 /// Deepest stack that is looked through, bytes. At rest the finalizer thread needs 4 to 8 KiB.
 const MAX_DEPTH: u64 = 1 << 16;
@@ -38,8 +39,9 @@ pub(super) struct Finalizer {
 }
 
 impl Finalizer {
-    /// Of the CLR with these managed threads. From .NET 6 on the finalizer thread has a name. Before that it is the first
-    /// that the CLR starts: the second of its threads, and the first is the process's main thread or unknown.
+    /// Of the CLR with these managed threads. From .NET 6 on the finalizer thread has a name.
+    /// Before that it is the first that the CLR starts: the second of its threads, and the first is
+    /// the process's main thread or unknown.
     pub(super) fn among(threads: &[u32]) -> Finalizer {
         let named =
             |tid: &u32| proc::thread_name(*tid).is_some_and(|name| name == ".NET Finalizer");
@@ -102,9 +104,10 @@ impl Watched {
     }
 }
 
-/// Whether a stack has a word that is an address in managed code, or may be, behind one that points up into the stack:
-/// what a native function leaves there that was called by managed code and saves its frame pointer, as all of
-/// libcoreclr does. Calls that are over have left such words, too: *no* is certain and *yes* is not.
+/// Whether a stack has a word that is an address in managed code, or may be, behind one that points
+/// up into the stack: what a native function leaves there that was called by managed code and saves
+/// its frame pointer, as all of libcoreclr does. Calls that are over have left such words, too:
+/// *no* is certain and *yes* is not.
 fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
     let mappings = proc::mappings();
     let Some(stack) = proc::mapping_of(&mappings, stack_pointer) else {

@@ -7,11 +7,12 @@
 //! report any more: a walk finds code that was not reported, and the agent thread learns of a body
 //! when a sample has met it (`catch_up`, [`Clr::meet`]).
 //!
-//! A program that compiles less is recorded as on every other runtime, and so is one that has modules that can be unloaded, or
-//! of whose methods more than a few are async: those must be known before a sample meets them. What is lost: the first samples of
-//! an async method have no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime
-//! is told to be silent only when walks look for its code already; and records are believed only when they have led to bodies
-//! of which it has told.
+//! A program that compiles less is recorded as on every other runtime, and so is one that has
+//! modules that can be unloaded, or of whose methods more than a few are async: those must be known
+//! before a sample meets them. What is lost: the first samples of an async method have no chain,
+//! which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is
+//! told to be silent only when walks look for its code already; and records are believed only when
+//! they have led to bodies of which it has told.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,8 +51,8 @@ impl Finding {
         self.heaps.get()?.as_ref()
     }
 
-    /// The FunctionID of the body at an address, if it can be asked about: what may go is a dynamic method's, of whose end
-    /// the runtime tells.
+    /// The FunctionID of the body at an address, if it can be asked about: what may go is a dynamic
+    /// method's, of whose end the runtime tells.
     pub(super) fn function_at(&self, address: u64) -> Option<u64> {
         let code = self.heaps()?.code_at(address)?;
         let may_ask = !code.may_go || !self.has_collectible.load(Ordering::Relaxed);
@@ -136,8 +137,8 @@ fn known_bodies(target: &Target, runtime: u8) -> Vec<(Region, u64)> {
     known
 }
 
-/// The records of a CLR, in which walks look for code from now on. `None`: it has none that are known, or bodies that are there are
-/// not in them.
+/// The records of a CLR, in which walks look for code from now on. `None`: it has none that are
+/// known, or bodies that are there are not in them.
 fn find_heaps(
     target: &Target,
     cx: &Cx<'_, AgentThread>,

@@ -1,9 +1,10 @@
 //! A method's IL body, as far as it says whether the method catches anything.
 //!
-//! Format: ECMA-335, partition II, 25.4. No instruction is read. Invariant: nothing outside the bytes is
-//! read, and every loop goes forward in them.
+//! Format: ECMA-335, partition II, 25.4. No instruction is read. Invariant: nothing outside the
+//! bytes is read, and every loop goes forward in them.
 
-/// Whether a body, header first, has a clause that catches or filters; `None` where it is not well formed.
+/// Whether a body, header first, has a clause that catches or filters; `None` where it is not well
+/// formed.
 pub(super) fn catches(il: &[u8]) -> Option<bool> {
     const MORE_SECTIONS: u8 = 0x08;
     const EXCEPTIONS: u8 = 0x01;

@@ -1,8 +1,10 @@
-//! Where in its IL each instruction of a body comes from: read beside the code or in its image, or asked of the runtime.
+//! Where in its IL each instruction of a body comes from: read beside the code or in its image, or
+//! asked of the runtime.
 //!
-//! Reading is some twenty times faster, and asking leaves the tables of the runtime's debugger behind in the program for good
-//! (`stackwalk::debug_info`). But the bytes are the runtime's own affair. Invariant: they are believed only of a CLR whose answers they
-//! have equalled, many times and again now and then, and never where the IL may have been changed.
+//! Reading is some twenty times faster, and asking leaves the tables of the runtime's debugger
+//! behind in the program for good (`stackwalk::debug_info`). But the bytes are the runtime's own
+//! affair. Invariant: they are believed only of a CLR whose answers they have equalled, many times
+//! and again now and then, and never where the IL may have been changed.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -15,7 +17,8 @@ use stackwalk::jit::{self, NoIlMap};
 use super::{Clr, names};
 use crate::model::IlMap;
 
-/// How many maps are read with care, and held against what the runtime answers, before they are read fast and alone.
+/// How many maps are read with care, and held against what the runtime answers, before they are
+/// read fast and alone.
 const TO_TRUST: u32 = 32;
 /// Of those that are read alone, one in so many is held against the answer.
 const AGAIN: u32 = 256;
@@ -29,7 +32,8 @@ pub(super) struct IlMapTrust {
     major: AtomicU16,
     /// Maps of what was JITted that were as the runtime said, or [`NEVER`].
     read: AtomicU32,
-    /// The same where they have more parts than most: something of the runtime's own before them, or six lengths.
+    /// The same where they have more parts than most: something of the runtime's own before them,
+    /// or six lengths.
     with_more: AtomicU32,
     /// The same of images, by the way in which they are written there.
     plain: AtomicU32,
@@ -60,8 +64,8 @@ impl Clr {
         self.il_maps.major.store(major, Ordering::Relaxed);
     }
 
-    /// The map of the body of a function that begins at `code_start`, of its file's IL; empty where there is none. The code must be
-    /// there for good.
+    /// The map of the body of a function that begins at `code_start`, of its file's IL; empty where
+    /// there is none. The code must be there for good.
     pub(crate) fn il_map<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -81,7 +85,8 @@ impl Clr {
         })
     }
 
-    /// As the bytes beside the code have it, read fast where they are trusted. The code must be there for good.
+    /// As the bytes beside the code have it, read fast where they are trusted. The code must be
+    /// there for good.
     fn read_beside(&self, function: usize, code_start: u64) -> Result<(Skipped, IlMap), NoIlMap> {
         let is_trusted =
             |trust: &AtomicU32| (TO_TRUST..NEVER).contains(&trust.load(Ordering::Relaxed));
@@ -89,8 +94,8 @@ impl Clr {
         if is_trusted(&self.il_maps.read) {
             let (format, id) = (self.format()?, function as u64);
             let mut map = Vec::new();
-            // SAFETY: the caller says that the code is there for good; the maps of many bodies of this runtime have been as it
-            // said, and of many with more parts where they are read.
+            // SAFETY: the caller says that the code is there for good; the maps of many bodies of
+            // this runtime have been as it said, and of many with more parts where they are read.
             let read = unsafe {
                 jit::il_map_of_known_header(code_start, id, format, knows_more, &mut map)
             };
@@ -191,7 +196,8 @@ fn trusted(
     }
 }
 
-/// How far a CLR is trusted, where it was so far, that has answered `asked` of a body of which was `read`.
+/// How far a CLR is trusted, where it was so far, that has answered `asked` of a body of which was
+/// `read`.
 fn trusted_after(known: u32, read: &Result<IlMap, NoIlMap>, asked: &IlMap) -> u32 {
     match read {
         // An empty one, or one of a single place, proves nothing.

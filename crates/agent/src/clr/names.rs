@@ -124,8 +124,8 @@ pub fn class_and_field<'rt, C: Synchronous>(
     Some((name, field))
 }
 
-/// The whole name of a nested class of which the own name is known (type arguments may follow), and a method in whose
-/// module it is, most likely; `None` where it is not, or not alone.
+/// The whole name of a nested class of which the own name is known (type arguments may follow), and
+/// a method in whose module it is, most likely; `None` where it is not, or not alone.
 pub fn of_nested<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -235,7 +235,8 @@ pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> 
     Some(il_map_of(map.collect()))
 }
 
-/// A map of these entries. Where the IL offset stays the same it has none: the runtime leaves out some of those, too.
+/// A map of these entries. Where the IL offset stays the same it has none: the runtime leaves out
+/// some of those, too.
 pub(super) fn il_map_of(mut entries: Vec<(u32, u32)>) -> IlMap {
     entries.sort_unstable();
     entries.dedup_by_key(|(_, il)| *il);

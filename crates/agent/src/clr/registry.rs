@@ -95,9 +95,9 @@ impl Registry {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A session begins: its policy decides from here on, about CLRs that are there already too. Those
-    /// that have ended are forgotten and answered: their numbers are free, and their code must go
-    /// before another one has it.
+    /// A session begins: its policy decides from here on, about CLRs that are there already too.
+    /// Those that have ended are forgotten and answered: their numbers are free, and their code
+    /// must go before another one has it.
     pub fn begin(&self, policy: RuntimePolicy) -> Vec<Arc<Clr>> {
         let mut state = self.state();
         let state = &mut *state;
@@ -125,8 +125,8 @@ impl Registry {
             .any(|clr| clr.recorded && clr.reach.is_some())
     }
 
-    /// `CreateInstance`: the number of this CLR, if it may have callbacks. With `first`, only the first
-    /// one that asks; `version` is asked for where one is refused.
+    /// `CreateInstance`: the number of this CLR, if it may have callbacks. With `first`, only the
+    /// first one that asks; `version` is asked for where one is refused.
     pub fn claim(&self, version: impl FnOnce() -> String) -> Option<u8> {
         if !self.phase.get().takes_runtimes() {
             return None;
@@ -254,8 +254,8 @@ impl Registry {
         state.claimed.is_empty() && state.known.iter().all(|known| known.reach.is_none())
     }
 
-    /// Without a session: the CLRs that have ended. Their numbers are free, and their code must go before another
-    /// one has them.
+    /// Without a session: the CLRs that have ended. Their numbers are free, and their code must go
+    /// before another one has them.
     pub fn take_former(&self) -> Vec<Arc<Clr>> {
         let mut state = self.state();
         let gone = state.known.extract_if(.., |clr| clr.reach.is_none());

@@ -1,7 +1,7 @@
 //! Methods with other IL than that of their file: how the new offsets map to the old ones.
 //!
-//! The runtime tells lines of such code by the new IL; debug information and other bodies of the method speak of the old
-//! one. Invariant: a body that is not known here is as its file has it.
+//! The runtime tells lines of such code by the new IL; debug information and other bodies of the
+//! method speak of the old one. Invariant: a body that is not known here is as its file has it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -67,8 +67,9 @@ impl Clr {
         }
     }
 
-    /// A body was compiled in a runtime with hot reload: its IL may be that of an update, which the runtime keeps
-    /// outside of the file (`EditAndContinueModule::UpdateMethod`, src/coreclr/vm/encee.cpp).
+    /// A body was compiled in a runtime with hot reload: its IL may be that of an update, which the
+    /// runtime keeps outside of the file (`EditAndContinueModule::UpdateMethod`,
+    /// src/coreclr/vm/encee.cpp).
     pub(super) fn compiled_once_more<'rt, C: Synchronous>(
         &self,
         cx: &Cx<'rt, C>,
@@ -136,7 +137,8 @@ fn is_elsewhere(file: &[Range<u64>], il: u64) -> bool {
     !file.is_empty() && !file.iter().any(|range| range.contains(&il))
 }
 
-/// The offset of what stands at a new one, or of the last before it that was there; 0 for what was put before the first.
+/// The offset of what stands at a new one, or of the last before it that was there; 0 for what was
+/// put before the first.
 fn old_offset(offsets: &[(u32, u32)], new: u32) -> u32 {
     let before = offsets.partition_point(|(at, _)| *at <= new);
     let known = before.checked_sub(1).and_then(|at| offsets.get(at));

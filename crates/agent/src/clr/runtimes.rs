@@ -84,9 +84,11 @@ impl<'a> Runtimes<'a> {
         Some(cx.enter(runtime, |cx| ask(clr, cx)))
     }
 
-    /// The same on a thread that lives for this alone, for calls that make their thread one of the runtime's: the agent's must never
-    /// be. A thread of the runtime's that looks up a method may wait for a collection with the lock held for which the collector
-    /// waits (.NET 8: `ExecutionManager::DeleteRange`, from `CleanupCodeHeaps`, and the reader's lock of `GetFunctionFromIP`).
+    /// The same on a thread that lives for this alone, for calls that make their thread one of the
+    /// runtime's: the agent's must never be. A thread of the runtime's that looks up a method may
+    /// wait for a collection with the lock held for which the collector waits (.NET 8:
+    /// `ExecutionManager::DeleteRange`, from `CleanupCodeHeaps`, and the reader's lock of
+    /// `GetFunctionFromIP`).
     ///
     /// # Errors
     /// The operating system's, when it makes no thread: then nothing has been asked.
@@ -100,7 +102,8 @@ impl<'a> Runtimes<'a> {
         Some(thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))))
     }
 
-    /// A thread of its own for such calls, again and again: whoever starts it ends it before the CLR may go.
+    /// A thread of its own for such calls, again and again: whoever starts it ends it before the
+    /// CLR may go.
     ///
     /// # Errors
     /// The operating system's, when it makes no thread.

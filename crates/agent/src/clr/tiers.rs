@@ -1,11 +1,11 @@
 //! How far a body of code has been compiled.
 //!
-//! The profiling API does not say, and the runtime's MethodLoad event, which does, is not
-//! delivered to a session of the profiler's own (tried on 8.0.4). What can be known is told by
-//! the order of a method's bodies and by the shape of the code: unoptimised code always makes a
-//! frame and saves no register but `rbp`, because it keeps nothing in registers
-//! (src/coreclr/jit: `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`), or `rbx` alone beside it (one body of 200 on 8.0); a body entered in the middle
-//! of a loop begins by reading the frame of the one it replaces.
+//! The profiling API does not say, and the runtime's MethodLoad event, which does, is not delivered
+//! to a session of the profiler's own (tried on 8.0.4). What can be known is told by the order of a
+//! method's bodies and by the shape of the code: unoptimised code always makes a frame and saves no
+//! register but `rbp`, because it keeps nothing in registers (src/coreclr/jit:
+//! `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`), or `rbx` alone beside it (one body of 200 on
+//! 8.0); a body entered in the middle of a loop begins by reading the frame of the one it replaces.
 //!
 //! It is a reading of evidence: a small optimised method that has a frame and saves nothing looks
 //! like tier-0 where it is the method's first body, and like an instrumented tier where profiles
@@ -122,8 +122,8 @@ pub fn is_modifiable() -> bool {
 enum Shape {
     Unoptimized,
     Optimized,
-    /// Where profiles are collected nearly always unoptimised: what is optimised there comes third, or from
-    /// ReadyToRun code.
+    /// Where profiles are collected nearly always unoptimised: what is optimised there comes third,
+    /// or from ReadyToRun code.
     Either,
 }
 

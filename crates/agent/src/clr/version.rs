@@ -20,7 +20,8 @@ pub fn of_runtime(info: Info<'_>, major: u16, minor: u16, build: u16) -> String 
 }
 
 /// The version of the CLR whose call we are in, before it has given us its interface: the name of
-/// the folder that its library lies in. Takes the loader's lock and may load libgcc: not in handlers.
+/// the folder that its library lies in. Takes the loader's lock and may load libgcc: not in
+/// handlers.
 pub fn of_caller() -> String {
     const DEPTH: usize = 64;
     let mut frames = [std::ptr::null_mut(); DEPTH];
@@ -45,7 +46,8 @@ fn library_of(info: Info<'_>) -> Option<String> {
     library_at(table.cast())
 }
 
-/// Where the runtime describes its own structures ([`stackwalk::heaps::SYMBOL`]); `None` for one that does not.
+/// Where the runtime describes its own structures ([`stackwalk::heaps::SYMBOL`]); `None` for one
+/// that does not.
 pub(crate) fn contract_of(info: Info<'_>) -> Option<u64> {
     let path = std::ffi::CString::new(library_of(info)?).ok()?;
     activation::symbol_of(&path, stackwalk::heaps::SYMBOL).map(|symbol| symbol as u64)
@@ -55,8 +57,8 @@ pub(crate) fn contract_of(info: Info<'_>) -> Option<u64> {
 fn library_at(address: *const libc::c_void) -> Option<String> {
     // SAFETY: all-zero is a valid Dl_info.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about; `found` is valid for writes. Called in `CreateInstance`
-    // and `Initialize`, not in a handler.
+    // SAFETY: any address may be asked about; `found` is valid for writes. Called in
+    // `CreateInstance` and `Initialize`, not in a handler.
     if unsafe { libc::dladdr(address, &raw mut found) } == 0 || found.dli_fname.is_null() {
         return None;
     }

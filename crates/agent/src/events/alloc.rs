@@ -23,8 +23,8 @@ use super::{Origin, live};
 use crate::base::proc;
 use crate::base::random::next_random;
 
-/// Bytes between two AllocationTick events of one heap (`etw_allocation_tick`, src/coreclr/gc/gc.cpp),
-/// and the mean between two AllocationSampled events
+/// Bytes between two AllocationTick events of one heap (`etw_allocation_tick`,
+/// src/coreclr/gc/gc.cpp), and the mean between two AllocationSampled events
 /// (`AllocationSamplingKeyword`, docs/design/features/RandomizedAllocationSampling.md).
 pub(crate) const TICK_BYTES: u64 = 100 * 1024;
 
@@ -234,8 +234,9 @@ pub(super) struct Tick {
 /// Ticks of large objects are left to [`object_allocated`]: an object of more than [`TICK_BYTES`]
 /// ends every count, so those that are a little smaller would never be seen beside it.
 ///
-/// The heap counts and begins again whether it is listened to or not (`gc_heap::try_allocate_more_space`, src/coreclr/gc/gc.cpp): the
-/// first tick of a turn is one like the others.
+/// The heap counts and begins again whether it is listened to or not
+/// (`gc_heap::try_allocate_more_space`, src/coreclr/gc/gc.cpp): the first tick of a turn is one
+/// like the others.
 pub(super) fn tick<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
@@ -291,9 +292,11 @@ fn keep<'rt>(
     };
     let make = |cx: &Cx<'rt, Callback>| {
         let kind = CorPrfHandleType::WEAK;
-        // SAFETY: the event is of an allocation on this thread, raised by the allocator in cooperative mode (`gc_heap::adjust_limit_clr`
-        // for AllocationTick, `Alloc` of src/coreclr/vm/gchelpers.cpp for AllocationSampled): the address is what it
-        // gives to the caller. Nothing has been asked of the runtime in this callback but the name of a provider.
+        // SAFETY: the event is of an allocation on this thread, raised by the allocator in
+        // cooperative mode (`gc_heap::adjust_limit_clr` for AllocationTick, `Alloc` of
+        // src/coreclr/vm/gchelpers.cpp for AllocationSampled): the address is what it gives to the
+        // caller. Nothing has been asked of the runtime in this callback but the name of a
+        // provider.
         unsafe { cx.info().create_handle_at(cx, allocated.address, kind) }
     };
     // First, before anything else is asked of the runtime.
@@ -304,7 +307,8 @@ fn keep<'rt>(
     });
 }
 
-/// With the probability that what is followed is thinned out to, and how many bytes it stands for then.
+/// With the probability that what is followed is thinned out to, and how many bytes it stands for
+/// then.
 pub(super) fn thinned(value: u64, times: u32) -> Option<u64> {
     if times == 0 {
         return Some(value);

@@ -182,8 +182,8 @@ pub(crate) fn is_runtime(name: &str) -> bool {
     name == PROVIDER
 }
 
-/// GCAllocationTick_V3 and later: amount u32, kind (heap) u32, instance u16, amount u64, type pointer,
-/// type name, heap u32, address pointer; from version 4 the object's size u64.
+/// GCAllocationTick_V3 and later: amount u32, kind (heap) u32, instance u16, amount u64, type
+/// pointer, type name, heap u32, address pointer; from version 4 the object's size u64.
 fn read_allocation_tick<'a>(data: &mut Fields<'a>, version: u32) -> Option<(Tick, Allocated<'a>)> {
     data.skip(4)?;
     let heap = data.u32()?;
@@ -231,7 +231,8 @@ fn read_contention_stop(data: &mut Fields<'_>) -> Option<(bool, u64)> {
     Some((flags == 0, waited as u64))
 }
 
-/// ExceptionThrown_V1: type name, message (`NULL` where there is none), address, HRESULT, flags, instance.
+/// ExceptionThrown_V1: type name, message (`NULL` where there is none), address, HRESULT, flags,
+/// instance.
 fn read_exception_thrown(data: &mut Fields<'_>) -> Option<Thrown> {
     let type_name = data.text()?.into();
     let message = data.text()?;
@@ -245,8 +246,8 @@ fn read_exception_thrown(data: &mut Fields<'_>) -> Option<Thrown> {
     })
 }
 
-/// ExceptionCatchStart: entry u64, method pointer, the method's name, instance u16. The pointer is the method's
-/// FunctionID (`MethodDesc`).
+/// ExceptionCatchStart: entry u64, method pointer, the method's name, instance u16. The pointer is
+/// the method's FunctionID (`MethodDesc`).
 fn read_method(data: &mut Fields<'_>) -> Option<usize> {
     data.skip(8)?;
     usize::try_from(data.u64()?).ok()
@@ -255,8 +256,8 @@ fn read_method(data: &mut Fields<'_>) -> Option<usize> {
 /// An event's data: fields behind each other, little-endian, not aligned.
 struct Fields<'a>(&'a [u8]);
 
-/// UTF-16 in an event's data, not decoded: most events are thinned out, and of those that stay the runtime knows the
-/// name.
+/// UTF-16 in an event's data, not decoded: most events are thinned out, and of those that stay the
+/// runtime knows the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wide<'a>(&'a [u8]);
 

@@ -1,16 +1,17 @@
 //! Exceptions: what was thrown, where, and who will catch it.
 //!
 //! A sample is taken when an exception is thrown, before the runtime searches for a handler; the
-//! search's end completes its text. An exception thrown by a filter is found before the one that the
-//! filter was asked about, so each thread keeps a short stack of searches.
+//! search's end completes its text. An exception thrown by a filter is found before the one that
+//! the filter was asked about, so each thread keeps a short stack of searches.
 //!
-//! Up to .NET 8 the profiler's callbacks tell, which is what is here (`ExceptionThrown`, `ExceptionSearchCatcherFound`). A
-//! search that leaves the outermost method has found no catcher: most likely the program ends by
-//! this exception within milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`]
-//! at most). From .NET 9 on the runtime's events tell (`exception_event`).
+//! Up to .NET 8 the profiler's callbacks tell, which is what is here (`ExceptionThrown`,
+//! `ExceptionSearchCatcherFound`). A search that leaves the outermost method has found no catcher:
+//! most likely the program ends by this exception within milliseconds, so its thread waits until
+//! the sample is sent ([`LAST_WAIT`] at most). From .NET 9 on the runtime's events tell
+//! (`exception_event`).
 //!
-//! Invariant: everything here runs on the throwing thread and never blocks otherwise, as `ExceptionThrown` is called in
-//! cooperative mode.
+//! Invariant: everything here runs on the throwing thread and never blocks otherwise, as
+//! `ExceptionThrown` is called in cooperative mode.
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -136,8 +137,8 @@ pub(crate) fn thrown<'rt>(
     events.push(place, sample);
 }
 
-/// The outermost managed method of a sample's stack, and how many of the frames are its. `None` where the
-/// stack is not whole.
+/// The outermost managed method of a sample's stack, and how many of the frames are its. `None`
+/// where the stack is not whole.
 fn outermost<'rt>(
     origin: Origin<'_>,
     cx: &Cx<'rt, Cooperative>,
@@ -154,8 +155,8 @@ fn outermost<'rt>(
     Some((function_at(cx, lookup)?.raw(), frames))
 }
 
-/// Of a frame of managed code: an address in the instruction, and where its method's code begins. `None` too for one
-/// of which the runtime must not be asked.
+/// Of a frame of managed code: an address in the instruction, and where its method's code begins.
+/// `None` too for one of which the runtime must not be asked.
 pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     let lookup = lookup_address(word);
     let Some(region) = map.lookup(lookup) else {

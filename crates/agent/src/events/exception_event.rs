@@ -1,10 +1,12 @@
 //! Exceptions as the runtime's own events report them, from .NET 9 on.
 //!
-//! The profiler's callbacks (`exception`) are never asked for there, as a program does not survive them: around each
-//! filter and each catch block the runtime goes into preemptive mode for them while it holds the exception by a reference of
-//! which the collector does not know (`CallFilterFunclet`, `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp;
-//! dotnet/runtime issue 132462, mended in .NET 11). A collection there, and the filter or the handler is given memory that is
-//! something else by then. Events are delivered in cooperative mode, and change nothing.
+//! The profiler's callbacks (`exception`) are never asked for there, as a program does not survive
+//! them: around each filter and each catch block the runtime goes into preemptive mode for them
+//! while it holds the exception by a reference of which the collector does not know
+//! (`CallFilterFunclet`, `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime
+//! issue 132462, mended in .NET 11). A collection there, and the filter or the handler is given
+//! memory that is something else by then. Events are delivered in cooperative mode, and change
+//! nothing.
 //!
 //! A throw is reported (ExceptionThrown) before its handler is searched for; the handler as it
 //! begins (ExceptionCatchStart). A repeated throw of an exception (`throw;`) is not reported: a
@@ -16,9 +18,9 @@
 //! no throw and is not reported as one; the handlers are, as they begin. So the catcher is the
 //! first of them that is not the class library's.
 //!
-//! Invariant: everything here runs on the throwing thread, in cooperative mode, so it never blocks, but for an exception
-//! that no method on its stack can catch: that thread waits until the sample is sent (`LAST_WAIT`
-//! at most).
+//! Invariant: everything here runs on the throwing thread, in cooperative mode, so it never blocks,
+//! but for an exception that no method on its stack can catch: that thread waits until the sample
+//! is sent (`LAST_WAIT` at most).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,8 +41,9 @@ use crate::model::chain;
 use crate::target::Target;
 use crate::walkers::here::stack_pointer;
 
-/// The class library's methods that call the program's first, on the main thread (.NET 11 on) and on others: their filters
-/// take an exception only where a host or a handler of the program's has asked for that.
+/// The class library's methods that call the program's first, on the main thread (.NET 11 on) and
+/// on others: their filters take an exception only where a host or a handler of the program's has
+/// asked for that.
 const OUTERMOST: [&str; 2] = [
     "System.Environment.CallEntryPoint",
     "System.Threading.Thread+StartHelper.RunWorker",
@@ -127,8 +130,8 @@ impl Dispatches {
 
     fn thrown(&mut self, stack_pointer: u64, thrown: Arc<Thrown>, catcher: Option<Arc<Catcher>>) {
         self.passed = None;
-        // Searches that began deeper, or here, were given up without a word: native code of the runtime caught the
-        // exception, or another one took its place.
+        // Searches that began deeper, or here, were given up without a word: native code of the
+        // runtime caught the exception, or another one took its place.
         self.searches
             .retain(|search| search.stack_pointer > stack_pointer);
         if self.searches.is_empty() {
@@ -263,7 +266,8 @@ pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, 
     }
 }
 
-/// Whether a method catches what leaves methods of runtime async, to pass it on to what awaits them.
+/// Whether a method catches what leaves methods of runtime async, to pass it on to what awaits
+/// them.
 fn passes_on(name: &str) -> bool {
     let own = name.strip_prefix(RUNTIME_TASK);
     own.is_some_and(|own| own.ends_with("DispatchContinuations"))
@@ -304,7 +308,8 @@ fn sample<'rt>(
     sample
 }
 
-/// The whole name of a nested type, if it is one of the module whose method threw: where most of them are thrown.
+/// The whole name of a nested type, if it is one of the module whose method threw: where most of
+/// them are thrown.
 fn whole_name<'rt>(
     origin: Origin<'_>,
     cx: &Cx<'rt, Callback>,
@@ -331,10 +336,11 @@ fn name_of<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, function: usize) -> 
     Some(origin.own.names.function(origin.clr, cx, function))
 }
 
-/// The frames of a sample from the one that threw on: of a managed one where it is, and where its method begins.
+/// The frames of a sample from the one that threw on: of a managed one where it is, and where its
+/// method begins.
 ///
-/// On top is the runtime's managed dispatch, which raises the event, and below that the native code by which the method
-/// that threw called it.
+/// On top is the runtime's managed dispatch, which raises the event, and below that the native code
+/// by which the method that threw called it.
 fn throwing<'a>(
     target: &'a Target,
     sample: &'a EventSample,
@@ -348,7 +354,8 @@ fn throwing<'a>(
     dispatched.skip_while(Option::is_none)
 }
 
-/// Whether some frame of a sample may catch, from the one that threw on; also where that cannot be told.
+/// Whether some frame of a sample may catch, from the one that threw on; also where that cannot be
+/// told.
 fn may_be_caught<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, sample: &EventSample) -> bool {
     if sample.end.end() != WalkEnd::Root {
         return true;

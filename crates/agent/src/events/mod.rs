@@ -1,12 +1,12 @@
 //! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
 //!
 //! A callback of the CLR (`Origin::happened`) decides whether the event is to be kept, walks the
-//! calling thread's stack and leaves addresses in a bounded queue; the agent thread
-//! resolves them as it does those of CPU samples and writes records (`writer`). docs/events.md
-//! says what each event means to users. Invariants: the CLR is asked for the callbacks of the chosen
-//! events only ([`subscription`]); an event that a CLR cannot deliver is said in a note of the recording;
-//! no callback waits for the agent thread, but that of an exception that ends its thread, for a moment; nothing
-//! is kept unless a session takes it.
+//! calling thread's stack and leaves addresses in a bounded queue; the agent thread resolves them
+//! as it does those of CPU samples and writes records (`writer`). docs/events.md says what each
+//! event means to users. Invariants: the CLR is asked for the callbacks of the chosen events only
+//! ([`subscription`]); an event that a CLR cannot deliver is said in a note of the recording; no
+//! callback waits for the agent thread, but that of an exception that ends its thread, for a
+//! moment; nothing is kept unless a session takes it.
 
 pub(crate) mod alloc;
 mod contention;
@@ -70,8 +70,8 @@ pub enum EventNews {
     Note(String),
 }
 
-/// The events of the process that are not sampled by time: what the session in force wants of them, and
-/// the queue to the agent thread.
+/// The events of the process that are not sampled by time: what the session in force wants of them,
+/// and the queue to the agent thread.
 #[derive(Debug)]
 pub struct Events {
     phase: PhaseReader,
@@ -180,7 +180,8 @@ impl Events {
         }
     }
 
-    /// A session begins: these settings are in force. Before [`Phase::Recording`](crate::model::Phase).
+    /// A session begins: these settings are in force. Before
+    /// [`Phase::Recording`](crate::model::Phase).
     pub fn begin(&self, settings: &Settings) {
         lock(&self.news).clear();
         self.queue.begin(settings.event_limit, proc::now_ns());
@@ -284,14 +285,15 @@ impl Events {
         }
     }
 
-    /// Whether a call of a traced method that took so long may be kept. Asked before anything that costs time: three
-    /// loads.
+    /// Whether a call of a traced method that took so long may be kept. Asked before anything that
+    /// costs time: three loads.
     #[inline]
     pub(crate) fn keeps_calls_of(&self, ns: u64) -> bool {
         self.queue.is_slow(ns) && self.wants(Event::TracedCall) && self.is_on()
     }
 
-    /// A call of a traced method is over, on this thread, in native code that the method has called.
+    /// A call of a traced method is over, on this thread, in native code that the method has
+    /// called.
     pub(crate) fn call_ended(
         &self,
         target: &'static Target,
@@ -385,7 +387,8 @@ impl Origin<'_> {
             if let Ok(end) = snapshot_here(map, cx, proof, max_depth as usize, &mut words) {
                 return (words.into(), end);
             }
-            // The runtime refuses to walk now, as it does while it dispatches an exception: we walk.
+            // The runtime refuses to walk now, as it does while it dispatches an exception: we
+            // walk.
         }
         walk_here(map, max_depth, self.target.threads.own_hijacks())
     }

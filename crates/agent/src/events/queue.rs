@@ -29,8 +29,8 @@ pub(super) enum Place {
     New,
     /// In the place of this one of its event.
     Instead(usize),
-    /// In the place of the one with the least value, if that is less than its own: for an event of which the largest are
-    /// kept.
+    /// In the place of the one with the least value, if that is less than its own: for an event of
+    /// which the largest are kept.
     Largest,
 }
 
@@ -151,7 +151,8 @@ impl Queue {
         None
     }
 
-    /// Whether a call that took so long would be among the slowest, as far as can be told without the lock.
+    /// Whether a call that took so long would be among the slowest, as far as can be told without
+    /// the lock.
     #[inline]
     pub(super) fn is_slow(&self, ns: u64) -> bool {
         let slowest = self.slowest.load(Relaxed);
@@ -215,7 +216,8 @@ impl Queue {
             if kind.room != u64::MAX {
                 let kept = kind.samples.len() as u64;
                 if Event::from_code(code) == Some(Event::TracedCall) {
-                    // The slowest of the next batch will be about as slow; where there were few, all of them are.
+                    // The slowest of the next batch will be about as slow; where there were few,
+                    // all of them are.
                     let least = kind.samples.iter().map(|one| one.value).min();
                     let slowest = least
                         .filter(|_| kept >= kind.room)

@@ -33,7 +33,8 @@ pub(crate) struct EventSample {
     pub(crate) followed: Option<Followed>,
 }
 
-/// The method that will catch an exception, set when the runtime has found it; or that there is none.
+/// The method that will catch an exception, set when the runtime has found it; or that there is
+/// none.
 #[derive(Debug, Default)]
 pub(crate) struct Catcher {
     name: OnceLock<Arc<str>>,
@@ -74,7 +75,8 @@ impl Catcher {
         self.end.load(Ordering::Acquire) != 0 // pairs with `none`
     }
 
-    /// There is none: calls the agent thread, and waits until it has sent the sample, or for so long.
+    /// There is none: calls the agent thread, and waits until it has sent the sample, or for so
+    /// long.
     pub(crate) fn none(&self, wake: &Wake, at_most: Duration) {
         self.end.store(UNCAUGHT, Ordering::Release); // pairs with `is_uncaught`
         wake.ring();
@@ -88,8 +90,8 @@ impl Catcher {
             };
             let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             let word = self.end.as_ptr();
-            // SAFETY: the kernel reads the word and the timeout, alive during the call. A tick ends it
-            // early.
+            // SAFETY: the kernel reads the word and the timeout, alive during the call. A tick ends
+            // it early.
             unsafe { libc::syscall(libc::SYS_futex, word, op, UNCAUGHT, &raw const left) };
         }
     }

@@ -1,7 +1,7 @@
 //! The sources of events, in one table: what each needs of a CLR, and what it says of itself.
 //!
-//! To add an event: a module here with its callbacks and an `EventSource`, entered in `SOURCES`. Nothing
-//! here is asked while events happen.
+//! To add an event: a module here with its callbacks and an `EventSource`, entered in `SOURCES`.
+//! Nothing here is asked while events happen.
 
 use corprof::{EventMaskHigh, EventMaskLow};
 use recording::Event;
@@ -30,7 +30,8 @@ pub struct RuntimeFacts {
     pub event_pipe: bool,
     /// It gives a profiler handles of objects (`ICorProfilerInfo13`, .NET 7 on).
     pub handles: bool,
-    /// We came to it while it ran, and have asked for stack snapshots then: the walkers that need them have them.
+    /// We came to it while it ran, and have asked for stack snapshots then: the walkers that need
+    /// them have them.
     pub snapshots: bool,
 }
 

@@ -1,9 +1,10 @@
 //! Subscriptions: the flags and sessions that a CLR is asked for, so that the chosen events come,
 //! and the notes about them.
 //!
-//! Pure functions of the settings, of the CLR and of how we came to it; and `apply`, which asks a CLR
-//! that runs already. Invariants: nothing is asked for that is not wanted; what was asked for at
-//! start-up and cannot be taken back is asked for again, as the runtime refuses every mask without it.
+//! Pure functions of the settings, of the CLR and of how we came to it; and `apply`, which asks a
+//! CLR that runs already. Invariants: nothing is asked for that is not wanted; what was asked for
+//! at start-up and cannot be taken back is asked for again, as the runtime refuses every mask
+//! without it.
 
 use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskHigh, EventMaskLow};
@@ -81,8 +82,8 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
 
 /// All that a session asks of a CLR. `hooks` is what the walker `shadow` needs.
 ///
-/// The stack snapshots that some walkers need are not in it: at start-up, and when we come to a runtime, `corprof` asks
-/// for them, with a proof; afterwards they cannot be had, which is said.
+/// The stack snapshots that some walkers need are not in it: at start-up, and when we come to a
+/// runtime, `corprof` asks for them, with a proof; afterwards they cannot be had, which is said.
 pub fn of_session(
     settings: &Settings,
     how: How,
@@ -130,14 +131,14 @@ pub fn of_idle() -> Subscription {
     }
 }
 
-/// The masks that take the place of `now`, for a runtime that runs: all of `wanted` that can be asked
-/// for now, and all of `now` that cannot be taken back.
+/// The masks that take the place of `now`, for a runtime that runs: all of `wanted` that can be
+/// asked for now, and all of `now` that cannot be taken back.
 fn masks(
     now: (EventMaskLow, EventMaskHigh),
     wanted: &Subscription,
 ) -> (EventMaskLow, EventMaskHigh) {
-    // Beside the runtime's immutable ones: hooks stay, as code that was compiled with them does, and
-    // so do snapshots and ReJIT, whose proofs have been given.
+    // Beside the runtime's immutable ones: hooks stay, as code that was compiled with them does,
+    // and so do snapshots and ReJIT, whose proofs have been given.
     let low_kept = EventMaskLow::IMMUTABLE
         | EventMaskLow::MONITOR_ENTERLEAVE
         | EventMaskLow::ENABLE_REJIT
@@ -149,8 +150,8 @@ fn masks(
     )
 }
 
-/// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the thread on which that is done one
-/// of its own (`ep_rt_thread_setup`).
+/// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the
+/// thread on which that is done one of its own (`ep_rt_thread_setup`).
 pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
     own.session.now() != wanted.session || own.told.now() != wanted.sampled
 }
@@ -200,8 +201,8 @@ pub(crate) fn ask_for_no_stops(cx: &mut Cx<'_, AgentThread>) -> bool {
             .is_ok()
 }
 
-/// Why none of these CLRs, which run already, can be asked for some of `events`, in the words of its source. `None`: each
-/// can be had of one of them at least, or there is no CLR yet.
+/// Why none of these CLRs, which run already, can be asked for some of `events`, in the words of
+/// its source. `None`: each can be had of one of them at least, or there is no CLR yet.
 pub(crate) fn refusal(
     settings: &Settings,
     events: EventSet,

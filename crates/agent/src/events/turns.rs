@@ -30,12 +30,15 @@ use crate::target::threads::Threads;
 
 /// Objects a second from which on turns are taken: they cost a hundredth of a processor.
 const MANY: u64 = 1_500;
-/// And for so many seconds in a row: a program that is short, or has a moment at which it allocates, is listened to all the time.
+/// And for so many seconds in a row: a program that is short, or has a moment at which it
+/// allocates, is listened to all the time.
 const STEADY: u32 = 2;
-/// The first major version of which sessions may begin and end at any time: before it, one that does as the program ends may end it
-/// with an exception, as the runtime calls back into event sources that have been disposed of (dotnet/runtime#80666).
+/// The first major version of which sessions may begin and end at any time: before it, one that
+/// does as the program ends may end it with an exception, as the runtime calls back into event
+/// sources that have been disposed of (dotnet/runtime#80666).
 const SAFE: u16 = 9;
-/// Turns are for the sake of samples that would not be taken anyway, and of no more of them than this.
+/// Turns are for the sake of samples that would not be taken anyway, and of no more of them than
+/// this.
 const MOST_PARTS: u64 = 8;
 /// How long a turn is: to begin and to end one costs some 0.5 ms.
 const TURN_NS: u64 = 200_000_000;
@@ -78,7 +81,8 @@ impl Told {
     }
 }
 
-/// For how many parts of the time a runtime may be listened to for one, where one sample is to stand for `interval` bytes.
+/// For how many parts of the time a runtime may be listened to for one, where one sample is to
+/// stand for `interval` bytes.
 fn parts(interval: u64) -> u32 {
     (interval / TICK_BYTES).clamp(1, MOST_PARTS) as u32
 }
@@ -166,7 +170,8 @@ impl Turns {
         }
     }
 
-    /// None of these takes turns any more: those that did are not listened to until they are asked again. Agent thread.
+    /// None of these takes turns any more: those that did are not listened to until they are asked
+    /// again. Agent thread.
     pub(crate) fn end(&mut self, numbers: &[u8]) {
         self.clrs.retain(|(number, ..)| !numbers.contains(number));
     }
@@ -247,9 +252,9 @@ impl Drop for Thread {
     }
 }
 
-/// Turns, one of `parts` parts of the time, until it is over. One begins at a moment by chance in each `parts` times
-/// its length; those are counted from what the turns so far have really taken, so that a machine that is late makes no
-/// difference in the long run.
+/// Turns, one of `parts` parts of the time, until it is over. One begins at a moment by chance in
+/// each `parts` times its length; those are counted from what the turns so far have really taken,
+/// so that a machine that is late makes no difference in the long run.
 fn take_turns(cx: &mut AgentCx, runtime: &Runtime, told: &Told, parts: u32, over: &Over) {
     let begun_ns = proc::now_ns();
     let mut random = begun_ns | 1;

@@ -228,7 +228,8 @@ impl EventWriter {
         }
     }
 
-    /// Looks after the objects that are followed, for the `last` time if it is: what was written is before it.
+    /// Looks after the objects that are followed, for the `last` time if it is: what was written is
+    /// before it.
     pub(crate) fn look_at_live(
         &mut self,
         events: &Events,

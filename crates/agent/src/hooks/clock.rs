@@ -1,4 +1,5 @@
-//! Ticks for the shadow walker and for traced methods: the processor's time stamp counter where it is a clock.
+//! Ticks for the shadow walker and for traced methods: the processor's time stamp counter where it
+//! is a clock.
 //!
 //! It does not tell what time it is. A tick costs a few nanoseconds to read, without a system call;
 //! what it is worth is found out by the agent thread, over the whole recording, so that its error
@@ -46,8 +47,8 @@ impl Clock {
         clock
     }
 
-    /// Ticks, and nanoseconds of CLOCK_MONOTONIC at the same moment: the best of some looks, as a thread may be taken off its
-    /// processor between the two.
+    /// Ticks, and nanoseconds of CLOCK_MONOTONIC at the same moment: the best of some looks, as a
+    /// thread may be taken off its processor between the two.
     fn both(&self) -> (u64, u64) {
         const LOOKS: u32 = 8;
         let look = |_| {
@@ -135,7 +136,8 @@ mod tests {
     fn a_tick_is_worth_what_the_kernel_says() {
         for clock in [Clock::new(), Clock::of(Source::Monotonic)] {
             let (ticks, before) = (clock.now(), proc::now_ns());
-            // Some milliseconds by the kernel's clock, so that reading both costs nothing in comparison.
+            // Some milliseconds by the kernel's clock, so that reading both costs nothing in
+            // comparison.
             while proc::now_ns() < before + 20_000_000 {
                 std::hint::spin_loop();
             }

@@ -1,13 +1,13 @@
 //! Methods behind the numbers in the shadow trees.
 //!
-//! Compiled code brings the number along (`FunctionIDMapper2`), so a number says the runtime as well
-//! as the function, and ids of two runtimes cannot be mixed up (rule 28 of the seeds). Methods that
-//! may be unloaded bring their names; others are named by the agent thread when a tree first has
-//! them.
+//! Compiled code brings the number along (`FunctionIDMapper2`), so a number says the runtime as
+//! well as the function, and ids of two runtimes cannot be mixed up (rule 28 of the seeds). Methods
+//! that may be unloaded bring their names; others are named by the agent thread when a tree first
+//! has them.
 //!
-//! Invariants: a number never changes its meaning and is never used again; what is kept is the methods
-//! that are loaded, and those that were unloaded until the trees have been read once more; the lock is
-//! held for table operations only, never while a CLR is called.
+//! Invariants: a number never changes its meaning and is never used again; what is kept is the
+//! methods that are loaded, and those that were unloaded until the trees have been read once more;
+//! the lock is held for table operations only, never while a CLR is called.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -138,8 +138,8 @@ impl Methods {
         })
     }
 
-    /// All trees are about to be read: methods that were unloaded by now will have been named where a
-    /// tree has them.
+    /// All trees are about to be read: methods that were unloaded by now will have been named where
+    /// a tree has them.
     pub(crate) fn reading_begins(&self) {
         let mut state = self.state();
         let state = &mut *state;

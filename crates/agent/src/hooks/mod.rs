@@ -1,9 +1,9 @@
 //! ShadowStack stacks: exact call trees by enter, leave and tailcall hooks.
 //!
-//! Each thread keeps its own stack and tree (`stack`), found by its thread pointer (`table`).
-//! Hooks count calls and, for the event `wall`, give each tick of the clock (`clock`) to the call
-//! that ran; for the event `cpu` a signal handler asks what runs now. The walker `shadow` writes what
-//! a tree has grown by as samples (`walkers::shadow`), and methods have numbers (`methods`).
+//! Each thread keeps its own stack and tree (`stack`), found by its thread pointer (`table`). Hooks
+//! count calls and, for the event `wall`, give each tick of the clock (`clock`) to the call that
+//! ran; for the event `cpu` a signal handler asks what runs now. The walker `shadow` writes what a
+//! tree has grown by as samples (`walkers::shadow`), and methods have numbers (`methods`).
 //!
 //! Invariants: a hook takes no lock, makes no CLR call and allocates nothing, but for the first of
 //! a thread that the runtime has not announced; each thread writes its own stack and tree alone;
@@ -52,8 +52,8 @@ struct Pool {
     /// How many there are at all.
     reserved: usize,
     begun: Vec<&'static ShadowStack>,
-    /// Of threads that have ended for the CLR, or of a session that is over, while the thread runs: a
-    /// hook or a handler of it may have its stack in its hands.
+    /// Of threads that have ended for the CLR, or of a session that is over, while the thread runs:
+    /// a hook or a handler of it may have its stack in its hands.
     lingering: Vec<&'static ShadowStack>,
 }
 
@@ -116,8 +116,8 @@ impl ShadowStacks {
         self.homeless.swap(0, Relaxed)
     }
 
-    /// A thread's tree has been written and will not be again: the stack goes back when the thread is
-    /// gone.
+    /// A thread's tree has been written and will not be again: the stack goes back when the thread
+    /// is gone.
     pub(crate) fn let_go(&self, shadow: &'static ShadowStack) {
         table::remove(shadow);
         self.pool().lingering.push(shadow);

@@ -1,8 +1,9 @@
 //! Hooked methods in calls of runtime async (.NET 11 on).
 //!
-//! Such a method is entered anew each time it is resumed, and is not left when it is suspended (dotnet/runtime issue 122488); and
-//! it is two functions: its body, and a thunk that makes its task for callers of other kinds. A resumption is no call, and the thunk
-//! has no hooks, as it calls the body. Found out once for each method, as it is compiled.
+//! Such a method is entered anew each time it is resumed, and is not left when it is suspended
+//! (dotnet/runtime issue 122488); and it is two functions: its body, and a thunk that makes its
+//! task for callers of other kinds. A resumption is no call, and the thunk has no hooks, as it
+//! calls the body. Found out once for each method, as it is compiled.
 
 use corprof::context::Callback;
 use corprof::{Cx, FunctionId};
@@ -10,7 +11,8 @@ use corprof::{Cx, FunctionId};
 use super::stack::{ASYNC, RESUMES};
 use crate::clr::{Clr, async_types, names};
 
-/// The flags of a function's frames; `None`: it has no hooks. Of a generic method a thunk cannot be told from the body.
+/// The flags of a function's frames; `None`: it has no hooks. Of a generic method a thunk cannot be
+/// told from the body.
 pub(super) fn flags<'rt>(
     clr: &Clr,
     cx: &Cx<'rt, Callback>,

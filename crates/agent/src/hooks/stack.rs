@@ -1,17 +1,17 @@
 //! One thread's shadow stack and call tree.
 //!
 //! The thread itself writes, in hooks and callbacks; the agent thread reads the tree, and a signal
-//! handler on the thread reads [`ShadowStack::current`]. It does not know what a method is called and
-//! keeps no time of its own: both come as numbers.
+//! handler on the thread reads [`ShadowStack::current`]. It does not know what a method is called
+//! and keeps no time of its own: both come as numbers.
 //!
 //! A frame is known by its caller's stack pointer, which the hooks bring: stacks grow down, so a
 //! frame whose caller's stack pointer is not above that of a new call has gone, whether or not
 //! a hook reported it. That heals what a hook or an exception callback has missed.
 //!
 //! Invariants: one writer, so counters need no read-modify-write; a node's method and parent never
-//! change once [`ShadowStack::nodes_ready`] counts it; nothing here locks, allocates or makes a system
-//! call; memory was reserved when the thread was first seen, and pages of it are taken as the
-//! tree grows.
+//! change once [`ShadowStack::nodes_ready`] counts it; nothing here locks, allocates or makes a
+//! system call; memory was reserved when the thread was first seen, and pages of it are taken as
+//! the tree grows.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -224,7 +224,8 @@ impl ShadowStack {
             + size_of::<ShadowStack>() as u64
     }
 
-    /// A method begins, or one of runtime async goes on. `caller` is its caller's stack pointer, `flags` are those of its frame.
+    /// A method begins, or one of runtime async goes on. `caller` is its caller's stack pointer,
+    /// `flags` are those of its frame.
     #[inline]
     pub(crate) fn enter_as(
         &self,

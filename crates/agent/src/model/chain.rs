@@ -1,11 +1,14 @@
 //! A chain of async methods as the handler leaves it: words behind those of the physical frames.
 //!
-//! One word for each link, youngest first, and a head behind them, which is the last word of the sample: so the
-//! words of dispatcher and chain, which change least, stand where the ring shares them between samples. It names nothing.
+//! One word for each link, youngest first, and a head behind them, which is the last word of the
+//! sample: so the words of dispatcher and chain, which change least, stand where the ring shares
+//! them between samples. It names nothing.
 //!
-//! Invariant: no word of a walk has the bit of the head, so the last word tells by itself whether a sample has a chain.
+//! Invariant: no word of a walk has the bit of the head, so the last word tells by itself whether a
+//! sample has a chain.
 
-/// The last word of a sample with a chain has it; beside [`stackwalk::EXACT`] and its kin, below [`super::NATIVE_RUN`].
+/// The last word of a sample with a chain has it; beside [`stackwalk::EXACT`] and its kin, below
+/// [`super::NATIVE_RUN`].
 const HEAD: u64 = 1 << 59;
 /// Where a method table is in memory of 47 bits, aligned to 8 bytes.
 const TABLE: u64 = (1 << 47) - 8;
@@ -158,8 +161,8 @@ pub enum ChainBegin {
     /// The task that the thread runs, which is no async method's: only if a dispatcher runs it, as
     /// one that is run where it is waited for has its physical callers.
     Task = 2,
-    /// The callers of the method of runtime async that the youngest of the older frames has resumed;
-    /// where it has resumed none, those for whom it works.
+    /// The callers of the method of runtime async that the youngest of the older frames has
+    /// resumed; where it has resumed none, those for whom it works.
     Dispatcher = 3,
     /// The task whose own code the youngest of the older frames is: it is about to resume its
     /// method, or has just done so, or has called it where no other source reported that method.

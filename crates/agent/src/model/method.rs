@@ -30,8 +30,8 @@ pub struct CodeBody {
     pub tier: Tier,
     /// CLOCK_MONOTONIC when it was added, or [`UNKNOWN_NS`].
     pub added_ns: u64,
-    /// For code that may be unloaded (dynamic methods, collectible modules): the runtime must not be
-    /// asked about it later, so this was asked when it was added, or at its end.
+    /// For code that may be unloaded (dynamic methods, collectible modules): the runtime must not
+    /// be asked about it later, so this was asked when it was added, or at its end.
     pub collectible: Option<Arc<CollectibleFacts>>,
 }
 
@@ -79,7 +79,8 @@ impl FileAtLoad {
         })
     }
 
-    /// Whether it has become shorter. False where another file has its name by now: what is mapped is not that one.
+    /// Whether it has become shorter. False where another file has its name by now: what is mapped
+    /// is not that one.
     fn is_shorter(&self, path: &str) -> bool {
         FileAtLoad::of(path).is_some_and(|now| {
             (now.device, now.inode) == (self.device, self.inode) && now.length < self.length
@@ -115,7 +116,8 @@ pub struct ManagedModule {
 }
 
 impl ManagedModule {
-    /// Its names, read in place; `None` where there is no image in memory, or none that is understood.
+    /// Its names, read in place; `None` where there is no image in memory, or none that is
+    /// understood.
     pub fn metadata(&self) -> Option<&Metadata> {
         let known = self
             .metadata
@@ -123,10 +125,11 @@ impl ManagedModule {
         known.as_ref()
     }
 
-    /// Whether its file has become shorter than it was when it was loaded. The runtime reads it where it
-    /// lies, and dies of what is not there any more, so it must not be asked then.
+    /// Whether its file has become shorter than it was when it was loaded. The runtime reads it
+    /// where it lies, and dies of what is not there any more, so it must not be asked then.
     pub fn is_cut_short(&self) -> bool {
-        // While a file is being cut, its length is right first; its pages go one mapping after the other.
+        // While a file is being cut, its length is right first; its pages go one mapping after the
+        // other.
         if self.file.is_some_and(|file| file.is_shorter(&self.path)) {
             return true;
         }

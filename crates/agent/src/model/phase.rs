@@ -1,8 +1,9 @@
 //! The process's present activity: the one answer to "is it recording?".
 //!
-//! Callbacks, hooks and the agent thread read it ([`PhaseReader`]); only `session::phases` holds the
-//! [`PhaseWriter`] and moves it. Invariant: there is one writer, and a phase is entered before what it
-//! forbids is torn down, so code that has read the new phase does not begin what is about to end.
+//! Callbacks, hooks and the agent thread read it ([`PhaseReader`]); only `session::phases` holds
+//! the [`PhaseWriter`] and moves it. Invariant: there is one writer, and a phase is entered before
+//! what it forbids is torn down, so code that has read the new phase does not begin what is about
+//! to end.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

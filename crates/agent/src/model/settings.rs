@@ -51,7 +51,8 @@ pub struct TracePattern {
 }
 
 impl TracePattern {
-    /// Reads `50000000:Shop.*.Checkout`. What separates settings is written as `%3b`, and `%` as `%25`.
+    /// Reads `50000000:Shop.*.Checkout`. What separates settings is written as `%3b`, and `%` as
+    /// `%25`.
     fn parse(text: &str) -> Option<TracePattern> {
         let (min_ns, text) = text.split_once(':')?;
         Some(TracePattern {
@@ -290,7 +291,8 @@ impl Settings {
         !matches!(self.walker, WalkerKind::Suspend | WalkerKind::Seeded)
     }
 
-    /// Threads that live shortly may be left out where others stand for them: nothing is wanted of each.
+    /// Threads that live shortly may be left out where others stand for them: nothing is wanted of
+    /// each.
     pub fn allows_crowds(&self) -> bool {
         self.events == EventSet::of(&[Event::Cpu])
             && self.walker == WalkerKind::Signal

@@ -19,8 +19,8 @@ impl EndCode {
 
     /// The stack is whole.
     pub const ROOT_END: EndCode = EndCode(Self::ROOT);
-    /// It broke at code of a library that the code map did not hold yet. Only the recorder can tell, by
-    /// which time it does.
+    /// It broke at code of a library that the code map did not hold yet. Only the recorder can
+    /// tell, by which time it does.
     pub const NOT_READ_YET: EndCode = EndCode(u8::MAX);
     /// It was cut.
     pub const TRUNCATED_END: EndCode = EndCode(Self::TRUNCATED);

@@ -1,12 +1,13 @@
 //! Chains of async methods in the recording: a second, logical stack for each sample that has one.
 //!
-//! The handler leaves method tables and states behind the frames (`model::chain`); here they get names, and are put in the
-//! place of the dispatcher's frames. What is learned on the way goes back to the handler's tables. Agent thread only.
+//! The handler leaves method tables and states behind the frames (`model::chain`); here they get
+//! names, and are put in the place of the dispatcher's frames. What is learned on the way goes back
+//! to the handler's tables. Agent thread only.
 //!
-//! Invariants: a chain is written only where its first link is the method whose frame it hangs on, and no younger frame was
-//! resumed; every chain that is not whole is counted by its reason, and the logical stack ends in a
-//! mark that says it. Memory is bounded by the classes that are in chains, and by what `written`
-//! bounds.
+//! Invariants: a chain is written only where its first link is the method whose frame it hangs on,
+//! and no younger frame was resumed; every chain that is not whole is counted by its reason, and
+//! the logical stack ends in a mark that says it. Memory is bounded by the classes that are in
+//! chains, and by what `written` bounds.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -46,7 +47,8 @@ pub(super) struct Chains {
     notes: HashMap<(u8, u64), Note>,
     /// Chains that are not whole since they were last written, by [`ChainEnd`].
     cut: [u64; ChainEnd::ALL.len()],
-    /// The youngest resumed method was not known to the handler, or is another than its object says.
+    /// The youngest resumed method was not known to the handler, or is another than its object
+    /// says.
     not_known: u64,
     mistaken: u64,
     /// The interrupted code is the runtime's own, just before or after it resumed a method.
@@ -63,9 +65,9 @@ impl Recorder {
         self.chains.between = 0;
     }
 
-    /// Tells the handler which of the code that was there before the session is an async method's, if the session wants chains.
-    /// After that code has been taken in, and before the first sample: one in code that is not known has no chain, and
-    /// says nothing of it.
+    /// Tells the handler which of the code that was there before the session is an async method's,
+    /// if the session wants chains. After that code has been taken in, and before the first sample:
+    /// one in code that is not known has no chain, and says nothing of it.
     pub fn learn_async_bodies(&mut self, target: &Target, runtimes: &mut Runtimes<'_>) {
         let Some(tables) = chains::wanted() else {
             return;
@@ -118,8 +120,9 @@ impl Recorder {
         }
     }
 
-    /// The logical stack of a sample that has no chain and should have one: a `MoveNext` was resumed, or a task was
-    /// taken from a queue, and the handler did not know that code yet. It ends where the callers are missing.
+    /// The logical stack of a sample that has no chain and should have one: a `MoveNext` was
+    /// resumed, or a task was taken from a queue, and the handler did not know that code yet. It
+    /// ends where the callers are missing.
     pub(super) fn cut_if_resumed(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -355,7 +358,8 @@ impl Recorder {
         matches!(note, Some(Note::Method(names)) if async_types::is_worker(names))
     }
 
-    /// Writes that so many suspended methods have the chain of these words, which was read at `time_ns`.
+    /// Writes that so many suspended methods have the chain of these words, which was read at
+    /// `time_ns`.
     pub fn suspended(
         &mut self,
         target: &Target,
@@ -529,8 +533,8 @@ impl Recorder {
         }
     }
 
-    /// The youngest frame before the last one that is of code that resumes async methods: then the last one is not the
-    /// youngest that was resumed.
+    /// The youngest frame before the last one that is of code that resumes async methods: then the
+    /// last one is not the youngest that was resumed.
     fn younger_resumer(
         &mut self,
         look: &mut Lookup<'_, '_>,

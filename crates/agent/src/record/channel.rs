@@ -20,8 +20,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Channel {
     stream: ManuallyDrop<UnixStream>,
-    /// Device and number of the socket itself. A program may close descriptors that it does not know, and
-    /// get the number for a socket of its own.
+    /// Device and number of the socket itself. A program may close descriptors that it does not
+    /// know, and get the number for a socket of its own.
     identity: Option<(u64, u64)>,
 }
 
@@ -125,7 +125,8 @@ impl Channel {
         if !self.is_ours() {
             return Ok(0);
         }
-        // SAFETY: `into` is valid for writes of its length, the descriptor is open while `self` lives.
+        // SAFETY: `into` is valid for writes of its length, the descriptor is open while `self`
+        // lives.
         let got = unsafe {
             libc::recv(
                 self.fd(),

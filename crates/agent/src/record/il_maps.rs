@@ -1,8 +1,9 @@
 //! The maps from native code to IL of the bodies that samples met, one behind the other.
 //!
-//! Of code that stays as long as its runtime: what may be unloaded brings its own along (`CollectibleFacts`). Not for each a
-//! box of its own: some thousands of small ones made malloc ask the kernel for memory page by page. Invariant: memory is
-//! bounded; what is full is emptied, and the runtime is asked again.
+//! Of code that stays as long as its runtime: what may be unloaded brings its own along
+//! (`CollectibleFacts`). Not for each a box of its own: some thousands of small ones made malloc
+//! ask the kernel for memory page by page. Invariant: memory is bounded; what is full is emptied,
+//! and the runtime is asked again.
 
 use crate::base::numbers::NumberMap;
 

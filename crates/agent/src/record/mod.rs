@@ -1,8 +1,8 @@
 //! The recording: what is known becomes records, and goes to the tool.
 //!
-//! [`Recorder`] is the agent thread's, for as long as that lives: it writes each module, method, frame
-//! and stack once, before the first sample that needs it, and samples as they come. It decides
-//! nothing about what is sampled.
+//! [`Recorder`] is the agent thread's, for as long as that lives: it writes each module, method,
+//! frame and stack once, before the first sample that needs it, and samples as they come. It
+//! decides nothing about what is sampled.
 //!
 //! Invariants: memory is bounded, since every table is emptied when one is full, and numbering goes
 //! on; a new epoch ([`Recorder::new_epoch`]) leans on nothing that was said before it.
@@ -58,8 +58,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// From here on records go to `channel`, and nothing counts as written. The caller announces the
-    /// process, its runtimes, threads and modules.
+    /// From here on records go to `channel`, and nothing counts as written. The caller announces
+    /// the process, its runtimes, threads and modules.
     pub fn new_epoch(&mut self, channel: Channel) {
         self.outlet = Outlet::new(crate::base::proc::process_key(), channel);
         self.written.start_again();
@@ -121,8 +121,9 @@ impl Recorder {
         }
     }
 
-    /// Writes whatever a sample's stacks need, and no sample: they may be referred to for as long as the session lasts. `None` for
-    /// an empty stack. After the runtimes have resumed, as [`Recorder::sample`].
+    /// Writes whatever a sample's stacks need, and no sample: they may be referred to for as long
+    /// as the session lasts. `None` for an empty stack. After the runtimes have resumed, as
+    /// [`Recorder::sample`].
     pub fn resolve(
         &mut self,
         target: &Target,
@@ -140,8 +141,8 @@ impl Recorder {
         })
     }
 
-    /// Empties the tables if one is full. Between two samples, as a sample leans on what was written
-    /// for it.
+    /// Empties the tables if one is full. Between two samples, as a sample leans on what was
+    /// written for it.
     pub fn make_room(&mut self) {
         if self.written.is_full() {
             self.written.start_again();

@@ -44,20 +44,22 @@ const STRAY: &str = "ReadyToRun code behind no call";
 
 /// Code that is no method's, as far as was reported.
 const STUB: &str = "runtime stub";
-/// For so long after its first sample such code may still turn out to be a method's: of several threads that come to a method at
-/// once one compiles it, and the others run it before that one has told us (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a
-/// busy machine some time before. Nanoseconds.
+/// For so long after its first sample such code may still turn out to be a method's: of several
+/// threads that come to a method at once one compiles it, and the others run it before that one has
+/// told us (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a busy machine some time before.
+/// Nanoseconds.
 const YOUNG_NS: u64 = 5_000_000_000;
 
 /// The entries that were written to the recording, by what they are.
 ///
-/// Numbers are never used again in a process, so that emptying a table only means that some things are
-/// said twice. The tables refer to each other's numbers, so they are emptied together.
+/// Numbers are never used again in a process, so that emptying a table only means that some things
+/// are said twice. The tables refer to each other's numbers, so they are emptied together.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// Lookup address to frame number.
     by_address: NumberMap<u64, u32>,
-    /// Lookup addresses in code that may still turn out to be a method's: when they were sampled first.
+    /// Lookup addresses in code that may still turn out to be a method's: when they were sampled
+    /// first.
     young: NumberMap<u64, u64>,
     frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,
@@ -129,7 +131,8 @@ impl Written {
         self.native_modules = NumberMap::default();
     }
 
-    /// Whether an address of no method's was sampled for the first time not long before this sample.
+    /// Whether an address of no method's was sampled for the first time not long before this
+    /// sample.
     fn is_young(&mut self, lookup: u64, time_ns: u64) -> bool {
         let first = *self.young.entry(lookup).or_insert(time_ns);
         let young = time_ns.saturating_sub(first) < YOUNG_NS;
@@ -249,8 +252,8 @@ impl Recorder {
         }
     }
 
-    /// The numbers of a sample's stack, and of the logical one where there is one; `None` for an empty stack. Before
-    /// them whatever they are the first to need is written.
+    /// The numbers of a sample's stack, and of the logical one where there is one; `None` for an
+    /// empty stack. Before them whatever they are the first to need is written.
     pub(super) fn stacks_of(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -271,8 +274,8 @@ impl Recorder {
         stack.map(|stack| (stack, logical))
     }
 
-    /// The number of a walk's stack; `None` for an empty one. What it shares with the last one, from the root
-    /// on, is not looked up again.
+    /// The number of a walk's stack; `None` for an empty one. What it shares with the last one,
+    /// from the root on, is not looked up again.
     fn stack(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -336,8 +339,9 @@ impl Recorder {
         self.stack_of(above, frame)
     }
 
-    /// The stack of an event without the frames on top that are there because the runtime's managed code handles or tells
-    /// it (exceptions from .NET 9 on: System.Runtime.EH), and the native way to it.
+    /// The stack of an event without the frames on top that are there because the runtime's managed
+    /// code handles or tells it (exceptions from .NET 9 on: System.Runtime.EH), and the native way
+    /// to it.
     fn beneath<'a>(
         &mut self,
         roles: Roles,
@@ -375,7 +379,8 @@ impl Recorder {
             return (*frame, true);
         }
         let value = self.look_up(look, word, time_ns);
-        // An unknown address may be known a moment later, and a thread may be interrupted where a stray led.
+        // An unknown address may be known a moment later, and a thread may be interrupted where a
+        // stray led.
         let may_change = match &value {
             Frame::Unknown { .. } => true,
             Frame::Stub { name, .. } => {
@@ -514,8 +519,8 @@ impl Recorder {
         }
     }
 
-    /// A body that the history has not had so far: compiled after this round of draining began, or one of which the code map, which
-    /// has this region there, says all.
+    /// A body that the history has not had so far: compiled after this round of draining began, or
+    /// one of which the code map, which has this region there, says all.
     fn late_body(
         &mut self,
         look: &Lookup<'_, '_>,
@@ -523,8 +528,8 @@ impl Recorder {
         lookup: u64,
         time_ns: u64,
     ) -> Option<CodeBody> {
-        // After the map was asked: another body may have had the address when the sample was taken, and its end is in the queue
-        // before this one was in the map.
+        // After the map was asked: another body may have had the address when the sample was taken,
+        // and its end is in the queue before this one was in the map.
         let has_news = self.history.absorb(&look.target.code);
         let queued = has_news.then(|| self.history.at(lookup, time_ns).cloned());
         queued.flatten().or_else(|| staying_body(region?))
@@ -580,7 +585,8 @@ impl Recorder {
         Some(method)
     }
 
-    /// The method of all dynamic methods of this name: they have nothing else, and their ids are given out again at once.
+    /// The method of all dynamic methods of this name: they have nothing else, and their ids are
+    /// given out again at once.
     fn dynamic_method(&mut self, runtime: u8, names: &MethodNames) -> u32 {
         let key = (runtime, names.name.clone());
         if let Some(known) = self.written.dynamic_methods.get(&key) {
@@ -718,8 +724,8 @@ impl Recorder {
         number
     }
 
-    /// The IL offset of an address in the body that starts at `code_start`; that of a function that was JITted, or of ReadyToRun
-    /// code.
+    /// The IL offset of an address in the body that starts at `code_start`; that of a function that
+    /// was JITted, or of ReadyToRun code.
     fn il_offset(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -791,9 +797,9 @@ fn il_at(map: &[(u32, u32)], code_start: u64, lookup: u64) -> Option<u32> {
 }
 
 fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
-    // SAFETY: the id came from a callback of this runtime (`CodeBody::function`, and `Runtimes::with`
-    // asks the one of that number), and code that may be unloaded brings its names along, so it is
-    // asked about here only while it lives.
+    // SAFETY: the id came from a callback of this runtime (`CodeBody::function`, and
+    // `Runtimes::with` asks the one of that number), and code that may be unloaded brings its names
+    // along, so it is asked about here only while it lives.
     let key = unsafe { FunctionKey::from_parts(cx.info().index(), raw) }?;
     cx.info().id(key)
 }

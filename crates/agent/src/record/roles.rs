@@ -1,7 +1,7 @@
 //! Roles of methods on the way of an exception, of an event or of a task, by their names.
 //!
-//! Stacks are told apart by frames that only the runtime's own methods make. Nothing here is asked of a runtime. Invariant: a
-//! frame has the roles of its method, which never change.
+//! Stacks are told apart by frames that only the runtime's own methods make. Nothing here is asked
+//! of a runtime. Invariant: a frame has the roles of its method, which never change.
 
 use crate::clr::async_types;
 use crate::model::MethodNames;

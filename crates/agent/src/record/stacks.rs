@@ -1,16 +1,16 @@
 //! Stacks by number: each is written to the recording once.
 //!
-//! A stack is its leaf frame and its caller's stack, so that stacks share their root parts. Most have one callee
-//! only, which lies beside them: a new stack of fifty frames then touches a few lines of memory in a row, where a
-//! hash table would miss the caches fifty times.
+//! A stack is its leaf frame and its caller's stack, so that stacks share their root parts. Most
+//! have one callee only, which lies beside them: a new stack of fifty frames then touches a few
+//! lines of memory in a row, where a hash table would miss the caches fifty times.
 //!
 //! Invariant: memory is bounded. When the limit is reached all is forgotten and numbering
 //! goes on; the recording then says some things twice, and is none the worse for it.
 
 use crate::base::numbers::NumberMap;
 
-/// Most stacks kept for sharing: 8 bytes each, and 13 to 26 in the table for those that are not their
-/// caller's first.
+/// Most stacks kept for sharing: 8 bytes each, and 13 to 26 in the table for those that are not
+/// their caller's first.
 const MAX_STACKS: usize = 128 * 1024;
 
 /// The stacks known so far.

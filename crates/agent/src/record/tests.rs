@@ -1,5 +1,5 @@
-//! Resolving without a CLR: bodies of code that bring their names along, native code of this test, and
-//! addresses that are not known.
+//! Resolving without a CLR: bodies of code that bring their names along, native code of this test,
+//! and addresses that are not known.
 
 use std::sync::Arc;
 
@@ -214,8 +214,8 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
     }
 }
 
-/// Of code that stays as long as its runtime the code map says all: before and after the round in which it was compiled,
-/// and of samples that are still waiting when the runtime has ended.
+/// Of code that stays as long as its runtime the code map says all: before and after the round in
+/// which it was compiled, and of samples that are still waiting when the runtime has ended.
 #[test]
 fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten() {
     // A number that no other test has.
@@ -268,7 +268,8 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
     assert_ne!(found[4], [stays]);
 }
 
-/// Of several threads that come to a method at once one compiles it, and the others run it before that one has told us.
+/// Of several threads that come to a method at once one compiles it, and the others run it before
+/// that one has told us.
 #[test]
 fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
     let told = record(|recorder, target, runtimes| {
@@ -660,8 +661,9 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     assert_eq!(told.cut["class not known yet"], 3);
 }
 
-/// An iterator runs for the first time, or goes on: its state machine is in the heap both times, and only who calls it tells. While the
-/// handler does not know the code that resumes, it cannot tell.
+/// An iterator runs for the first time, or goes on: its state machine is in the heap both times,
+/// and only who calls it tells. While the handler does not know the code that resumes, it cannot
+/// tell.
 #[test]
 fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
     let told = chains(|write| {

@@ -26,7 +26,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A process with a lower limit of descriptors has few of them.
 const ROOMY: u64 = 256;
 
-/// After how long a runtime is to look whether it is out of our callbacks (it looks no earlier, and again and again).
+/// After how long a runtime is to look whether it is out of our callbacks (it looks no earlier, and
+/// again and again).
 const EVACUATION: Duration = Duration::from_millis(300);
 
 /// Stays until no CLR is left; first runs the session that has begun, if one has.
@@ -77,7 +78,8 @@ impl Agent {
         if let Some((begun, channel)) = first {
             self.parts
                 .set_recorded_by(format!("process {}", channel.peer()));
-            // Where descriptors are few, the one of the door is the program's while the recording has one.
+            // Where descriptors are few, the one of the door is the program's while the recording
+            // has one.
             let is_roomy = Sampler::descriptor_limit() >= ROOMY;
             if is_roomy {
                 self.parts.door.open_own();

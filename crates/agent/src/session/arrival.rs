@@ -1,4 +1,5 @@
-//! Coming to a process: the agent thread is started, at first and whenever we come again after we had left.
+//! Coming to a process: the agent thread is started, at first and whenever we come again after we
+//! had left.
 //!
 //! Invariant: [`Parts::runs`] is held from the moment in which a CLR is listed until an agent
 //! thread looks after it, so that an agent thread that has no CLR left does not end in between.

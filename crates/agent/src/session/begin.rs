@@ -1,5 +1,5 @@
-//! The beginning and the end of a session, for the whole process: the only place that starts and stops
-//! what a session needs.
+//! The beginning and the end of a session, for the whole process: the only place that starts and
+//! stops what a session needs.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub struct Begun {
     pub(super) sampler: &'static Sampler,
     /// CLRs whose numbers are free again: their code is not theirs any more.
     pub(super) forgotten: Vec<Arc<Clr>>,
-    /// CLRs that run already. Those that start from here on ask for what the session wants by themselves.
+    /// CLRs that run already. Those that start from here on ask for what the session wants by
+    /// themselves.
     pub(super) running: Vec<u8>,
 }
 
@@ -94,7 +95,8 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     })
 }
 
-/// No more samples by any walker. Agent thread only; what waits in rings and queues can still be taken.
+/// No more samples by any walker. Agent thread only; what waits in rings and queues can still be
+/// taken.
 pub fn stop(parts: &Parts) {
     parts.phases.drain();
     let sampler = parts.target.threads.sampler();

@@ -1,8 +1,9 @@
 //! Changes the event set of a running session, at a client's request.
 //!
-//! Only what is asked of CLRs is changed: threads keep the timers and clocks that they have had from the session's
-//! beginning on. Invariants: what cannot be had is refused as a whole, in words for the one who asks; the recording says
-//! when what it holds has changed, so that nothing is taken for the whole time that was not.
+//! Only what is asked of CLRs is changed: threads keep the timers and clocks that they have had
+//! from the session's beginning on. Invariants: what cannot be had is refused as a whole, in words
+//! for the one who asks; the recording says when what it holds has changed, so that nothing is
+//! taken for the whole time that was not.
 
 use std::sync::Arc;
 
@@ -88,8 +89,8 @@ impl Session<'_> {
             .with(keys::WHY, &trouble.join("; "))
     }
 
-    /// Asks CLRs again for what they have been asked for at the last change, if it was not long ago: one that just started
-    /// may have asked by itself for what was wanted before.
+    /// Asks CLRs again for what they have been asked for at the last change, if it was not long
+    /// ago: one that just started may have asked by itself for what was wanted before.
     pub(super) fn confirm_change(&mut self, cx: &mut AgentCx) {
         if std::mem::take(&mut self.changed) {
             let settings = Arc::clone(&self.settings);

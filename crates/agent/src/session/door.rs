@@ -1,4 +1,5 @@
-//! The control socket as the agent has it: opened where we come to a process, closed where we leave it.
+//! The control socket as the agent has it: opened where we come to a process, closed where we leave
+//! it.
 //!
 //! It answers no client; [`visitors`](super::visitors) do. Invariant: the file is there only while
 //! clients are answered, but for a process that was killed.
@@ -33,7 +34,8 @@ impl Door {
         Ok(())
     }
 
-    /// Opens it where the tool looks for that of a process which the agent came to by its environment.
+    /// Opens it where the tool looks for that of a process which the agent came to by its
+    /// environment.
     pub(crate) fn open_own(&self) {
         let proc = Path::new("/proc/self");
         if let Some(path) = control::path_of(proc, std::process::id()) {

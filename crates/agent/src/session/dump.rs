@@ -1,8 +1,9 @@
 //! A dump: what each thread does now.
 //!
-//! Nothing is stopped: each thread is sent one signal and walks its own stack, after its state was read. It is
-//! what a session with [`Settings::dump`](crate::model::Settings) does when it is told to stop. Invariant: no
-//! thread is waited for longer than [`BOUND_NS`], and of one without a stack it is said why.
+//! Nothing is stopped: each thread is sent one signal and walks its own stack, after its state was
+//! read. It is what a session with [`Settings::dump`](crate::model::Settings) does when it is told
+//! to stop. Invariant: no thread is waited for longer than [`BOUND_NS`], and of one without a stack
+//! it is said why.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -22,7 +22,8 @@ pub enum End {
 /// One profiler's library of these parts: Sidewalk's, or the oracle's.
 #[derive(Debug)]
 pub struct Library {
-    /// The agent thread, from when we come until no CLR is left: with the session that has begun, or none yet.
+    /// The agent thread, from when we come until no CLR is left: with the session that has begun,
+    /// or none yet.
     pub main: fn(&'static Parts, Option<(Begun, Channel)>, &mut AgentCx) -> End,
     /// Asked at each compilation.
     pub compiling: Option<Watch>,

@@ -1,12 +1,12 @@
 //! Sessions: from "record" to "stop", any number of times in a process, one at a time.
 //!
-//! [`begin`](begin::begin) starts one for the whole process; `Session` is the agent thread's side, which
-//! drains the rings, resolves, writes, and looks after threads and modules until the tool says stop or is
-//! gone; [`agent_thread`] runs one after the other, and sleeps in between.
+//! [`begin`](begin::begin) starts one for the whole process; `Session` is the agent thread's side,
+//! which drains the rings, resolves, writes, and looks after threads and modules until the tool
+//! says stop or is gone; [`agent_thread`] runs one after the other, and sleeps in between.
 //!
-//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous, and
-//! it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted, but
-//! no thread of the program waits for it (only a CLR's shutdown does, for a bounded time).
+//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous,
+//! and it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted,
+//! but no thread of the program waits for it (only a CLR's shutdown does, for a bounded time).
 
 pub mod agent_thread;
 pub(crate) mod arrival;
@@ -62,7 +62,8 @@ const SCAN_NS: u64 = 100_000_000;
 const FLUSH_NS: u64 = 50_000_000;
 /// Between two looks at thread names, and two records of totals.
 const STATS_NS: u64 = 1_000_000_000;
-/// How long handlers that ran as the session stopped are waited for: they take microseconds, but may be preempted.
+/// How long handlers that ran as the session stopped are waited for: they take microseconds, but
+/// may be preempted.
 const LAST_TIMERS_NS: u64 = 100_000_000;
 /// Calls of a CLR about a method that it compiles: when it begins and when it has ended. When a
 /// dynamic one goes is a third.
@@ -208,8 +209,8 @@ impl<'a> Session<'a> {
         begin::forget(self.parts);
     }
 
-    /// Threads whose handler ran as the session stopped keep their timers until the reader looks again: after this
-    /// session there may be none.
+    /// Threads whose handler ran as the session stopped keep their timers until the reader looks
+    /// again: after this session there may be none.
     fn end_timers(&mut self) {
         let until = proc::now_ns().saturating_add(LAST_TIMERS_NS);
         let sampler = self.parts.sampler();
@@ -253,8 +254,8 @@ impl<'a> Session<'a> {
         self.recorder.flush();
     }
 
-    /// Ticks, if there is nothing else to do before the next round: at high rates that would cost more
-    /// than the samples.
+    /// Ticks, if there is nothing else to do before the next round: at high rates that would cost
+    /// more than the samples.
     fn only_ticks(&mut self) -> bool {
         let now = proc::now_ns();
         now < self.round_due && self.walker.tick(&mut self.reader, now)
@@ -613,7 +614,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Before threads that run already are sampled, which the first round sees to: code that was compiled before the session.
+    /// Before threads that run already are sampled, which the first round sees to: code that was
+    /// compiled before the session.
     fn learn_what_was_there(&mut self, cx: &mut AgentCx) {
         self.recorder.absorb_code(&self.parts.target);
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);

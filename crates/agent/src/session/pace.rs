@@ -1,8 +1,8 @@
 //! How long the agent thread sleeps from one round to the next.
 //!
-//! It looks at no clock and no thread; it is told whether a round found anything. Invariants: what a round
-//! found is followed by short rounds; without anything the rounds become longer, to a bound, so that a
-//! program that sleeps is not woken for nothing.
+//! It looks at no clock and no thread; it is told whether a round found anything. Invariants: what
+//! a round found is followed by short rounds; without anything the rounds become longer, to a
+//! bound, so that a program that sleeps is not woken for nothing.
 
 /// Between two rounds, while the runtime starts and threads and modules come by the dozen.
 const EARLY_NS: u64 = 10_000_000;
@@ -20,8 +20,8 @@ const ROUND_NS: u64 = 100_000_000;
 const SEARCH_NS: u64 = 2_000_000;
 /// How many times longer a round is than the last where nothing comes.
 const GROWTH: u64 = 3;
-/// Between two rounds at most. A native thread that others make without using CPU time themselves is found so
-/// late.
+/// Between two rounds at most. A native thread that others make without using CPU time themselves
+/// is found so late.
 const LONGEST_NS: u64 = 500_000_000;
 
 /// The pace of a session.
@@ -56,7 +56,8 @@ impl Pace {
         self.round_ns
     }
 
-    /// Whether the next round is far off, so that what happens meanwhile should call for an earlier one.
+    /// Whether the next round is far off, so that what happens meanwhile should call for an earlier
+    /// one.
     pub(super) fn dozes(&self) -> bool {
         self.round_ns > ROUND_NS
     }

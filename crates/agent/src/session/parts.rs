@@ -79,7 +79,8 @@ impl Parts {
         Arc::clone(&self.settings.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes on.
+    /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes
+    /// on.
     pub(super) fn let_go(&self, number: u8) {
         let known = self.registry.known();
         let found = known.iter().find(|known| known.number == number);

@@ -1,8 +1,8 @@
 //! The holder of the signal that we share with the CLRs.
 //!
-//! A tick comes by the signal with which CLRs interrupt their own threads (docs/signals.md). Each CLR takes it for
-//! itself when it starts; here the sampler's handler is put on top again, above a handler that serves them
-//! all. Not in a signal handler: it takes the loader's lock.
+//! A tick comes by the signal with which CLRs interrupt their own threads (docs/signals.md). Each
+//! CLR takes it for itself when it starts; here the sampler's handler is put on top again, above a
+//! handler that serves them all. Not in a signal handler: it takes the loader's lock.
 
 use sampler::{Holder, Sampler};
 

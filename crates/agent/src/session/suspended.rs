@@ -1,10 +1,11 @@
 //! The second part of a dump, where that is wanted: the stacks of suspended async methods, which no
 //! thread runs.
 //!
-//! Each runtime is asked for two collections of all generations, at whose ends it walks its heap for us
-//! (`target::chains::suspended`): the first finds classes, the second one tasks. Both are asked for on threads that live
-//! for that, as the runtime makes them its own. Invariant: whatever the runtime refuses, its event mask is what it was
-//! before, and it is said why there are no stacks.
+//! Each runtime is asked for two collections of all generations, at whose ends it walks its heap
+//! for us (`target::chains::suspended`): the first finds classes, the second one tasks. Both are
+//! asked for on threads that live for that, as the runtime makes them its own. Invariant: whatever
+//! the runtime refuses, its event mask is what it was before, and it is said why there are no
+//! stacks.
 
 use std::borrow::Cow;
 

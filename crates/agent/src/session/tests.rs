@@ -1,4 +1,5 @@
-//! Sessions without a CLR: the threads of this test are sampled, and what a CLR would call is called.
+//! Sessions without a CLR: the threads of this test are sampled, and what a CLR would call is
+//! called.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -13,7 +14,8 @@ use crate::model::Phase;
 use crate::record::told::{Told, listen};
 use crate::target::threads::Started;
 
-/// The parts of this test's process, for one test at a time: sampler and code map are one per process.
+/// The parts of this test's process, for one test at a time: sampler and code map are one per
+/// process.
 struct Process {
     parts: &'static Parts,
     _alone: MutexGuard<'static, ()>,
@@ -257,8 +259,9 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// An hour of a busy program after its recording ended: 100 threads and 250 methods a second come and go,
-/// and libraries, and exceptions, and the agent thread sleeps but for code. At the speed of the callbacks.
+/// An hour of a busy program after its recording ended: 100 threads and 250 methods a second come
+/// and go, and libraries, and exceptions, and the agent thread sleeps but for code. At the speed of
+/// the callbacks.
 #[test]
 fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     const SECONDS: usize = 3600;
@@ -323,7 +326,8 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                 parts.target.code.removed([range]);
             }
             parts.target.natives.refresh();
-            // A second has more time for the agent thread than this one, which it must have woken for.
+            // A second has more time for the agent thread than this one, which it must have woken
+            // for.
             while parts.target.code.queued() > 8192 {
                 std::thread::yield_now();
             }

@@ -25,8 +25,8 @@ pub(super) struct Totals {
     sampler: &'static Sampler,
     /// The cost of the delivery of one signal on this machine.
     delivery_ns: u64,
-    /// CPU time of the agent thread and of the process before the session; none where the process has been
-    /// recorded from its start.
+    /// CPU time of the agent thread and of the process before the session; none where the process
+    /// has been recorded from its start.
     agent_before_ns: u64,
     target_before_ns: u64,
     handler_ns: u64,

@@ -1,10 +1,13 @@
-//! Async methods: which state machine a method starts, and where that completes the task that the method has returned.
+//! Async methods: which state machine a method starts, and where that completes the task that the
+//! method has returned.
 //!
-//! A compiler makes two methods of one. What bears its name (the kickoff) makes a state machine, lets a builder start it and returns the
-//! builder's task. `MoveNext` of the state machine is the code that was written; it tells the builder at its end that the result is there
-//! (`SetResult`), or an exception (`SetException`), which completes the task. Both are known by their IL, whichever compiler made them,
-//! as the builders' names and methods are part of the framework. Invariants: `MoveNext` asks for the task only when it was resumed, as
-//! only then there is one for certain, and asking for it makes none; what does not look as expected is left as it is.
+//! A compiler makes two methods of one. What bears its name (the kickoff) makes a state machine,
+//! lets a builder start it and returns the builder's task. `MoveNext` of the state machine is the
+//! code that was written; it tells the builder at its end that the result is there (`SetResult`),
+//! or an exception (`SetException`), which completes the task. Both are known by their IL,
+//! whichever compiler made them, as the builders' names and methods are part of the framework.
+//! Invariants: `MoveNext` asks for the task only when it was resumed, as only then there is one for
+//! certain, and asking for it makes none; what does not look as expected is left as it is.
 
 use std::collections::HashMap;
 
@@ -115,8 +118,8 @@ pub(super) fn is_task(import: &MetadataImport<'_>, of: &Type) -> bool {
     awaited(import, of).is_some()
 }
 
-/// The result of awaiting one of the framework's tasks: `T` of a `Task<T>`, void of a `Task`. Code that is
-/// compiled with runtime async returns that.
+/// The result of awaiting one of the framework's tasks: `T` of a `Task<T>`, void of a `Task`. Code
+/// that is compiled with runtime async returns that.
 pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
     let (token, result) = match of {
         Type::Class(class) | Type::ValueType(class) => (class.token(), None),
@@ -135,7 +138,8 @@ pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
     }
 }
 
-/// The state machine that a method starts; `None` of a method that is not async. An error is why its end cannot be seen, for users.
+/// The state machine that a method starts; `None` of a method that is not async. An error is why
+/// its end cannot be seen, for users.
 pub(super) fn kickoff(
     import: &MetadataImport<'_>,
     body: &Body,
@@ -179,7 +183,8 @@ pub(super) fn kickoff(
     }))
 }
 
-/// The state machine and the name of the builder's type, if that is what an instance of a generic method starts.
+/// The state machine and the name of the builder's type, if that is what an instance of a generic
+/// method starts.
 fn started(import: &MetadataImport<'_>, call: Token) -> Option<(Token, String)> {
     if call.table() != Token::METHOD_SPEC {
         return None;
@@ -359,8 +364,8 @@ impl Kickoff {
             .find(|field| *seen.entry(*field).or_insert_with(|| is_it(*field)))
     }
 
-    /// Where the builder is told the end: the call, the builder's type, and whether it is an exception. `None` where a call is
-    /// in an unknown place.
+    /// Where the builder is told the end: the call, the builder's type, and whether it is an
+    /// exception. `None` where a call is in an unknown place.
     fn ends(
         &self,
         import: &MetadataImport<'_>,

@@ -1,7 +1,8 @@
-//! Methods' bodies with probes: read, rewritten, and kept for the runtime to ask for. Thread of the requests only.
+//! Methods' bodies with probes: read, rewritten, and kept for the runtime to ask for. Thread of the
+//! requests only.
 //!
-//! Invariants: what is traced again has the body that it had; what is not rewritten has its reason; of an async method both halves are
-//! rewritten, or the first one as any other method.
+//! Invariants: what is traced again has the body that it had; what is not rewritten has its reason;
+//! of an async method both halves are rewritten, or the first one as any other method.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,8 +31,8 @@ const ASYNC_VERSIONS: u16 = 11;
 
 /// Bodies with probes.
 pub(super) struct Bodies<'a> {
-    /// Those that were asked for: the runtime also asks for those of methods that what is traced was inlined into, which are to
-    /// stay as they are.
+    /// Those that were asked for: the runtime also asks for those of methods that what is traced
+    /// was inlined into, which are to stay as they are.
     pub(super) asked: &'a PreparedBodies,
     ready: HashMap<Ready, PreparedBody>,
     /// The second halves of async methods, and why there is none.
@@ -64,14 +65,16 @@ impl<'a> Bodies<'a> {
 /// A method to ask for.
 pub(super) struct Asked {
     pub(super) token: Token,
-    /// Among the session's methods, and its number; nothing for one that only tells the end of another one.
+    /// Among the session's methods, and its number; nothing for one that only tells the end of
+    /// another one.
     pub(super) counts: Option<(Place, i32)>,
 }
 
 /// A body as the module has it.
 struct Read {
     body: Body,
-    /// Its return type is that of the code: the awaited one, of a method compiled with runtime async.
+    /// Its return type is that of the code: the awaited one, of a method compiled with runtime
+    /// async.
     signature: MethodSignature,
     locals: LocalSignature,
     is_runtime_async: bool,
@@ -98,7 +101,8 @@ pub(super) struct Module<'rt> {
     is_precompiled: bool,
     /// State machines that tell the ends of these numbers' methods.
     halves: BTreeMap<Token, i32>,
-    /// Runtime-async methods here that hold inlined copies of what is traced; whether any of them may.
+    /// Runtime-async methods here that hold inlined copies of what is traced; whether any of them
+    /// may.
     callers: BTreeSet<Token>,
     any_may_call: bool,
     /// Methods whose inlined copies are not asked for.
@@ -191,8 +195,8 @@ impl<'rt> Module<'rt> {
         self.to_first_await.iter().map(note).chain(copies).collect()
     }
 
-    /// Has bodies with probes ready for methods, and for those that tell the ends of async ones. What is not prepared becomes what it is
-    /// because of that.
+    /// Has bodies with probes ready for methods, and for those that tell the ends of async ones.
+    /// What is not prepared becomes what it is because of that.
     pub(super) fn prepare(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -208,7 +212,8 @@ impl<'rt> Module<'rt> {
                 Err(why) => trace.became(index, Err(why)),
             }
         }
-        // Second halves first: of a method that runs already, one that began with probes ends with them.
+        // Second halves first: of a method that runs already, one that began with probes ends with
+        // them.
         let mut asked = Vec::new();
         let mut own = Vec::new();
         for (index, wanted, number, read) in firsts {
@@ -311,9 +316,10 @@ impl<'rt> Module<'rt> {
 
     /// Whether runtime-async callers that were compiled before may hold inlined copies of a method.
     ///
-    /// From .NET 11 on the JIT makes an async version of each method that returns a task, for callers that
-    /// await it, and inlines that. ReJIT looks callers up by the method itself, not by this version
-    /// (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`), so it does not find them.
+    /// From .NET 11 on the JIT makes an async version of each method that returns a task, for
+    /// callers that await it, and inlines that. ReJIT looks callers up by the method itself, not by
+    /// this version (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`), so it does
+    /// not find them.
     fn may_be_inlined(&self, signature: &[u8]) -> bool {
         self.runtime >= ASYNC_VERSIONS
             && self.age == ModuleAge::Loaded
@@ -321,8 +327,9 @@ impl<'rt> Module<'rt> {
                 .is_ok_and(|signature| asyncs::is_task(&self.import, &signature.return_type))
     }
 
-    /// Looks for runtime-async methods of this module that hold inlined copies of what is asked for, and which ReJIT
-    /// does not find by itself: precompiled ones, and see [`Module::may_be_inlined`].
+    /// Looks for runtime-async methods of this module that hold inlined copies of what is asked
+    /// for, and which ReJIT does not find by itself: precompiled ones, and see
+    /// [`Module::may_be_inlined`].
     pub(super) fn look_for_callers(&mut self, cx: &mut Cx<'rt, RejitThread>, asked: &[Asked]) {
         if self.runtime < ASYNC_VERSIONS || !self.is_precompiled {
             return;
@@ -518,8 +525,8 @@ impl<'rt> Module<'rt> {
         let ends = |function: extern "C" fn(i64, i32)| {
             Probe::calli(1, &[number], function as usize, tokens.leave)
         };
-        // The local with the time of its begin lives through suspensions, as the method's own do, and a
-        // resumption goes on behind the enter probe: so each probe runs once for a call.
+        // The local with the time of its begin lives through suspensions, as the method's own do,
+        // and a resumption goes on behind the enter probe: so each probe runs once for a call.
         let (enter, leave, fault): (extern "C" fn(i32) -> i64, _, _) = match is_runtime_async {
             false => (probes::enter, ends(probes::leave), ends(probes::fault)),
             true => (

@@ -1,10 +1,11 @@
 //! Runtime-async callers of other modules, which may hold inlined copies of what is traced.
 //!
-//! From .NET 11 on the JIT makes an async version of each method that returns a task, for callers that await it, and
-//! inlines that. ReJIT does not find such callers (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`, looks
-//! them up by the method itself), so all those are compiled again that were there before the session and can name the
-//! method, or one that it was inlined into. Invariants: modules that cannot are left as they are; a caller keeps its own
-//! IL.
+//! From .NET 11 on the JIT makes an async version of each method that returns a task, for callers
+//! that await it, and inlines that. ReJIT does not find such callers
+//! (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`, looks them up by the method
+//! itself), so all those are compiled again that were there before the session and can name the
+//! method, or one that it was inlined into. Invariants: modules that cannot are left as they are; a
+//! caller keeps its own IL.
 
 use std::collections::HashSet;
 
@@ -22,7 +23,8 @@ const OF_COMPILERS: [&str; 2] = [
     "Microsoft.CodeAnalysis.",
 ];
 
-/// The runtime-async methods of modules other than these that may hold inlined copies of methods of these.
+/// The runtime-async methods of modules other than these that may hold inlined copies of methods of
+/// these.
 pub(super) fn of<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     inlined: &HashSet<ModuleKey>,
@@ -78,7 +80,8 @@ pub(super) fn runtime_async<'a>(
     methods.filter(|method| is_runtime_async(import, *method))
 }
 
-/// Names of the types of a module that others may name. Nested ones are named with the type around them.
+/// Names of the types of a module that others may name. Nested ones are named with the type around
+/// them.
 fn defined<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> + 'a {
     let classes = import.enum_type_defs().unwrap_or_default().into_iter();
     classes.filter_map(|class| {

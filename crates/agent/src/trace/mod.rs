@@ -1,10 +1,14 @@
-//! Method tracing: each call of the methods that a user names is counted and timed, by probes in their code.
+//! Method tracing: each call of the methods that a user names is counted and timed, by probes in
+//! their code.
 //!
-//! When a module is loaded, or a session begins in a program that runs, its methods are held against the `pattern`s; those
-//! that are meant get new IL (`bodies`; `requests`, by ReJIT, from a thread of its own for each CLR) that calls the `probes`, which
-//! count into the `table`; calls of async methods (`asyncs`) wait there until their task completes (`pending`). The agent thread writes
-//! what was counted (`writer`). When the session ends, all of it is taken back. Invariants: a module's methods are traced before anything of it runs, or it is said; a thread of the program waits for that
-//! for a bounded time; what is not traced has its reason in the recording; nothing is traced without a session.
+//! When a module is loaded, or a session begins in a program that runs, its methods are held
+//! against the `pattern`s; those that are meant get new IL (`bodies`; `requests`, by ReJIT, from a
+//! thread of its own for each CLR) that calls the `probes`, which count into the `table`; calls of
+//! async methods (`asyncs`) wait there until their task completes (`pending`). The agent thread
+//! writes what was counted (`writer`). When the session ends, all of it is taken back. Invariants:
+//! a module's methods are traced before anything of it runs, or it is said; a thread of the program
+//! waits for that for a bounded time; what is not traced has its reason in the recording; nothing
+//! is traced without a session.
 
 mod asyncs;
 mod bodies;
@@ -80,7 +84,8 @@ struct State {
     known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
     /// How many methods each pattern has met.
     met: Vec<u64>,
-    /// Files of modules that cannot be traced, once one of it was looked at: a plugin's may be loaded a thousand times.
+    /// Files of modules that cannot be traced, once one of it was looked at: a plugin's may be
+    /// loaded a thousand times.
     cannot: BTreeSet<Arc<str>>,
     /// Modules that have been looked at.
     modules: u64,
@@ -238,7 +243,8 @@ impl Trace {
         self.has_settled.swap(false, Relaxed)
     }
 
-    /// The last CLR ends, and nothing may be said after that: what a user must know of what was asked for.
+    /// The last CLR ends, and nothing may be said after that: what a user must know of what was
+    /// asked for.
     pub(crate) fn sum_up(&self, events: &Events) {
         let patterns = Arc::clone(&lock(&self.patterns));
         self.say(&patterns, events);
@@ -316,8 +322,8 @@ impl Trace {
         found.map(|(_, own)| Arc::clone(own))
     }
 
-    /// A module is being loaded: its methods that are meant are traced when this returns, or the reason is kept. Nothing
-    /// waits for the agent thread.
+    /// A module is being loaded: its methods that are meant are traced when this returns, or the
+    /// reason is kept. Nothing waits for the agent thread.
     pub(crate) fn module<'rt, C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -339,7 +345,8 @@ impl Trace {
         }
     }
 
-    /// The session begins in a CLR that runs: modules that are there are traced, one after the other.
+    /// The session begins in a CLR that runs: modules that are there are traced, one after the
+    /// other.
     pub(crate) fn running<C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -408,7 +415,8 @@ impl Trace {
         })
     }
 
-    /// Counts what was found, and leaves out what is not to be traced. The rest has its place among the session's methods.
+    /// Counts what was found, and leaves out what is not to be traced. The rest has its place among
+    /// the session's methods.
     fn admit(
         &self,
         task: &Task,
@@ -437,7 +445,8 @@ impl Trace {
                 && traced.refused.is_empty()
             {
                 if traced.number.is_none() {
-                    // The other thread's request is under way. This one waits for a request of its own.
+                    // The other thread's request is under way. This one waits for a request of its
+                    // own.
                     admitted.push((Place { session, index }, wanted));
                 }
                 continue;

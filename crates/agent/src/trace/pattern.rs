@@ -1,9 +1,10 @@
 //! Patterns: the methods that a user means.
 //!
-//! A pattern is matched against `Namespace.Type.Method`: nested types joined by dots, without the number of type
-//! parameters behind a name (`` `1 ``), a constructor as `Type..ctor`. It must match the whole of it; `*` stands for any
-//! characters. Between slashes it is a regular expression, which may match anywhere. Invariant: no pattern, whatever it is,
-//! takes more than time in proportion to the pattern and the name.
+//! A pattern is matched against `Namespace.Type.Method`: nested types joined by dots, without the
+//! number of type parameters behind a name (`` `1 ``), a constructor as `Type..ctor`. It must match
+//! the whole of it; `*` stands for any characters. Between slashes it is a regular expression,
+//! which may match anywhere. Invariant: no pattern, whatever it is, takes more than time in
+//! proportion to the pattern and the name.
 
 use regex_lite::Regex;
 

@@ -1,9 +1,12 @@
-//! Calls of async methods that have returned a task and go on: where the two ends of such a call meet.
+//! Calls of async methods that have returned a task and go on: where the two ends of such a call
+//! meet.
 //!
-//! One end is the method's return, which knows when the call began; the other one is the completion of the task, on any thread,
-//! which may come first. They meet by the method's number and the task's id, which is unique in its runtime. Only probes come
-//! here, in preemptive mode, so they may take a lock: one of many, for the time of a look into a table. The signal handler never comes
-//! here. Invariants: memory is bounded and taken once; nothing is found twice; what has no room is counted.
+//! One end is the method's return, which knows when the call began; the other one is the completion
+//! of the task, on any thread, which may come first. They meet by the method's number and the
+//! task's id, which is unique in its runtime. Only probes come here, in preemptive mode, so they
+//! may take a lock: one of many, for the time of a look into a table. The signal handler never
+//! comes here. Invariants: memory is bounded and taken once; nothing is found twice; what has no
+//! room is counted.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,13 +15,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::lock;
 
-/// Parts of the table, each with its lock. Ids are given in order, so neighbours are in different parts.
+/// Parts of the table, each with its lock. Ids are given in order, so neighbours are in different
+/// parts.
 const PARTS: usize = 64;
 /// Places of a part: a power of two.
 const PLACES: usize = 2048;
 /// Most calls that wait in a part.
 const MAX_WAITING: usize = PLACES * 3 / 4;
-/// Most completions of a part whose call has not returned yet, or was never seen to begin: the oldest makes room.
+/// Most completions of a part whose call has not returned yet, or was never seen to begin: the
+/// oldest makes room.
 const MAX_EARLY: usize = 64;
 /// Most calls that wait at once.
 #[cfg(test)]
@@ -145,7 +150,8 @@ impl Pending {
         None
     }
 
-    /// Forgets everything: the calls that wait and began then or later, by method, and how many there was no room for.
+    /// Forgets everything: the calls that wait and began then or later, by method, and how many
+    /// there was no room for.
     pub(super) fn clear(&self, since: u64) -> (BTreeMap<i32, u64>, u64) {
         let mut waiting = BTreeMap::new();
         for part in &self.parts {

@@ -1,10 +1,12 @@
 //! Functions that traced methods call: at their begin, at their return, and where an exception
 //! leaves them. The state machines of those that are async also call them when they complete.
 //!
-//! They are called by address, with the method's number as a constant in its code, on the program's threads, as a
-//! P/Invoke is: in preemptive mode. The number is the process's, not a runtime's: whichever CLR runs the code, the call is counted for the method
-//! whose code it is, and for no other. Invariants: counting takes no lock, makes no call of the CLR or of the kernel (where
-//! the processor has a clock) and allocates nothing; no panic leaves; a call that had begun before the session is none of it.
+//! They are called by address, with the method's number as a constant in its code, on the program's
+//! threads, as a P/Invoke is: in preemptive mode. The number is the process's, not a runtime's:
+//! whichever CLR runs the code, the call is counted for the method whose code it is, and for no
+//! other. Invariants: counting takes no lock, makes no call of the CLR or of the kernel (where the
+//! processor has a clock) and allocates nothing; no panic leaves; a call that had begun before the
+//! session is none of it.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
 use std::collections::BTreeMap;
@@ -76,8 +78,8 @@ pub(super) fn begin(target: &'static Target, events: &'static Events) {
     }
 }
 
-/// Calls of the session that have not ended, by method, which is not found out again; and how many more there was no room for. Also
-/// after [`end`].
+/// Calls of the session that have not ended, by method, which is not found out again; and how many
+/// more there was no room for. Also after [`end`].
 pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
     let since = LAST_BEGAN.load(Relaxed);
     let Some(keeper) = keeper() else {
@@ -100,7 +102,8 @@ pub(super) fn end() {
     BEGAN.store(0, Release);
 }
 
-/// Ticks are worth what they were worth over all the time so far. At first that is measured, for a millisecond.
+/// Ticks are worth what they were worth over all the time so far. At first that is measured, for a
+/// millisecond.
 pub(super) fn adjust() {
     const SCALE: u64 = 1 << 32;
     if let Some(keeper) = keeper() {
@@ -138,8 +141,8 @@ impl Keeper {
         }
         if self.has_rdtscp && self.clock.is_tsc() {
             let mut processor = 0;
-            // SAFETY: the processor has the instruction, and the counter is a clock; it writes the number that Linux has
-            // set for this processor.
+            // SAFETY: the processor has the instruction, and the counter is a clock; it writes the
+            // number that Linux has set for this processor.
             let ticks = unsafe { __rdtscp(&raw mut processor) };
             // Behind twelve bits stands its memory node.
             return (ticks, processor & 0xfff);

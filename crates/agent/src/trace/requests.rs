@@ -1,12 +1,13 @@
 //! The thread that asks a CLR for methods to be compiled again, with probes or as they were.
 //!
-//! One for each CLR in which something is traced, from the first session that traces to the CLR's end: a request makes its
-//! thread one of the runtime's, so it is neither the agent thread nor one of the program. It sleeps in between. A request
-//! takes locks of the runtime that the program needs too, and may take long: for a method of a generic type the runtime
-//! looks through all types of all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So there
-//! are many small ones, with pauses (`pace`), beside sampling. Invariants: a body is ready before it is asked for; who waits
-//! for the thread does so for a bounded time, and holds no lock; what a module waits for that is being loaded comes first,
-//! methods get their own code back last.
+//! One for each CLR in which something is traced, from the first session that traces to the CLR's
+//! end: a request makes its thread one of the runtime's, so it is neither the agent thread nor one
+//! of the program. It sleeps in between. A request takes locks of the runtime that the program
+//! needs too, and may take long: for a method of a generic type the runtime looks through all types
+//! of all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So there
+//! are many small ones, with pauses (`pace`), beside sampling. Invariants: a body is ready before
+//! it is asked for; who waits for the thread does so for a bounded time, and holds no lock; what a
+//! module waits for that is being loaded comes first, methods get their own code back last.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,8 +31,8 @@ use super::{ModuleAge, Place, Trace, Wanted, answered, lock};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
-/// How long a thread of a program that was started with us waits until the methods of a module that it loads are
-/// traced. It takes milliseconds.
+/// How long a thread of a program that was started with us waits until the methods of a module that
+/// it loads are traced. It takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same, where others rely on a program that ran before we came.
 const PATIENCE_OF_A_SERVER: Duration = Duration::from_secs(1);
@@ -134,7 +135,8 @@ impl ClrTrace {
         }
     }
 
-    /// Has the methods of modules traced that were loaded before the session. Nothing waits for that.
+    /// Has the methods of modules traced that were loaded before the session. Nothing waits for
+    /// that.
     pub(super) fn begin(&self, task: Task, modules: Vec<(ModuleKey, Arc<str>)>) {
         if let Some(commands) = lock(&self.commands).as_ref() {
             // Without the thread the runtime ends.
@@ -247,7 +249,8 @@ enum Calm<'rt> {
     /// A module whose methods are held against the patterns.
     Look(Task, ModuleKey, Arc<str>),
     Trace(Box<Job<'rt>>),
-    /// Callers in these modules, which were loaded before the session, may hold inlined copies of what is traced.
+    /// Callers in these modules, which were loaded before the session, may hold inlined copies of
+    /// what is traced.
     FindCallers(Task, Vec<ModuleKey>),
     Recompile(Task, Callers),
 }
@@ -257,7 +260,8 @@ type Callers = VecDeque<(ModuleKey, Token)>;
 /// A module whose methods are being traced.
 struct Job<'rt> {
     meant: Meant,
-    /// Those that are left; first what is asked for fast, and state machines behind what they are of.
+    /// Those that are left; first what is asked for fast, and state machines behind what they are
+    /// of.
     left: VecDeque<(Place, Wanted)>,
     module: Option<Module<'rt>>,
     /// Found when nothing else is left.
@@ -477,8 +481,9 @@ impl<'a, 'rt> Work<'a, 'rt> {
 
     /// Prepares some methods and asks for them.
     ///
-    /// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose tokens
-    /// code may use at once, and on .NET 11.0.0 the call makes precompiled code of the module fail.
+    /// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose
+    /// tokens code may use at once, and on .NET 11.0.0 the call makes precompiled code of the
+    /// module fail.
     fn request(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -504,8 +509,9 @@ impl<'a, 'rt> Work<'a, 'rt> {
             .retain(|(module, token, ..)| *module != key || !tokens.contains(token));
         let requested: corprof::Result<()> = (|| {
             if !with.is_empty() {
-                // A method that is itself one of those that another one was inlined into is bound twice in one request, and
-                // the second time counts: so the runtime is to ask for the bodies of inliners too.
+                // A method that is itself one of those that another one was inlined into is bound
+                // twice in one request, and the second time counts: so the runtime is to ask for
+                // the bodies of inliners too.
                 let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
                 info.request_rejit_with_inliners(cx, flags, &with)?;
             }
@@ -527,8 +533,8 @@ impl<'a, 'rt> Work<'a, 'rt> {
         Ok(())
     }
 
-    /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them: what is traced is not
-    /// inlined again.
+    /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them:
+    /// what is traced is not inlined again.
     fn recompile(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,

@@ -1,9 +1,10 @@
 //! The traced methods of the process: what their probes count into.
 //!
-//! A method's number is for life: it is a constant in its code, which stays where it is when tracing ends. Counters are
-//! split by processor, so that threads do not wait for each other's cache lines, and lie in memory that is taken from the
-//! kernel page by page as durations come up. Invariants: whoever counts takes no lock and allocates nothing; a count is in
-//! one batch, and in no other, however counting and taking meet.
+//! A method's number is for life: it is a constant in its code, which stays where it is when
+//! tracing ends. Counters are split by processor, so that threads do not wait for each other's
+//! cache lines, and lie in memory that is taken from the kernel page by page as durations come up.
+//! Invariants: whoever counts takes no lock and allocates nothing; a count is in one batch, and in
+//! no other, however counting and taking meet.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -30,8 +31,8 @@ struct Shard {
     /// Slow calls that were not even looked at, as slower ones are there.
     passed: AtomicU64,
     passed_ns: AtomicU64,
-    /// Calls of a runtime-async method that have begun, less those that have ended: it wraps, as a call may
-    /// end on another processor.
+    /// Calls of a runtime-async method that have begun, less those that have ended: it wraps, as a
+    /// call may end on another processor.
     open: AtomicU64,
     buckets: [AtomicU32; BUCKETS],
 }
@@ -121,8 +122,8 @@ pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
     Some((number, method))
 }
 
-/// Calls of runtime-async methods that have begun and not ended, by the method's number. They are none from
-/// here on.
+/// Calls of runtime-async methods that have begun and not ended, by the method's number. They are
+/// none from here on.
 pub(super) fn take_open() -> Vec<(i32, u64)> {
     let count = *COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     let numbers = 0..i32::try_from(count).unwrap_or(i32::MAX);
@@ -153,13 +154,15 @@ fn new_shards() -> Option<&'static [Shard]> {
     if start == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the kernel gave that many bytes, of zeros, which are a valid `Shard` (atomic integers); pages are aligned
-    // more than it needs; no other code has them, and they are never given back.
+    // SAFETY: the kernel gave that many bytes, of zeros, which are a valid `Shard` (atomic
+    // integers); pages are aligned more than it needs; no other code has them, and they are never
+    // given back.
     Some(unsafe { std::slice::from_raw_parts(start.cast::<Shard>(), count) })
 }
 
 impl Method {
-    /// Each call of it is a slow one; also where it is traced no more, and its last calls are taken.
+    /// Each call of it is a slow one; also where it is traced no more, and its last calls are
+    /// taken.
     pub(super) fn is_slow_from_0(&self) -> bool {
         matches!(self.min_ns.load(Relaxed), 0 | NEVER)
     }
@@ -172,8 +175,8 @@ impl Method {
         };
         let at = bucket(ns);
         if let Some(bucket) = shard.buckets.get(at) {
-            // SeqCst, both: pairs with `take`. Either the group is marked when the count is there, or who takes comes to
-            // it later and finds the count.
+            // SeqCst, both: pairs with `take`. Either the group is marked when the count is there,
+            // or who takes comes to it later and finds the count.
             bucket.fetch_add(1, SeqCst);
             let group = 1u64 << (at / GROUP);
             if shard.groups.load(SeqCst) & group == 0 {

@@ -37,7 +37,8 @@ struct Slow {
 }
 
 impl TraceWriter {
-    /// Calls that were counted, and what their probes cost, nanoseconds. None where nothing was traced.
+    /// Calls that were counted, and what their probes cost, nanoseconds. None where nothing was
+    /// traced.
     pub(crate) fn cost(&self) -> Option<(u64, u64)> {
         let cost_ns = self.calls.saturating_mul(probes::cost_ps()) / 1_000;
         (!self.counting.is_empty()).then_some((self.calls, cost_ns))

@@ -1,7 +1,8 @@
 //! The walker of a dump: one stack of each thread, when it is asked for, and nothing before.
 //!
-//! The walk is that of the walker `signal`, in a handler on the thread itself. Which threads there are, and how
-//! long they are waited for, is `session::dump`'s. Invariant: a thread has one sample at most, of weight 1.
+//! The walk is that of the walker `signal`, in a handler on the thread itself. Which threads there
+//! are, and how long they are waited for, is `session::dump`'s. Invariant: a thread has one sample
+//! at most, of weight 1.
 
 use std::collections::HashSet;
 

@@ -1,10 +1,11 @@
 //! The stack of the calling thread, walked in a callback.
 //!
-//! The walk is that of the signal handler, begun at registers that are captured here. What is on top
-//! of every such stack is left out: this library's frames, and the CLR's way from managed code to
-//! the callback. Where a session wants to know who awaits async methods, the chain is behind the frames as in
-//! a sample (`model::chain`): its gate keeps the collector out for some microseconds, in any mode of the thread. Ordinary code: it may
-//! allocate, but it calls nothing of the CLR, so that it can be used in any callback.
+//! The walk is that of the signal handler, begun at registers that are captured here. What is on
+//! top of every such stack is left out: this library's frames, and the CLR's way from managed code
+//! to the callback. Where a session wants to know who awaits async methods, the chain is behind the
+//! frames as in a sample (`model::chain`): its gate keeps the collector out for some microseconds,
+//! in any mode of the thread. Ordinary code: it may allocate, but it calls nothing of the CLR, so
+//! that it can be used in any callback.
 
 use std::arch::asm;
 use std::cell::RefCell;
@@ -34,9 +35,9 @@ thread_local! {
     static OWN: RefCell<Own> = RefCell::default();
 }
 
-/// The calling thread's stack, leaf first, at most `max_depth` frames, behind them the chain of who awaits it, where a session wants
-/// that and there is one; and how the walk ended.
-/// `hijacks` is what `Threads::own_hijacks` says of it.
+/// The calling thread's stack, leaf first, at most `max_depth` frames, behind them the chain of who
+/// awaits it, where a session wants that and there is one; and how the walk ended. `hijacks` is
+/// what `Threads::own_hijacks` says of it.
 pub fn walk_here(map: &'static CodeMap, max_depth: u32, hijacks: Places) -> (Box<[u64]>, EndCode) {
     let max_depth = max_depth as usize;
     OWN.try_with(|own| match own.try_borrow_mut() {

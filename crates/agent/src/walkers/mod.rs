@@ -11,8 +11,8 @@
 //! | `shadow` | in hooks on every call; here their trees are written | `shadow`, `crate::hooks` |
 //! | `snapshot` | in callbacks, on the current thread, for events | `snapshot` |
 //!
-//! For the stacks of events without it, our own walk of the current thread is in `here`. The crate `oracle`
-//! holds them against each other.
+//! For the stacks of events without it, our own walk of the current thread is in `here`. The crate
+//! `oracle` holds them against each other.
 //!
 //! Invariant: while a runtime stands still the agent thread takes no lock, allocates nothing and
 //! calls nothing of the runtime but `EnumThreads`, `DoStackSnapshot`, `GetFunctionFromIP` and
@@ -72,8 +72,8 @@ pub(crate) trait Walker {
     /// round of the agent thread.
     fn due_ns(&self) -> Option<u64>;
 
-    /// Asks threads for the samples that are due, where that is all that a round would have to do for
-    /// it; else false.
+    /// Asks threads for the samples that are due, where that is all that a round would have to do
+    /// for it; else false.
     fn tick(&mut self, _reader: &mut Reader, _now_ns: u64) -> bool {
         false
     }

@@ -30,8 +30,8 @@ const ROOM: usize = 64 * 1024;
 const MAX_THREADS: usize = 4096;
 /// How long a stopped runtime is held for threads that do not answer a request for a trace.
 const TRACE_WAIT_NS: u64 = 20_000_000;
-/// A thread that has not answered so often in a row blocks our signal: a runtime that was held for it at each
-/// stop would get nothing done.
+/// A thread that has not answered so often in a row blocks our signal: a runtime that was held for
+/// it at each stop would get nothing done.
 const SILENT_AFTER: u32 = 3;
 /// Such a thread is asked again once in so many stops.
 const ASK_AGAIN: u32 = 256;

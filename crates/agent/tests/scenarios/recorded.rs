@@ -290,7 +290,8 @@ impl Recorded {
     pub(crate) fn assert_complete(&self) {
         assert_eq!((self.processes, self.ends), (1, 1));
         let mut lost = self.lost.clone();
-        // Not a sample: a registration signal that reached its thread after the session had stopped.
+        // Not a sample: a registration signal that reached its thread after the session had
+        // stopped.
         lost.remove("after the runtime had released the thread");
         assert_eq!(lost, BTreeMap::new());
         for sample in &self.samples {

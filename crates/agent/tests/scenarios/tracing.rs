@@ -130,8 +130,8 @@ fn methods_are_traced_and_reverted_in_order() {
     recording.until(|told| told.traced.len() == 2);
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
     assert_eq!(changes(clr), [(REQUEST, both.clone())]);
-    // The metadata that the new IL refers to is written before the request. It is never applied: that breaks
-    // precompiled code of the module on .NET 11.0.0.
+    // The metadata that the new IL refers to is written before the request. It is never applied:
+    // that breaks precompiled code of the module on .NET 11.0.0.
     let order: Vec<_> = clr.journal().into_iter().map(|call| call.method).collect();
     let at = |method| order.iter().position(|one| *one == method);
     assert!(at("GetModuleMetaData").unwrap() < at(REQUEST).unwrap());
@@ -241,7 +241,8 @@ fn methods_are_asked_for_in_small_requests() {
     for kind in [REQUEST, "RequestRevert"] {
         let of_kind = changes.iter().filter(|(method, _)| *method == kind);
         let requests: Vec<_> = of_kind.map(|(_, tokens)| tokens.clone()).collect();
-        // Those come last of which the runtime looks for instances everywhere, and never with others.
+        // Those come last of which the runtime looks for instances everywhere, and never with
+        // others.
         assert_eq!(requests.concat(), [plain.clone(), generic.clone()].concat());
         assert!(
             requests.iter().all(|tokens| tokens.len() <= 64),

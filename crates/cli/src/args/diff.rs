@@ -41,8 +41,8 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "FILE", num_args = 1.., add = candidates::recordings())]
     pub(crate) after: Vec<PathBuf>,
 
-    /// Write OUT in the format of its ending: .html (a flame graph of both) .json .txt; may be given
-    /// several times [default: the table on stdout]
+    /// Write OUT in the format of its ending: .html (a flame graph of both) .json .txt; may be
+    /// given several times [default: the table on stdout]
     #[arg(short, long = "output", value_name = "OUT", value_parser = Output::parser(), add = candidates::files())]
     pub(crate) outputs: Vec<Output>,
 
@@ -50,8 +50,8 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// End with 3 if this has changed: '+5% Shop.*' (takes a twentieth more than before), '-10% *' (a tenth less); of its own
-    /// or with what it calls; may be given several times
+    /// End with 3 if this has changed: '+5% Shop.*' (takes a twentieth more than before), '-10% *'
+    /// (a tenth less); of its own or with what it calls; may be given several times
     #[arg(long, value_name = "RULE", value_parser = Rule::parse)]
     pub(crate) fail_on: Vec<Rule>,
 
@@ -63,8 +63,8 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "WHAT", default_value = "method", value_parser = by)]
     pub(crate) by: By,
 
-    /// What amounts are compared: whole (parts of all that was sampled: for runs that did not do the same work), second (what was sampled in
-    /// a second: for services under the same load)
+    /// What amounts are compared: whole (parts of all that was sampled: for runs that did not do
+    /// the same work), second (what was sampled in a second: for services under the same load)
     #[arg(long, value_name = "WHAT", default_value = "whole", value_parser = per)]
     pub(crate) per: Per,
 

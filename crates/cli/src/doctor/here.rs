@@ -1,7 +1,7 @@
 //! Requirements of programs that are started here, and of the tool itself.
 //!
-//! They inherit our limits, our filter of system calls and our view of files, so what we can do they
-//! can.
+//! They inherit our limits, our filter of system calls and our view of files, so what we can do
+//! they can.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,9 @@
-//! `sidewalk doctor [PID]`: what recording, attaching and perf need here, each found out by doing it.
+//! `sidewalk doctor [PID]`: what recording, attaching and perf need here, each found out by doing
+//! it.
 //!
-//! Nothing is repaired. The invariants: no check is a guess from a version or a setting where it can be
-//! tried; what is tried leaves nothing behind; and the exit code says whether recording would work.
+//! Nothing is repaired. The invariants: no check is a guess from a version or a setting where it
+//! can be tried; what is tried leaves nothing behind; and the exit code says whether recording
+//! would work.
 
 mod here;
 mod process;

@@ -1,7 +1,7 @@
 //! Requirements for attaching to a process.
 //!
-//! It is looked at, asked who it is, and a copy of the agent is put where it could load it and taken
-//! away again; nothing is attached.
+//! It is looked at, asked who it is, and a copy of the agent is put where it could load it and
+//! taken away again; nothing is attached.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! Doing once what recording does all the time.
 //!
-//! No judgement of what comes of it. The invariant: nothing stays behind: no timer, descriptor or file.
+//! No judgement of what comes of it. The invariant: nothing stays behind: no timer, descriptor or
+//! file.
 
 use std::io::IoSliceMut;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -110,8 +111,8 @@ pub(super) fn perf_event(user_time_only: bool) -> nix::Result<()> {
         0,
     ];
     #[expect(unsafe_code, reason = "no crate that we have makes this call")]
-    // SAFETY: `attributes` is a perf_event_attr of PERF_ATTR_SIZE_VER0 (64 bytes) that says so, and lives
-    // as long as the call; thread 0 is this one, processor and group -1 are any and none.
+    // SAFETY: `attributes` is a perf_event_attr of PERF_ATTR_SIZE_VER0 (64 bytes) that says so, and
+    // lives as long as the call; thread 0 is this one, processor and group -1 are any and none.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

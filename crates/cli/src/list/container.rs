@@ -1,7 +1,8 @@
 //! The container that a process is in, by its control group.
 //!
-//! A guess by the names that container engines give, for people to recognise; nothing is decided by it.
-//! The invariant: what is not recognised is not named, but a process with a view of its own says so.
+//! A guess by the names that container engines give, for people to recognise; nothing is decided by
+//! it. The invariant: what is not recognised is not named, but a process with a view of its own
+//! says so.
 
 use diagnostics::Target;
 
@@ -24,8 +25,8 @@ pub(super) fn of(target: &Target) -> Option<String> {
 }
 
 /// The id in a control group's path: the innermost part that is 64 hexadecimal digits
-/// (`/docker/ID`, `/system.slice/docker-ID.scope`, `…/cri-containerd-ID.scope`, `…/libpod-ID.scope/container`), or
-/// LXC's name.
+/// (`/docker/ID`, `/system.slice/docker-ID.scope`, `…/cri-containerd-ID.scope`,
+/// `…/libpod-ID.scope/container`), or LXC's name.
 fn id_in(path: &str) -> Option<String> {
     for part in path.rsplit('/') {
         let name = part.strip_suffix(".scope").unwrap_or(part);

@@ -1,7 +1,8 @@
 //! `sidewalk list`: the .NET processes that can be seen, and how each can be recorded.
 //!
-//! Nothing is changed in any of them. The invariants: a process that is stuck or stopped is waited for
-//! a second at most, whatever their number; what a process calls itself is data and acts on no terminal.
+//! Nothing is changed in any of them. The invariants: a process that is stuck or stopped is waited
+//! for a second at most, whatever their number; what a process calls itself is data and acts on no
+//! terminal.
 
 mod container;
 

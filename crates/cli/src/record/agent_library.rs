@@ -34,8 +34,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The path is
-    /// absolute.
+    /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The
+    /// path is absolute.
     ///
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.

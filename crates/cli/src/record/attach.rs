@@ -1,8 +1,9 @@
 //! Coming to a process that runs, and leaving it.
 //!
-//! An agent that is there already is found by its control socket; else the runtime is asked to load it. Either way
-//! the recording begins with a request on that socket, over which it then comes. The invariant: nothing is sent to
-//! a process that does not listen itself, and what cannot be done is said with what to do.
+//! An agent that is there already is found by its control socket; else the runtime is asked to load
+//! it. Either way the recording begins with a request on that socket, over which it then comes. The
+//! invariant: nothing is sent to a process that does not listen itself, and what cannot be done is
+//! said with what to do.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;

@@ -1,7 +1,7 @@
 //! Changes the event set of a running session (`record --pid PID --change -e LIST`).
 //!
-//! The agent in the process is asked at its control socket; nothing is recorded here. The invariant: what is said to be
-//! recorded is what the agent answers.
+//! The agent in the process is asked at its control socket; nothing is recorded here. The
+//! invariant: what is said to be recorded is what the agent answers.
 
 use std::process::ExitCode;
 

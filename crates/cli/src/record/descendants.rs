@@ -1,9 +1,9 @@
 //! .NET processes of the command that are not recorded: seen from outside, named with the reason.
 //!
-//! Their agent was never loaded, so nothing announces them. So `/proc` is looked at, but only when a
-//! process or thread has begun since the last look (`/proc/loadavg` has the newest number), and what is
-//! no .NET after some time is looked at ever less. The invariants: nothing is changed in any process,
-//! none is asked anything, and a look costs nothing where nothing was started.
+//! Their agent was never loaded, so nothing announces them. So `/proc` is looked at, but only when
+//! a process or thread has begun since the last look (`/proc/loadavg` has the newest number), and
+//! what is no .NET after some time is looked at ever less. The invariants: nothing is changed in
+//! any process, none is asked anything, and a look costs nothing where nothing was started.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -172,7 +172,8 @@ impl Descendants {
             }
             let parent = stat_of(pid).and_then(|stat| u32::try_from(stat.ppid).ok());
             let is_ours = parent.is_some_and(|parent| self.known.contains_key(&parent))
-                // Orphans have another parent; those who were there before the command are not asked.
+                // Orphans have another parent; those who were there before the command are not
+                // asked.
                 || (!is_first && self.has_our_socket(pid));
             if is_ours {
                 self.know(pid, now);
@@ -342,7 +343,8 @@ mod tests {
 
     use super::*;
 
-    /// Looks like a program on .NET from outside, until its input ends: a mapping of that name, and a thread.
+    /// Looks like a program on .NET from outside, until its input ends: a mapping of that name, and
+    /// a thread.
     const LIKE_DOTNET: &str = "
 import mmap, sys, threading
 runtime = open('libcoreclr.so', 'r+b')

@@ -1,9 +1,9 @@
 //! The variables that the recorded program's environment must have, or may have already.
 //!
 //! The runtime loads one profiler, named by the environment (src/coreclr/vm/profilinghelper.cpp of
-//! dotnet/runtime, `LoadProfilerForCurrentProcess`), and from .NET 6 on others beside it, which hear and change
-//! nothing. The invariant: a profiler that the user or another tool has set is never replaced
-//! without `--replace-profiler`: we go beside it.
+//! dotnet/runtime, `LoadProfilerForCurrentProcess`), and from .NET 6 on others beside it, which
+//! hear and change nothing. The invariant: a profiler that the user or another tool has set is
+//! never replaced without `--replace-profiler`: we go beside it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -182,8 +182,9 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     told
 }
 
-/// Makes runtimes below `command` load `agent` and connect to `socket`; `beside` the profiler that they are told to
-/// load, or in its place. Beside it in any case: what the command starts may be told to load another one.
+/// Makes runtimes below `command` load `agent` and connect to `socket`; `beside` the profiler that
+/// they are told to load, or in its place. Beside it in any case: what the command starts may be
+/// told to load another one.
 pub(super) fn prepare(
     command: &mut Command,
     agent: &Path,

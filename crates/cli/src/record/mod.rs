@@ -85,8 +85,8 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
     Ok(exit_code(status, is_recorded))
 }
 
-/// Runs and records the command. Answers how it ended (`None`: the user pressed Ctrl-C twice, and it
-/// goes on), and whether it was recorded.
+/// Runs and records the command. Answers how it ended (`None`: the user pressed Ctrl-C twice, and
+/// it goes on), and whether it was recorded.
 fn run_command(
     args: &RecordArgs,
     carried: Carried,
@@ -243,7 +243,8 @@ fn join_later(
     Ok(joined)
 }
 
-/// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says so.
+/// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says
+/// so.
 pub(crate) fn run_top(args: &TopArgs, carried: Carried, console: &Console) -> Result<ExitCode> {
     Top::check()?;
     let frequency = args.frequency.to_string();
@@ -266,8 +267,8 @@ pub(crate) fn run_top(args: &TopArgs, carried: Carried, console: &Console) -> Re
     run_attached(&record, Some(Top::open), carried, console)
 }
 
-/// Records programs that run, and leaves them; `show` is given the name under which the recording would be
-/// kept.
+/// Records programs that run, and leaves them; `show` is given the name under which the recording
+/// would be kept.
 fn run_attached(
     args: &RecordArgs,
     show: Option<fn(String) -> Result<Top>>,
@@ -405,7 +406,8 @@ pub(crate) fn dump(
         done: "dumped",
     };
     if args.suspended {
-        // The runtime must be prepared for walks of its heap when the agent comes: one that stays may be there already.
+        // The runtime must be prepared for walks of its heap when the agent comes: one that stays
+        // may be there already.
         let _gone = attach::leave(target);
     }
     let stream = attach::join(target, agent.path(), &wish)?;

@@ -2,7 +2,8 @@
 //! commands.
 //!
 //! The recording itself is `sidewalk record --pid` in the background; the agent in the process says
-//! which process that is. The invariant: a signal is sent only to a `sidewalk` whose recording it ends.
+//! which process that is. The invariant: a signal is sent only to a `sidewalk` whose recording it
+//! ends.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -30,7 +31,8 @@ const STEP: Duration = Duration::from_millis(50);
 /// Begins a recording in the background, and comes back when it has begun.
 ///
 /// # Errors
-/// There is no such process, or the tool cannot be started. What else goes wrong, the recording says.
+/// There is no such process, or the tool cannot be started. What else goes wrong, the recording
+/// says.
 pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
     let target = one(&args.what)?;
     let pid = target.pid();

@@ -1,9 +1,10 @@
 //! From the spawn to the last block: one loop over signals, the socket and the connections.
 //!
 //! It neither decodes blocks nor writes outputs. The invariants: the recorded program never waits
-//! for us (its agents are answered at once, and a connection that is of no more use is closed),
-//! and the loop ends a bounded time after recording should end. A connection is at its end when its
-//! process is: a child that was forked and never execs holds the socket open, and says nothing on it.
+//! for us (its agents are answered at once, and a connection that is of no more use is closed), and
+//! the loop ends a bounded time after recording should end. A connection is at its end when its
+//! process is: a child that was forked and never execs holds the socket open, and says nothing on
+//! it.
 
 use std::collections::HashSet;
 use std::fs;

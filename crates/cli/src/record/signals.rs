@@ -107,8 +107,8 @@ pub(super) enum Received {
     Ending {
         /// Which.
         signal: Signal,
-        /// The recorded program has got it too: the kernel sent it to the whole process group (Ctrl-C,
-        /// the end of a terminal's shell).
+        /// The recorded program has got it too: the kernel sent it to the whole process group
+        /// (Ctrl-C, the end of a terminal's shell).
         to_all: bool,
     },
     /// One of [`PASSED`] or [`PASSED_BY_INIT`], of any sender.
@@ -204,8 +204,8 @@ impl Signals {
                 }
                 Ok(())
             };
-            // SAFETY: between fork and exec it calls sigaction(2) alone, which is async-signal-safe,
-            // and allocates nothing.
+            // SAFETY: between fork and exec it calls sigaction(2) alone, which is
+            // async-signal-safe, and allocates nothing.
             unsafe { command.pre_exec(ignore) };
         }
         let blocked = SigSet::thread_get_mask()?;
@@ -259,8 +259,8 @@ impl Signals {
         }
     }
 
-    /// Whether a signal that ends programs has arrived. It stays where it is, for [`Signals::next`], or to
-    /// end the tool when the signals are released.
+    /// Whether a signal that ends programs has arrived. It stays where it is, for
+    /// [`Signals::next`], or to end the tool when the signals are released.
     pub(super) fn wants_end(&self) -> bool {
         let ending = ENDING
             .iter()
@@ -280,15 +280,16 @@ impl Signals {
     }
 }
 
-/// Whether this process leads its session, as one that `ssh -t` starts: when a terminal hangs up, the
-/// kernel tells the leader alone (`tty_signal_session_leader` in drivers/tty/tty_jobctrl.c).
+/// Whether this process leads its session, as one that `ssh -t` starts: when a terminal hangs up,
+/// the kernel tells the leader alone (`tty_signal_session_leader` in drivers/tty/tty_jobctrl.c).
 fn leads_session() -> bool {
     rustix::process::getsid(None).is_ok_and(|leader| leader == rustix::process::getpid())
 }
 
-/// Ends the tool as the signal `number` ended the program: shells and scripts look for that, and go on
-/// with a loop after Ctrl-C where they find an exit code. It comes back where that cannot be: to the
-/// first process of a container, to which no signal does anything, or for one that ends no process.
+/// Ends the tool as the signal `number` ended the program: shells and scripts look for that, and go
+/// on with a loop after Ctrl-C where they find an exit code. It comes back where that cannot be: to
+/// the first process of a container, to which no signal does anything, or for one that ends no
+/// process.
 #[expect(
     unsafe_code,
     reason = "nix has no name for signals in real time, of which programs die as well"

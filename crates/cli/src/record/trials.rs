@@ -17,7 +17,8 @@ pub(crate) fn judge_environment() -> Result<()> {
     obstacles.judge(false).map(drop)
 }
 
-/// Makes the tool's socket and connects to it as an agent does. Returns the folder that it was made in.
+/// Makes the tool's socket and connects to it as an agent does. Returns the folder that it was made
+/// in.
 ///
 /// # Errors
 /// The error of the step that failed.

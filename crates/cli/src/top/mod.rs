@@ -1,7 +1,8 @@
 //! `sidewalk top`: where the time of a running program goes, now.
 //!
-//! It is a recording like any other (`record` makes it, and keeps it if the user says so) whose last
-//! seconds are shown while it is made. Invariant: the terminal is given back as it was, however this ends.
+//! It is a recording like any other (`record` makes it, and keeps it if the user says so) whose
+//! last seconds are shown while it is made. Invariant: the terminal is given back as it was,
+//! however this ends.
 
 mod choice;
 mod screen;

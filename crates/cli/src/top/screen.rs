@@ -1,8 +1,8 @@
 //! The live table, drawn.
 //!
-//! Not the sums (`window`) and not the terminal (`mod`): a function of a picture and of what the user
-//! chose, so that a test can look at what is shown. Invariant: what came from the program is cleaned
-//! before it reaches the terminal.
+//! Not the sums (`window`) and not the terminal (`mod`): a function of a picture and of what the
+//! user chose, so that a test can look at what is shown. Invariant: what came from the program is
+//! cleaned before it reaches the terminal.
 
 use formats::visible;
 use ratatui::Frame;

@@ -34,7 +34,8 @@ pub(crate) fn orphans_are_reaped() {
 
 /// As the kernel has it of process 1: a signal that it does not catch does nothing to it.
 pub(crate) fn only_signals_that_the_program_catches_reach_it() {
-    // Signals that are pending together come in the order of their numbers, so the last is the last.
+    // Signals that are pending together come in the order of their numbers, so the last is the
+    // last.
     let actions = [
         "connect",
         "samples=1",

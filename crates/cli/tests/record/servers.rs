@@ -1,7 +1,8 @@
-//! Names and lines from symbol servers, for a library that was built with known functions and stripped.
+//! Names and lines from symbol servers, for a library that was built with known functions and
+//! stripped.
 //!
-//! It is a real library, by the C compiler and objcopy of the machine; the servers are real ones on a port of
-//! their own.
+//! It is a real library, by the C compiler and objcopy of the machine; the servers are real ones on
+//! a port of their own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

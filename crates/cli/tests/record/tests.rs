@@ -383,8 +383,8 @@ fn signal_state_and_descriptors_are_the_users() {
     );
 }
 
-/// The same text, with signals 32 and 33 not ignored: glibc uses them for itself, and its posix_spawn
-/// leaves them ignored (`__spawni_child` in spawni.c), which no program can tell.
+/// The same text, with signals 32 and 33 not ignored: glibc uses them for itself, and its
+/// posix_spawn leaves them ignored (`__spawni_child` in spawni.c), which no program can tell.
 fn without_internal_signals(status: &str) -> String {
     let lines = status.lines().map(|line| {
         let Some(set) = line.strip_prefix("SigIgn:") else {

@@ -519,7 +519,8 @@ impl Callbacks for Probe {
                 *self.0.begin.lock().map_err(|_| Hresult::E_FAIL)? = Some(sender);
                 corprof::spawn_agent_thread("probe", move |agent| {
                     if receiver.recv().is_ok() {
-                        // At some instants the runtime walks a thread not at all (E_STACKSNAPSHOT_UNSAFE).
+                        // At some instants the runtime walks a thread not at all
+                        // (E_STACKSNAPSHOT_UNSAFE).
                         for _ in 0..1_000 {
                             if shared.suspended(agent) {
                                 break;

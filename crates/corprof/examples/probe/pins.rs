@@ -1,7 +1,8 @@
 //! Threads that end while they are walked: what `ThreadPins` is for.
 //!
-//! Its own thread pins every thread that it knows of, stops the runtime, walks them, lets the runtime
-//! go on, and looks whether `ThreadDestroyed` has returned for one of them, which is what must not be.
+//! Its own thread pins every thread that it knows of, stops the runtime, walks them, lets the
+//! runtime go on, and looks whether `ThreadDestroyed` has returned for one of them, which is what
+//! must not be.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -74,8 +74,8 @@ fn raw_walk(
     } else {
         (&raw const context).cast()
     };
-    // SAFETY: an asynchronous call; everything it is lent is alive until it returns, and the context
-    // is as large as any runtime's.
+    // SAFETY: an asynchronous call; everything it is lent is alive until it returns, and the
+    // context is as large as any runtime's.
     let answer = unsafe {
         ICorProfilerInfo15::do_stack_snapshot(
             this.as_ptr(),
@@ -359,8 +359,8 @@ impl Shared {
         *self.tallies().entry((place, answer)).or_default() += 1;
     }
 
-    /// From the profiler's own thread: every thread, under a suspension. Answers whether the main thread
-    /// could be walked.
+    /// From the profiler's own thread: every thread, under a suspension. Answers whether the main
+    /// thread could be walked.
     pub(crate) fn suspended(&self, agent: &mut AgentCx) -> bool {
         let (Some(runtime), Some(proof)) = (self.runtime.get(), self.snapshots.get()) else {
             return false;

@@ -182,8 +182,8 @@ impl Body {
         self.lines.splice(at..at, new);
     }
 
-    /// As [`Body::insert_at`], for instructions that run only where `condition` leaves an `int32` that is not 0. `false` when no line has
-    /// the label, or there is no condition.
+    /// As [`Body::insert_at`], for instructions that run only where `condition` leaves an `int32`
+    /// that is not 0. `false` when no line has the label, or there is no condition.
     pub fn insert_at_if(
         &mut self,
         label: Label,

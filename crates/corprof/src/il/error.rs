@@ -27,7 +27,8 @@ pub enum ReadErrorKind {
     Opcode(u16),
     /// A branch to somewhere outside of the code.
     TargetOutside(i64),
-    /// A branch, or the bound of a clause, into the middle of an instruction: its offset in the code.
+    /// A branch, or the bound of a clause, into the middle of an instruction: its offset in the
+    /// code.
     InsideInstruction(u32),
     /// A section behind the code that is too short for its own header: the size that it states.
     SectionSize(u32),

@@ -1,14 +1,15 @@
-//! IL: method bodies and signatures as values, to read, change and write. Pure: no runtime is needed.
+//! IL: method bodies and signatures as values, to read, change and write. Pure: no runtime is
+//! needed.
 //!
 //! - [`Body`] is the body of a method: lines of [`Instruction`]s with labels, and exception
 //!   [`Clause`]s. A branch names a label, so lines are inserted, replaced and taken out freely;
 //!   [`Body::write`] counts distances anew and makes short branches long where they have to be.
 //! - [`MethodSignature`], [`LocalSignature`] and [`Type`] are what the metadata says of a method.
-//! - [`Body::wrap`] puts [`Probes`] around a method, [`Body::with_enter`] one in front, [`Body::wrap_asking`] asks what it
-//!   returns whether the call has ended.
+//! - [`Body::wrap`] puts [`Probes`] around a method, [`Body::with_enter`] one in front,
+//!   [`Body::wrap_asking`] asks what it returns whether the call has ended.
 //!
-//! It checks no types and no stack: what it writes is as right as what it was given. Malformed bytes
-//! are a [`ReadError`] with the place, never a panic, in linear time.
+//! It checks no types and no stack: what it writes is as right as what it was given. Malformed
+//! bytes are a [`ReadError`] with the place, never a panic, in linear time.
 //!
 //! The step before is [`crate::Info::get_il_function_body`], the step after is
 //! [`crate::FunctionControl::set_il_function_body`].

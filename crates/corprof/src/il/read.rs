@@ -1,8 +1,8 @@
 //! Reads method bodies as they are in an image and as `GetILFunctionBody` gives them.
 //!
 //! Format: ECMA-335 II.25.4; where it leaves room, as the CLR reads (`DecoderInit` of
-//! `src/coreclr/inc/corhlpr.cpp`). The invariant: whatever the bytes, an answer comes in time linear
-//! in their number, and takes memory linear in it.
+//! `src/coreclr/inc/corhlpr.cpp`). The invariant: whatever the bytes, an answer comes in time
+//! linear in their number, and takes memory linear in it.
 
 use super::bytes::Bytes;
 use super::opcode::TWO_BYTES;

@@ -1,8 +1,8 @@
 //! Signatures of methods and of locals: parsed, changed, encoded (ECMA-335 II.23.2).
 //!
-//! The grammar is the CLR's, which is wider than the specification's: modifiers may stand before any
-//! type, as compilers put them. The invariant: a signature encodes to the bytes that it was parsed
-//! from, when those have their numbers in the shortest form, as all compilers write them.
+//! The grammar is the CLR's, which is wider than the specification's: modifiers may stand before
+//! any type, as compilers put them. The invariant: a signature encodes to the bytes that it was
+//! parsed from, when those have their numbers in the shortest form, as all compilers write them.
 
 use super::bytes::Bytes;
 use super::compressed::{write_compressed, write_compressed_signed};
@@ -507,8 +507,8 @@ impl LocalSignature {
         all(&bytes).map(|()| Self { locals })
     }
 
-    /// Appends a local and tells its number; `None`, and nothing appended, when a method cannot have
-    /// another one.
+    /// Appends a local and tells its number; `None`, and nothing appended, when a method cannot
+    /// have another one.
     pub fn append(&mut self, local: Type) -> Option<u16> {
         // 0xfffe is the highest that `ldloc` takes (III.3.43).
         let number = u16::try_from(self.locals.len()).ok()?;

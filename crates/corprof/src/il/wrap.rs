@@ -1,4 +1,5 @@
-//! Puts probes around a method: at its begin, at its normal return, and where an exception leaves it.
+//! Puts probes around a method: at its begin, at its normal return, and where an exception leaves
+//! it.
 //!
 //! ```text
 //!       enter ; stloc token
@@ -11,12 +12,12 @@
 //!
 //! A `fault` runs for exceptions only, so a normal return goes through no handler. What the enter
 //! probe leaves on the stack is kept in a local: it needs no stack of the profiler's own, and is
-//! right in recursion and in calls that had begun before. The enter probe stands outside, so that an
-//! exception of its own is no exception of the method.
+//! right in recursion and in calls that had begun before. The enter probe stands outside, so that
+//! an exception of its own is no exception of the method.
 //!
 //! The invariants: every instruction of the body is there in its order, with its branches to the
-//! same instructions; what branches to the first one does not run the enter probe again; the clauses
-//! of the body are inside of ours, which is the last one.
+//! same instructions; what branches to the first one does not run the enter probe again; the
+//! clauses of the body are inside of ours, which is the last one.
 
 use core::fmt;
 
@@ -57,8 +58,8 @@ impl Probe {
     }
 
     /// `calli` of a native function with the address as a constant in the code; what the function
-    /// takes are these numbers behind what is on the stack already (`on_stack` values). The function
-    /// must stay where it is for as long as the runtime lives.
+    /// takes are these numbers behind what is on the stack already (`on_stack` values). The
+    /// function must stay where it is for as long as the runtime lives.
     ///
     /// `signature` is the token of the function's signature in the method's module:
     /// [`probe_signature`] has its bytes.
@@ -77,8 +78,8 @@ impl Probe {
         }
     }
 
-    /// Adds one to the 64-bit number at an address. It needs nothing in the module's metadata, calls
-    /// nothing, and is not atomic: threads that count at once lose counts.
+    /// Adds one to the 64-bit number at an address. It needs nothing in the module's metadata,
+    /// calls nothing, and is not atomic: threads that count at once lose counts.
     pub fn count_at(address: usize) -> Self {
         let plain = |opcode| Instruction::known(opcode, super::Operand::None);
         Self {
@@ -126,12 +127,12 @@ pub enum ProbeCall {
     /// As C, by a call that leaves managed code as a P/Invoke does: every CLR, may block.
     C,
     /// As C without leaving managed code (.NET 6 on): a few instructions, but the function must
-    /// return within about a microsecond, block nowhere, take no lock, allocate nothing and not call
-    /// the runtime. The token is that of a reference to
+    /// return within about a microsecond, block nowhere, take no lock, allocate nothing and not
+    /// call the runtime. The token is that of a reference to
     /// `System.Runtime.CompilerServices.CallConvSuppressGCTransition`.
     CWithoutTransition(super::TypeToken),
-    /// As a managed method, which on 64-bit Unix takes whole numbers as C does. No contract says so.
-    /// The function's obligations are those of [`ProbeCall::CWithoutTransition`].
+    /// As a managed method, which on 64-bit Unix takes whole numbers as C does. No contract says
+    /// so. The function's obligations are those of [`ProbeCall::CWithoutTransition`].
     Managed,
 }
 
@@ -171,8 +172,8 @@ pub struct Probes {
     pub token: Option<Type>,
 }
 
-/// For a method whose result says whether the call has ended, as that of an async method does: what runs in place of
-/// [`Probes::leave`], which is not used.
+/// For a method whose result says whether the call has ended, as that of an async method does: what
+/// runs in place of [`Probes::leave`], which is not used.
 ///
 /// ```text
 /// END:  ldloc result ; has_ended ; brfalse ON
@@ -270,7 +271,8 @@ impl Wrapped {
         self.locals.as_ref()
     }
 
-    /// The body, with the token that [`Wrapped::locals`] has got. It is not used when there is none.
+    /// The body, with the token that [`Wrapped::locals`] has got. It is not used when there is
+    /// none.
     pub fn with_locals(mut self, token: Token) -> Body {
         if self.locals.is_some() {
             self.body.locals = Some(token);
@@ -345,8 +347,8 @@ impl Body {
         self.wrap_in(signature, locals, probes, None)
     }
 
-    /// As [`Body::wrap`], for a method whose result is asked whether the call has ended. A method that
-    /// returns nothing has none: it is wrapped as usual.
+    /// As [`Body::wrap`], for a method whose result is asked whether the call has ended. A method
+    /// that returns nothing has none: it is wrapped as usual.
     ///
     /// # Errors
     /// Why it is not done.

@@ -1,7 +1,8 @@
-//! Writes method bodies: short branches become long where they must, and everything is counted anew.
+//! Writes method bodies: short branches become long where they must, and everything is counted
+//! anew.
 //!
-//! A body that was read and not changed comes out with the same bytes of code. The invariant: what is
-//! written reads back as the same lines, and a branch is never made shorter than it was.
+//! A body that was read and not changed comes out with the same bytes of code. The invariant: what
+//! is written reads back as the same lines, and a branch is never made shorter than it was.
 
 use super::read::{
     CATCH, FAULT, FILTER, FINALLY, INIT_LOCALS, MORE_SECTIONS, SECTION_CLAUSES, SECTION_FAT,
@@ -49,8 +50,8 @@ impl Written {
         &self.map
     }
 
-    /// The offset in the old code of what is at an offset of the new one: of the line itself, or, for
-    /// what was put in, of the last line before it that was there. `None` before the first one.
+    /// The offset in the old code of what is at an offset of the new one: of the line itself, or,
+    /// for what was put in, of the last line before it that was there. `None` before the first one.
     pub fn old_offset(&self, new: u32) -> Option<u32> {
         let before = self.map.partition_point(|(_, at)| *at <= new);
         let (old, _) = self.map.get(before.checked_sub(1)?)?;

@@ -57,11 +57,12 @@ impl<'rt> Info<'rt> {
     /// the mask has [`crate::EventMaskHigh::MONITOR_EVENT_PIPE`] (`EventPipeStartSession`, may
     /// trigger a GC).
     ///
-    /// The calling thread becomes one of the runtime's (`ep_rt_thread_setup`), and not one that it goes on treating as native: outside of
-    /// callbacks its synchronous calls are refused from then on. If it looks up code by address later
-    /// ([`Info::get_function_from_ip`]), it may wait there for a collection, with the reader's lock of the code ranges for which
-    /// the collector waits (`ExecutionManager::DeleteRange`): both wait for ever. So begin and end sessions while the profiler is
-    /// initialised, or on a thread that lives for that alone.
+    /// The calling thread becomes one of the runtime's (`ep_rt_thread_setup`), and not one that it
+    /// goes on treating as native: outside of callbacks its synchronous calls are refused from then
+    /// on. If it looks up code by address later ([`Info::get_function_from_ip`]), it may wait there
+    /// for a collection, with the reader's lock of the code ranges for which the collector waits
+    /// (`ExecutionManager::DeleteRange`): both wait for ever. So begin and end sessions while the
+    /// profiler is initialised, or on a thread that lives for that alone.
     ///
     /// # Errors
     /// The failure that the runtime reports; `E_NOINTERFACE` before .NET 5.
@@ -114,8 +115,8 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Ends a session (`EventPipeStopSession`, may trigger a GC). It makes of the calling thread what
-    /// [`Info::event_pipe_start_session`] does.
+    /// Ends a session (`EventPipeStopSession`, may trigger a GC). It makes of the calling thread
+    /// what [`Info::event_pipe_start_session`] does.
     ///
     /// # Errors
     /// `E_INVALIDARG` for a session of another runtime; what the runtime answers.

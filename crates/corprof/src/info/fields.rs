@@ -180,7 +180,8 @@ impl<'rt> Info<'rt> {
     }
 }
 
-/// The address of a static, which `ask` has the runtime write. `None`: the class has not been initialised yet.
+/// The address of a static, which `ask` has the runtime write. `None`: the class has not been
+/// initialised yet.
 fn address_of(ask: impl FnOnce(&mut *mut c_void) -> Result<Hresult>) -> Result<Option<usize>> {
     let mut address: *mut c_void = core::ptr::null_mut();
     let answer = ask(&mut address)?.ok();

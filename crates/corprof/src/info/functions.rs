@@ -39,9 +39,10 @@ impl<'rt> Info<'rt> {
     /// From a thread that the runtime does not know it takes no lock: it must not race with the
     /// unloading of that code. Dynamic methods and stubs are not found.
     ///
-    /// Of ReadyToRun code it must be a method that has run: the runtime goes back from one method of the image to the one before
-    /// until it finds one that has, and if there is none, below its table, where it dies (3.1 to 10:
-    /// `ReadyToRunJitManager::JitCodeToMethodInfo`). So ask for what was interrupted, or for what is behind a call.
+    /// Of ReadyToRun code it must be a method that has run: the runtime goes back from one method
+    /// of the image to the one before until it finds one that has, and if there is none, below its
+    /// table, where it dies (3.1 to 10: `ReadyToRunJitManager::JitCodeToMethodInfo`). So ask for
+    /// what was interrupted, or for what is behind a call.
     ///
     /// # Errors
     /// `E_FAIL` when it is no managed code, `CORPROF_E_ASYNCHRONOUS_UNSAFE` when the thread was
@@ -56,9 +57,9 @@ impl<'rt> Info<'rt> {
         Id::new(function).ok_or(Hresult::E_FAIL)
     }
 
-    /// As [`Info::get_function_from_ip`], for the same addresses, with dynamic methods, and which version of the IL
-    /// (`GetFunctionFromIP3`; asynchronous in .NET 10, before that synchronous and may trigger a
-    /// GC).
+    /// As [`Info::get_function_from_ip`], for the same addresses, with dynamic methods, and which
+    /// version of the IL (`GetFunctionFromIP3`; asynchronous in .NET 10, before that synchronous
+    /// and may trigger a GC).
     ///
     /// # Errors
     /// `E_FAIL` when it is no managed code.

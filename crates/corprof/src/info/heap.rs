@@ -287,8 +287,9 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// The same for an object of which only the address is known (`CreateHandle`, synchronous, .NET 7 on): one that is
-    /// being allocated on this thread, as the runtime's events of allocations tell it.
+    /// The same for an object of which only the address is known (`CreateHandle`, synchronous, .NET
+    /// 7 on): one that is being allocated on this thread, as the runtime's events of allocations
+    /// tell it.
     ///
     /// # Safety
     /// The thread is in cooperative mode in this callback, the object is at that address, made or
@@ -309,9 +310,11 @@ impl<'rt> Info<'rt> {
 
     /// Gives a handle back (`DestroyHandle`).
     ///
-    /// Only where no collection can be under way. A collection puts the blocks of the handle table in order without the lock
-    /// that this call takes (`SegmentResortChains` and `SegmentRemoveFreeBlocks` of src/coreclr/gc/handletablecore.cpp); where both
-    /// do so at a time the call may never return, and whoever needs a handle waits for it. The runtime checks nothing.
+    /// Only where no collection can be under way. A collection puts the blocks of the handle table
+    /// in order without the lock that this call takes (`SegmentResortChains` and
+    /// `SegmentRemoveFreeBlocks` of src/coreclr/gc/handletablecore.cpp); where both do so at a time
+    /// the call may never return, and whoever needs a handle waits for it. The runtime checks
+    /// nothing.
     ///
     /// # Errors
     /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.
@@ -361,8 +364,8 @@ impl<'rt> Info<'rt> {
         self.address_in(handle).map(ObjectId::new)
     }
 
-    /// Whether a handle has an object still (`GetObjectIDFromHandle`). That is all that can be told where objects may move:
-    /// it is not asked which.
+    /// Whether a handle has an object still (`GetObjectIDFromHandle`). That is all that can be told
+    /// where objects may move: it is not asked which.
     ///
     /// # Errors
     /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.

@@ -176,14 +176,14 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Asks for methods to be compiled again with new IL (`RequestReJIT`, synchronous, may trigger a
-    /// GC): many at once are one request. [`crate::Callbacks::get_rejit_parameters`] is called once
-    /// for each, on the thread that calls it next; calls that run now go on in the old code.
+    /// Asks for methods to be compiled again with new IL (`RequestReJIT`, synchronous, may trigger
+    /// a GC): many at once are one request. [`crate::Callbacks::get_rejit_parameters`] is called
+    /// once for each, on the thread that calls it next; calls that run now go on in the old code.
     ///
     /// A method is all its generic instances, those to come too. It is not inlined any more; copies
     /// that are inlined already stay as they are. What cannot be compiled again is told by
-    /// [`crate::Callbacks::rejit_error`], not by the answer, or, for a method of a collectible module
-    /// or without IL, by nothing at all.
+    /// [`crate::Callbacks::rejit_error`], not by the answer, or, for a method of a collectible
+    /// module or without IL, by nothing at all.
     ///
     /// The runtime keeps the IL and the code of each request for good: do not make them in a loop.
     ///
@@ -253,9 +253,9 @@ impl<'rt> Info<'rt> {
     /// Lets code of a module use metadata that was added to it (`ApplyMetaData`, synchronous, may
     /// trigger a GC). `None`: the runtime has not got so far yet.
     ///
-    /// Tokens of signatures, type specifications, and references to types and members are usable without
-    /// it. New types, methods and assembly references need it. On .NET 11.0.0 precompiled code of the
-    /// module fails afterwards (`BadImageFormatException`).
+    /// Tokens of signatures, type specifications, and references to types and members are usable
+    /// without it. New types, methods and assembly references need it. On .NET 11.0.0 precompiled
+    /// code of the module fails afterwards (`BadImageFormatException`).
     ///
     /// # Errors
     /// The failure that the runtime reports.

@@ -36,9 +36,9 @@ impl Drop for MetadataEmit<'_> {
 macro_rules! emit {
     ($self:ident, $method:ident($($arg:expr),* $(,)?)) => {{
         let mut token = 0;
-        // SAFETY: the object is live and has every slot of `IMetaDataEmit2`, which was asked for; the
-        // pointers among the arguments are those of live values of the types and lengths that the
-        // contract names.
+        // SAFETY: the object is live and has every slot of `IMetaDataEmit2`, which was asked for;
+        // the pointers among the arguments are those of live values of the types and lengths that
+        // the contract names.
         let answer = unsafe {
             IMetaDataEmit2::$method($self.pointer.as_ptr(), $($arg,)* &mut token)
         };
@@ -93,8 +93,8 @@ impl<'rt> MetadataEmit<'rt> {
         emit!(self, get_token_from_type_spec(signature.as_ptr(), length))
     }
 
-    /// A reference to another assembly (`DefineAssemblyRef` of `IMetaDataAssemblyEmit`), by its simple
-    /// name, its least version and the token of its public key. The runtime finds it after
+    /// A reference to another assembly (`DefineAssemblyRef` of `IMetaDataAssemblyEmit`), by its
+    /// simple name, its least version and the token of its public key. The runtime finds it after
     /// [`crate::Info::apply_meta_data`].
     ///
     /// # Errors
@@ -129,7 +129,8 @@ impl<'rt> MetadataEmit<'rt> {
         };
         let (name, mut token) = (wide(name), 0);
         // SAFETY: the runtime gave the interface that was asked for, with a reference that is given
-        // back once; the arguments are live values of the types and lengths that the contract names.
+        // back once; the arguments are live values of the types and lengths that the contract
+        // names.
         let answer = unsafe {
             let this: *mut IMetaDataAssemblyEmit = assembly.as_ptr();
             let answer = IMetaDataAssemblyEmit::define_assembly_ref(
@@ -150,8 +151,8 @@ impl<'rt> MetadataEmit<'rt> {
     }
 
     /// A reference to a type (`DefineTypeRefByName`): `scope` is an assembly or a module reference,
-    /// or the reference to the type that it is nested in; `name` has the namespace. Code may use it at
-    /// once.
+    /// or the reference to the type that it is nested in; `name` has the namespace. Code may use it
+    /// at once.
     ///
     /// # Errors
     /// The failure that the runtime reports.

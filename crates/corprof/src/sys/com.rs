@@ -118,7 +118,8 @@ pub struct InterfaceMethod {
     pub slot: usize,
 }
 
-/// An interface that [`com_interface!`](crate::com_interface) declared: what can be asked of it at compile time.
+/// An interface that [`com_interface!`](crate::com_interface) declared: what can be asked of it at
+/// compile time.
 ///
 /// # Safety
 /// A value of the type starts with a pointer to a vtable, of which the entries up to the answered

@@ -116,12 +116,13 @@ flags! {
         MONITOR_JIT_COMPILATION = 0x20,
         /// `Exception*`.
         ///
-        /// **Ends programs on .NET 9 and 10**: around filters and catch blocks the runtime goes into preemptive mode for
-        /// these callbacks while it holds the exception by an unprotected reference (`CallFilterFunclet`,
-        /// `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime issue 132462, mended in .NET 11). A
-        /// collection there, and the program crashes or does not catch what it catches, whatever the callbacks do. Listen
-        /// to the runtime's event `ExceptionThrown` there ([`crate::Info::event_pipe_start_session`]), which
-        /// switches no mode.
+        /// **Ends programs on .NET 9 and 10**: around filters and catch blocks the runtime goes
+        /// into preemptive mode for these callbacks while it holds the exception by an unprotected
+        /// reference (`CallFilterFunclet`, `CallCatchFunclet` in
+        /// src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime issue 132462, mended in .NET 11). A
+        /// collection there, and the program crashes or does not catch what it catches, whatever
+        /// the callbacks do. Listen to the runtime's event `ExceptionThrown` there
+        /// ([`crate::Info::event_pipe_start_session`]), which switches no mode.
         MONITOR_EXCEPTIONS = 0x40,
         /// All garbage collection callbacks; turns concurrent collection off when set in
         /// `Initialize`. [`EventMaskHigh::BASIC_GC`] does not.
@@ -231,8 +232,9 @@ flags! {
     RejitFlags {
         /// The new version is not inlined.
         BLOCK_INLINING = 0x1,
-        /// `GetReJITParameters` is called for inliners too. Without it a method that is both asked for and an inliner of
-        /// another one of the same request keeps its own IL: the runtime binds it twice, and the second time counts.
+        /// `GetReJITParameters` is called for inliners too. Without it a method that is both asked
+        /// for and an inliner of another one of the same request keeps its own IL: the runtime
+        /// binds it twice, and the second time counts.
         INLINING_CALLBACKS = 0x2,
     }
     /// Flags of `DoStackSnapshot` (`COR_PRF_SNAPSHOT_INFO`).

@@ -2,8 +2,8 @@
 //!
 //! The table is the single source: the bounds of the typed layer, the checks of the test double and
 //! `docs/call-contexts.md` are compared with it or made from it. The invariant: row *n* is the
-//! method at slot *n* + 3, and the bound that the typed layer asks for is at least as strict as what
-//! any supported runtime checks.
+//! method at slot *n* + 3, and the bound that the typed layer asks for is at least as strict as
+//! what any supported runtime checks.
 //!
 //! Source: the `PROFILER_TO_CLR_ENTRYPOINT_*` macro at the head of each method of
 //! `vm/proftoeeinterfaceimpl.cpp`, extracted by script from the sources of 3.1 (November 2019) and

@@ -1,5 +1,5 @@
-//! Methods compiled again with probes around them: counted exactly, with the same results, and taken
-//! back.
+//! Methods compiled again with probes around them: counted exactly, with the same results, and
+//! taken back.
 
 use std::collections::BTreeMap;
 

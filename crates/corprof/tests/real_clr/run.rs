@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use testkit::{Runtime, workload};
 
-/// The runtimes that the table of call rules was checked on: its column for .NET 10 is read, not run, and it has
-/// none for .NET 9 (some calls that 8 refuses are allowed there; a P/Invoke may be part of its caller's frame).
+/// The runtimes that the table of call rules was checked on: its column for .NET 10 is read, not
+/// run, and it has none for .NET 9 (some calls that 8 refuses are allowed there; a P/Invoke may be
+/// part of its caller's frame).
 pub(crate) fn checked() -> [Runtime; 2] {
     [Runtime::net8(), Runtime::core31()]
 }

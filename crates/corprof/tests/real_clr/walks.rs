@@ -160,8 +160,9 @@ fn rule_12_a_walk_atop_the_runtimes_exception_handling_is_refused() {
             let (answer, _count) = rest.rsplit_once(' ').unwrap();
             answers.entry(place).or_default().insert(answer);
         }
-        // While frames are unwound, and until the catch block runs, the runtime's own unwinder is on
-        // top. A seed is no help: the thread is in preemptive mode, where it is dropped (rule 13).
+        // While frames are unwound, and until the catch block runs, the runtime's own unwinder is
+        // on top. A seed is no help: the thread is in preemptive mode, where it is dropped (rule
+        // 13).
         let refused = ["caught", "finally", "unwind", "unwind-seeded"];
         let walked = ["filter", "search", "thrown"];
         let expected: BTreeMap<&str, BTreeSet<&str>> = (refused
@@ -206,8 +207,8 @@ fn every_thread_is_walked_under_a_suspension() {
             .into_iter()
             .filter(|line| line.starts_with("main "))
             .collect();
-        // Until it could be walked: it may hold a lock of the runtime's, or have just woken and be in
-        // cooperative mode until it sees that it must wait (2 of 14,000 walks).
+        // Until it could be walked: it may hold a lock of the runtime's, or have just woken and be
+        // in cooperative mode until it sees that it must wait (2 of 14,000 walks).
         let [unsafe_then @ .., main] = &main[..] else {
             panic!("{resumed:?}");
         };

@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 
 use super::*;
 
-/// A library that was unpacked. It is not removed as long as this is there, nor while a process maps it
-/// or has it in its environment.
+/// A library that was unpacked. It is not removed as long as this is there, nor while a process
+/// maps it or has it in its environment.
 #[derive(Debug)]
 pub struct Unpacked {
     library: PathBuf,
@@ -35,8 +35,8 @@ pub struct UnpackError {
 }
 
 impl Unpacked {
-    /// Puts a library whose [`hash_of`] is `hash` where programs of this user can load it, unless it is
-    /// there, and removes other versions that are no longer needed.
+    /// Puts a library whose [`hash_of`] is `hash` where programs of this user can load it, unless
+    /// it is there, and removes other versions that are no longer needed.
     ///
     /// # Errors
     /// There is no folder that it could be loaded from and that is this user's alone.
@@ -74,8 +74,8 @@ impl Unpacked {
     }
 }
 
-/// Where to look for a folder, the best first: where caches belong, then where the tool's socket may
-/// lie and what containers let one write to.
+/// Where to look for a folder, the best first: where caches belong, then where the tool's socket
+/// may lie and what containers let one write to.
 fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let folder = |name: &str| {
         let path = variable(name).map(PathBuf::from);

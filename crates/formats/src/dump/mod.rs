@@ -307,7 +307,8 @@ fn suspended(profile: &Profile, labels: &Labels<'_>) -> Vec<Suspended> {
     groups
 }
 
-/// Threads that did the same, by process: those with managed frames first, and in each the first thread's.
+/// Threads that did the same, by process: those with managed frames first, and in each the first
+/// thread's.
 fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
     let mut stacks: BTreeMap<ThreadId, (StackId, WalkEnd)> = BTreeMap::new();
     let samples = profile.samples.iter();

@@ -5,8 +5,8 @@ use profile::model::{FrameId, FrameKind, Thread};
 
 use crate::labels::Labels;
 
-/// Of frames from the leaf to the first method of the program: the beginning of a name, and what is waited
-/// for. Of several the one nearest to the root counts: it says more than what it is made of.
+/// Of frames from the leaf to the first method of the program: the beginning of a name, and what is
+/// waited for. Of several the one nearest to the root counts: it says more than what it is made of.
 const BY_FRAME: &[(&str, &str)] = &[
     // The program's own waits, by the class library.
     ("System.Threading.Monitor.Enter", "waits for a lock"),

@@ -1,14 +1,16 @@
-//! Samples as the page's script reads them (`assets/decode.js`): each with its time, its thread and its stack.
+//! Samples as the page's script reads them (`assets/decode.js`): each with its time, its thread and
+//! its stack.
 //!
-//! Varints. First the stacks that occur, the most frequent first, so that those have small numbers: how many,
-//! then the node of each, and where samples have two stacks the other node of each. Then each event: pairs of
-//! a thread's number plus one and its number of samples, ended by 0, and columns over all of its
-//! samples, by thread and in a thread by time: steps of time (`tick` nanoseconds each, from 0 in each
-//! thread), stacks, values (in units of `scale`; left out where all are the same).
+//! Varints. First the stacks that occur, the most frequent first, so that those have small numbers:
+//! how many, then the node of each, and where samples have two stacks the other node of each. Then
+//! each event: pairs of a thread's number plus one and its number of samples, ended by 0, and
+//! columns over all of its samples, by thread and in a thread by time: steps of time (`tick`
+//! nanoseconds each, from 0 in each thread), stacks, values (in units of `scale`; left out where
+//! all are the same).
 //!
-//! The invariant: samples and values add up to those of the profile; only times are rounded, down. Ten million
-//! samples are 13 MB of these bytes or so, and 8 MB when they are deflated, because a column has few different
-//! numbers.
+//! The invariant: samples and values add up to those of the profile; only times are rounded, down.
+//! Ten million samples are 13 MB of these bytes or so, and 8 MB when they are deflated, because a
+//! column has few different numbers.
 
 use std::collections::HashMap;
 
@@ -30,7 +32,8 @@ pub(super) struct EventHead {
     /// The one value of all samples, in units of `scale`, where they are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     constant: Option<u64>,
-    /// Values from this on, in the event's unit, are time that passed before the sample's: a thread waited.
+    /// Values from this on, in the event's unit, are time that passed before the sample's: a thread
+    /// waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     lasts: Option<u64>,
 }

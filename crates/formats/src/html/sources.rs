@@ -1,7 +1,8 @@
 //! Source text around the lines that samples were taken on.
 //!
-//! The invariants: of a file whose text is not given there is nothing; what the text says is shown as text, with
-//! whatever acts in it written out; no more than [`AROUND`] lines around a line with samples are kept.
+//! The invariants: of a file whose text is not given there is nothing; what the text says is shown
+//! as text, with whatever acts in it written out; no more than [`AROUND`] lines around a line with
+//! samples are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 

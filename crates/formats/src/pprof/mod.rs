@@ -25,8 +25,9 @@ use crate::visible::visible;
 use crate::wording::duration_ns;
 
 /// Writes all events of `profile`: for CPU time the sample types `samples` and `cpu`, for another
-/// event its count and its value under its name. Of allocations they are `alloc_objects` and `alloc_space`, of what is
-/// alive of them `inuse_objects` and `inuse_space`, as Go's own profiles call them.
+/// event its count and its value under its name. Of allocations they are `alloc_objects` and
+/// `alloc_space`, of what is alive of them `inuse_objects` and `inuse_space`, as Go's own profiles
+/// call them.
 ///
 /// Labels of a sample: `thread`, `tid`, `process`, `pid`, and `runtime` (the CLR of the frame
 /// nearest to the leaf that has one). Options: `event` (the default sample type), `title` (a

@@ -28,7 +28,8 @@ struct ReportJson<'a> {
     rows: Vec<RowJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Vec<NodeJson>>,
-    /// Methods whose calls were counted, all of them, those with the most time first; absent where none was to be.
+    /// Methods whose calls were counted, all of them, those with the most time first; absent where
+    /// none was to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     traced: Option<Vec<traced::TracedJson>>,
     /// The live part of the heap, by type; absent where that was not asked for.

@@ -117,7 +117,8 @@ struct Circle {
 /// More methods than this in a circle are not looked for.
 const LONGEST_CIRCLE: usize = 8;
 
-/// The shortest circle that begins at `node`; `only` is the one callee of a node with nothing beside it.
+/// The shortest circle that begins at `node`; `only` is the one callee of a node with nothing
+/// beside it.
 fn circle(tree: &Tree, node: u32, only: impl Fn(u32) -> Option<u32>) -> Circle {
     let method = |node: u32| tree.nodes[node as usize].group;
     let chain = |from: u32| std::iter::successors(Some(from), |&node| only(node));

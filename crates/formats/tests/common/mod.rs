@@ -173,8 +173,8 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
     b.finish()
 }
 
-/// The profile in which every third sample has another way up to the root, with a name of its own on
-/// top and some of `names` as reasons.
+/// The profile in which every third sample has another way up to the root, with a name of its own
+/// on top and some of `names` as reasons.
 #[allow(dead_code, reason = "not all tests look at both stacks")]
 pub(crate) fn awaited(profile: Profile, names: &[&str]) -> Profile {
     let mut b = Builder::from_profile(profile);

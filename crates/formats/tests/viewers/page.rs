@@ -204,8 +204,8 @@ fn the_page_draws_the_profile() {
     }
 }
 
-/// Recursion merged is what the words say: a method that comes again, where all since it came is on the stack already, goes on
-/// from where it was.
+/// Recursion merged is what the words say: a method that comes again, where all since it came is on
+/// the stack already, goes on from where it was.
 #[test]
 fn recursion_is_merged_whether_direct_or_not() {
     const NAMES: [&str; 6] = ["A", "B", "C", "D", "E", "F"];

@@ -105,7 +105,8 @@ pub(crate) fn large() -> Profile {
     profile
 }
 
-/// A program before and after: one method takes more of it, one is new, one is gone, one is as it was.
+/// A program before and after: one method takes more of it, one is new, one is gone, one is as it
+/// was.
 pub(crate) fn compared() -> PathBuf {
     use profile::model::Tier;
     use profile::testing::Scene;
@@ -150,8 +151,8 @@ pub(crate) fn compared() -> PathBuf {
     path
 }
 
-/// Two seconds in one method, one in which it waits, two in another one that calls itself; a collection every
-/// half second, exceptions, another process, lines. Times are exact.
+/// Two seconds in one method, one in which it waits, two in another one that calls itself; a
+/// collection every half second, exceptions, another process, lines. Times are exact.
 pub(crate) fn phased() -> Profile {
     use profile::model::{Sample, StringId, Tier, WalkEnd};
     use profile::testing::Scene;

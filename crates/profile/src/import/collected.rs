@@ -1,10 +1,11 @@
 //! Names the work of the program's threads for the collector, without the runtime's symbols.
 //!
-//! A program's own thread collects where it runs into the need for it, in code of libcoreclr that has no names. The
-//! recording has the times in which each thread did ([`recording::Record::Collected`]): what is on its stack then
-//! behind the last managed frame is the collector's, and a frame that says so is put above it. The invariants: samples,
-//! values and the frames that there were stay; a stack without code of the runtime behind its last managed frame
-//! stays as it is.
+//! A program's own thread collects where it runs into the need for it, in code of libcoreclr that
+//! has no names. The recording has the times in which each thread did
+//! ([`recording::Record::Collected`]): what is on its stack then behind the last managed frame is
+//! the collector's, and a frame that says so is put above it. The invariants: samples, values and
+//! the frames that there were stay; a stack without code of the runtime behind its last managed
+//! frame stays as it is.
 
 use hashbrown::HashMap;
 

@@ -82,7 +82,8 @@ impl Import {
         }
     }
 
-    /// The program file of a single-file app holds the runtime: its native frames are the runtime's.
+    /// The program file of a single-file app holds the runtime: its native frames are the
+    /// runtime's.
     pub(super) fn mark_single_file_runtimes(&mut self) {
         let profile = &mut self.builder.profile;
         for state in self
@@ -167,8 +168,8 @@ impl Import {
             let name = &profile.strings[root.name.0 as usize];
             add_count(&mut reasons, names::pseudo_reason(name), count);
         }
-        // A chain of which nothing could be told is one all the same, but each is a sample's: the agent has also counted those
-        // of samples that were lost on their way.
+        // A chain of which nothing could be told is one all the same, but each is a sample's: the
+        // agent has also counted those of samples that were lost on their way.
         let mut room = health.samples.saturating_sub(health.chains);
         for (reason, count) in std::mem::take(&mut self.chains_cut) {
             let known = reasons.entry(reason).or_default();

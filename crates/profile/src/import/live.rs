@@ -1,7 +1,7 @@
 //! The live heap of one process, while its records come in.
 //!
-//! It holds who has been told to be alive and not to be gone. Invariant: whoever is left at the end is a sample of the profile,
-//! worth what it stood for at the last instant.
+//! It holds who has been told to be alive and not to be gone. Invariant: whoever is left at the end
+//! is a sample of the profile, worth what it stood for at the last instant.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,8 @@ fn sums_of(moment: &LiveMoment) -> usize {
 pub(super) struct Live {
     /// By number.
     alive: BTreeMap<u32, Told>,
-    /// How often all have been thinned out. Not done one by one: a hostile recording may say so a million times.
+    /// How often all have been thinned out. Not done one by one: a hostile recording may say so a
+    /// million times.
     thinned: u32,
     /// The bytes that the live ones stand for.
     bytes: u64,

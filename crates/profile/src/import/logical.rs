@@ -1,12 +1,13 @@
 //! Logical stacks as the source reads: what a compiler puts between a caller and an async method is
 //! folded away.
 //!
-//! An async method `Buy` is, until it first awaits, called like this: whoever calls it, `Buy` itself (which only
-//! makes the state machine), `AsyncMethodBuilderCore.Start`, the state machine's `MoveNext`, which has the source name
-//! `Buy` again. A method of runtime async is called by the runtime's code that makes a task of what it answers, which
-//! has its name too. Here it is one frame, so that a call tree has one node for the method, suspended or not. It reads
-//! no recording. The invariants: physical stacks are never changed; a stack keeps at least one frame; what remains is in
-//! order.
+//! An async method `Buy` is, until it first awaits, called like this: whoever calls it, `Buy`
+//! itself (which only makes the state machine), `AsyncMethodBuilderCore.Start`, the state machine's
+//! `MoveNext`, which has the source name `Buy` again. A method of runtime async is called by the
+//! runtime's code that makes a task of what it answers, which has its name too. Here it is one
+//! frame, so that a call tree has one node for the method, suspended or not. It reads no recording.
+//! The invariants: physical stacks are never changed; a stack keeps at least one frame; what
+//! remains is in order.
 
 use hashbrown::HashMap;
 
@@ -14,9 +15,9 @@ use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, StackId};
 use crate::names::Role;
 
-/// Folds the first runs of async methods in the logical stack of each sample. A sample gets one where that
-/// makes its stack another one, whether or not any method of the recording was ever resumed: the same code
-/// looks the same in every recording.
+/// Folds the first runs of async methods in the logical stack of each sample. A sample gets one
+/// where that makes its stack another one, whether or not any method of the recording was ever
+/// resumed: the same code looks the same in every recording.
 pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
     let has_logical = builder.profile.samples.iter().any(|s| s.logical.is_some());
     let is_async = |role: &Role| matches!(role, Role::Start | Role::Body);
@@ -61,7 +62,8 @@ fn called_from(
     let profile = &builder.profile;
     let body = profile.frame(body);
     let mut parent = parent;
-    // One of each at most, and only in this order: the same name further out is recursion, or an overload.
+    // One of each at most, and only in this order: the same name further out is recursion, or an
+    // overload.
     for own in [Role::Step, Role::Plain, Role::Entry] {
         let Some(caller) = parent.map(|id| profile.stack(id)) else {
             break;

@@ -129,8 +129,8 @@ impl Import {
         Ok(import.finish())
     }
 
-    /// The same for a reader that may have symbols which the recorder had not: native functions whose
-    /// lines the recording does not tell keep their place, to be looked up again.
+    /// The same for a reader that may have symbols which the recorder had not: native functions
+    /// whose lines the recording does not tell keep their place, to be looked up again.
     ///
     /// # Errors
     /// Those of [`Import::read`].
@@ -153,8 +153,8 @@ impl Import {
         &self.builder.profile
     }
 
-    /// Forgets samples older than this (nanoseconds of CLOCK_MONOTONIC), so that a picture of now holds
-    /// no more than that. What they refer to stays.
+    /// Forgets samples older than this (nanoseconds of CLOCK_MONOTONIC), so that a picture of now
+    /// holds no more than that. What they refer to stays.
     pub fn forget_samples_before(&mut self, time_ns: u64) {
         let samples = &mut self.builder.profile.samples;
         samples.retain(|sample| sample.time_ns >= time_ns);
@@ -684,9 +684,9 @@ impl Import {
         }
     }
 
-    /// The frames that a symbolizer can look up and that have no symbol in the recording, by process
-    /// and id: for a tool that adds [`Record::Symbol`]s to a recording, so that it can be read where
-    /// the files are not. [`Import::profile`] has the frames that they name.
+    /// The frames that a symbolizer can look up and that have no symbol in the recording, by
+    /// process and id: for a tool that adds [`Record::Symbol`]s to a recording, so that it can be
+    /// read where the files are not. [`Import::profile`] has the frames that they name.
     #[must_use]
     pub fn origins(&self) -> Vec<Origin> {
         let mut origins = Vec::new();

@@ -204,8 +204,8 @@ impl State {
         thread
     }
 
-    /// A sample with these stacks (the physical one and the logical one), without its time, event and value; and whether part of it
-    /// lay in a damaged block.
+    /// A sample with these stacks (the physical one and the logical one), without its time, event
+    /// and value; and whether part of it lay in a damaged block.
     pub(super) fn sample(
         &mut self,
         builder: &mut Builder,

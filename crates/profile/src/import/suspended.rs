@@ -1,8 +1,9 @@
 //! Names for objects of suspended methods of runtime async (.NET 11 on).
 //!
-//! The runtime makes their classes as it compiles a method, and these have no name of their own. Such an object is made by one
-//! method of the class library, which the method that is about to be suspended calls: so the stack of the allocation has
-//! its name, which says more. Invariants: other details stay; where that stack is not seen, the name stays too.
+//! The runtime makes their classes as it compiles a method, and these have no name of their own.
+//! Such an object is made by one method of the class library, which the method that is about to be
+//! suspended calls: so the stack of the allocation has its name, which says more. Invariants: other
+//! details stay; where that stack is not seen, the name stays too.
 
 use crate::builder::Builder;
 use crate::model::{Detail, DetailId, Event, FrameKind, StackId, StringId};

@@ -1,8 +1,9 @@
 //! A recording's totals, without its stacks and samples: what the honest line and `inspect` say.
 //!
-//! Of a stack it keeps what the sums need, [`Node`], and of samples the sums; so memory is in proportion
-//! to the different stacks of a recording, and a small part of what the profile takes. The invariant: the
-//! totals are those of the profile, but for the number of stack nodes, which is the recording's here.
+//! Of a stack it keeps what the sums need, [`Node`], and of samples the sums; so memory is in
+//! proportion to the different stacks of a recording, and a small part of what the profile takes.
+//! The invariant: the totals are those of the profile, but for the number of stack nodes, which is
+//! the recording's here.
 
 use std::io;
 

@@ -58,9 +58,10 @@ impl Account {
         }
     }
 
-    /// The error of sampling, nanoseconds, where `threads` threads were seen. Each of them is off by an
-    /// interval at most, at its end, or is one sample by chance; there are not more such chances than
-    /// samples due. Three standard deviations of their sum; and what engines and clocks disagree by.
+    /// The error of sampling, nanoseconds, where `threads` threads were seen. Each of them is off
+    /// by an interval at most, at its end, or is one sample by chance; there are not more such
+    /// chances than samples due. Three standard deviations of their sum; and what engines and
+    /// clocks disagree by.
     fn error_ns(&self, due_ns: u64, threads: u64) -> u64 {
         let unit = self.interval_ns.max(TICK_NS);
         let chances = (due_ns / unit).min(threads) + 1;

@@ -101,7 +101,8 @@ pub(super) fn task_of_fsharp(name: &str) -> Option<Written<'_>> {
     (is_place && !of.is_empty()).then(|| Written::StateMachine(of.into()))
 }
 
-/// `checkout@12`, `checkout@12-1`: the closure of a function at this line, where it has an `Invoke`.
+/// `checkout@12`, `checkout@12-1`: the closure of a function at this line, where it has an
+/// `Invoke`.
 pub(super) fn closure_of_fsharp(name: &str) -> Option<Written<'_>> {
     let of = task_of_fsharp(name)?;
     let (_, place) = name.rsplit_once('@')?;

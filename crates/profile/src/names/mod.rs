@@ -205,7 +205,8 @@ fn qualified(type_name: &str, name: &str) -> String {
     text
 }
 
-/// The type of a method. Those that F# names after a line may be anything but what has a `MoveNext`.
+/// The type of a method. Those that F# names after a line may be anything but what has a
+/// `MoveNext`.
 fn owner_of<'a>(type_name: &'a str, name: &str) -> TypeName<'a> {
     let owner = TypeName::parse(type_name);
     match name {
@@ -249,8 +250,8 @@ pub fn bracketed(text: &str) -> String {
     }
 }
 
-/// Why a walk broke or a chain was cut, from its pseudo frame: `[broken: no unwind rule]` gives `no unwind rule`,
-/// `[async: gate closed]` gives `gate closed`.
+/// Why a walk broke or a chain was cut, from its pseudo frame: `[broken: no unwind rule]` gives `no
+/// unwind rule`, `[async: gate closed]` gives `gate closed`.
 #[must_use]
 pub fn pseudo_reason(name: &str) -> &str {
     let text = name

@@ -59,7 +59,8 @@ impl<'a> TypeName<'a> {
         last.is_some_and(|last| matches!(last.written, Written::StateMachine(_)))
     }
 
-    /// The same, where a last part such as `checkout@12-1` is the state machine of a `task { }` in `checkout`.
+    /// The same, where a last part such as `checkout@12-1` is the state machine of a `task { }` in
+    /// `checkout`.
     pub(super) fn or_task_of_fsharp(mut self) -> Self {
         if let Some(last) = self.segments.last_mut()
             && let Some(machine) = compiler::task_of_fsharp(last.text)
@@ -186,7 +187,8 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Splits a method from its type: `A.B`1[System.Int32].Run[A.C]`. The dot in `..ctor` is the name's.
+/// Splits a method from its type: `A.B`1[System.Int32].Run[A.C]`. The dot in `..ctor` is the
+/// name's.
 pub(super) fn split_method(text: &str) -> (&str, &str) {
     let parts = split_top_level(text, b'.');
     let Some(last) = parts.last() else {

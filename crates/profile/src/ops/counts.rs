@@ -1,7 +1,7 @@
 //! Numbers of samples of processes, runtimes and events: they need no stacks.
 //!
-//! The invariant: a sample counts once for each runtime that has a frame in its stack, and once for its
-//! process and its event.
+//! The invariant: a sample counts once for each runtime that has a frame in its stack, and once for
+//! its process and its event.
 
 use std::cmp::Reverse;
 

@@ -1,8 +1,8 @@
 //! How deep stacks are, and stacks that are less deep.
 //!
-//! A recording says a stack as a frame and the stack of its caller, so a chain of a hundred thousand
-//! frames with a sample on each is small, and five thousand million frames where a format writes each
-//! stack out. The invariant: [`cut`] makes no more nodes than it says.
+//! A recording says a stack as a frame and the stack of its caller, so a chain of a hundred
+//! thousand frames with a sample on each is small, and five thousand million frames where a format
+//! writes each stack out. The invariant: [`cut`] makes no more nodes than it says.
 
 use std::collections::HashSet;
 
@@ -40,8 +40,8 @@ pub fn written_out(profile: &Profile) -> u64 {
     sum
 }
 
-/// The profile with at most `depth` frames of each stack, those next to the leaf; a deeper one begins
-/// in `[truncated]`. Samples stay, and so does `health`, which is about the recording.
+/// The profile with at most `depth` frames of each stack, those next to the leaf; a deeper one
+/// begins in `[truncated]`. Samples stay, and so does `health`, which is about the recording.
 ///
 /// # Errors
 /// The result would still be too large to hold; the text says so.

@@ -1,12 +1,15 @@
 //! Changes between recordings, and whether they are more than chance.
 //!
-//! Not a judgement of whether it is bad. The invariants: the shares of all rows of a side are its whole; a change is called certain
-//! only if all that are called so together are wrong with no more than the probability that was allowed.
+//! Not a judgement of whether it is bad. The invariants: the shares of all rows of a side are its
+//! whole; a change is called certain only if all that are called so together are wrong with no more
+//! than the probability that was allowed.
 //!
-//! A side is cut into units: its recordings where both sides have three or more, since runs of a program differ from each other; else slices
-//! of time. A row's share is the sum of what it has in the units by the sum of what all have, and how much that varies is reckoned from how much
-//! the units differ (the ratio estimator of sampling theory). Two shares are compared by Welch's test, and all tests together by Holm's
-//! method. Samples taken by a clock vary less than ones taken at random; half of the variance of such is the least that is believed.
+//! A side is cut into units: its recordings where both sides have three or more, since runs of a
+//! program differ from each other; else slices of time. A row's share is the sum of what it has in
+//! the units by the sum of what all have, and how much that varies is reckoned from how much the
+//! units differ (the ratio estimator of sampling theory). Two shares are compared by Welch's test,
+//! and all tests together by Holm's method. Samples taken by a clock vary less than ones taken at
+//! random; half of the variance of such is the least that is believed.
 
 use hashbrown::HashMap;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -46,7 +49,8 @@ pub struct Question {
     pub by: By,
     /// By what amounts are made comparable.
     pub per: Per,
-    /// With what probability a change that is called certain is none, all of them together: [`ERROR`] unless asked otherwise.
+    /// With what probability a change that is called certain is none, all of them together:
+    /// [`ERROR`] unless asked otherwise.
     pub error: f64,
 }
 
@@ -70,7 +74,8 @@ pub struct Compared {
     pub weights: [Weight; 2],
     /// Made comparable: parts of the whole, or units of the event a second.
     pub amounts: [f64; 2],
-    /// With what probability chance makes a difference as large as this; 1 where that was not tested.
+    /// With what probability chance makes a difference as large as this; 1 where that was not
+    /// tested.
     pub chance: f64,
     /// It is more than chance.
     pub certain: bool,
@@ -116,8 +121,9 @@ pub struct Diff {
     pub tested: usize,
 }
 
-/// Both sides as one profile, as [`diff`] takes it, and the number of the first recording of `after` in it. What differs between builds
-/// and machines is left out: folders of files, build-ids, versions of the CLR.
+/// Both sides as one profile, as [`diff`] takes it, and the number of the first recording of
+/// `after` in it. What differs between builds and machines is left out: folders of files,
+/// build-ids, versions of the CLR.
 #[must_use]
 pub fn both(before: Vec<(String, Profile)>, after: Vec<(String, Profile)>) -> (Profile, usize) {
     let first_after = before.len();
@@ -187,7 +193,8 @@ struct Units {
     parts: Vec<Part>,
     /// Number of those of before.
     before: usize,
-    /// By recording: its first unit, how many it has, when it began, how long it took (nanoseconds).
+    /// By recording: its first unit, how many it has, when it began, how long it took
+    /// (nanoseconds).
     of: Vec<(usize, usize, u64, u64)>,
 }
 
@@ -330,8 +337,8 @@ pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
     }
 }
 
-/// Holm's method: the smallest chance is held to the strictest limit. Answers how many were tested. What is a leaf always is asked
-/// about once.
+/// Holm's method: the smallest chance is held to the strictest limit. Answers how many were tested.
+/// What is a leaf always is asked about once.
 fn hold(rows: &mut [Change], error: f64) -> usize {
     let is_leaf = |row: &Change| row.own.weights == row.total.weights;
     let mut all: Vec<&mut Compared> = rows

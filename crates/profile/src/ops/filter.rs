@@ -1,8 +1,8 @@
 //! Profiles with less in them.
 //!
-//! The invariant: samples are left out, never changed (but for the frames that
-//! [`without_native`] takes out, and for long ones of which a part is in a range of time). `health`
-//! stays what the recording said: the honest line is about the recording, not about what one looks at.
+//! The invariant: samples are left out, never changed (but for the frames that [`without_native`]
+//! takes out, and for long ones of which a part is in a range of time). `health` stays what the
+//! recording said: the honest line is about the recording, not about what one looks at.
 
 use std::collections::HashMap;
 
@@ -33,8 +33,9 @@ pub struct Filter {
     pub no_frame: Option<Regex>,
     /// The stack of a sample in which frames are looked for.
     pub stacks: Stacks,
-    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits stands for
-    /// the time before it ([`lasts_from`]): what of that is in the range stays, and is its value.
+    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits
+    /// stands for the time before it ([`lasts_from`]): what of that is in the range stays, and is
+    /// its value.
     pub from_ns: Option<u64>,
     /// Taken before this time, nanoseconds of CLOCK_MONOTONIC.
     pub until_ns: Option<u64>,
@@ -145,7 +146,8 @@ impl Filter {
     }
 }
 
-/// When the first thing of a profile was, nanoseconds of CLOCK_MONOTONIC: from there offsets are counted.
+/// When the first thing of a profile was, nanoseconds of CLOCK_MONOTONIC: from there offsets are
+/// counted.
 #[must_use]
 pub fn begin_ns(profile: &Profile) -> u64 {
     let processes = profile.processes.iter().map(|process| process.start_ns);
@@ -179,9 +181,9 @@ impl Filter {
     }
 }
 
-/// From which value on a sample of an event stands for time that passed before it: twice the interval. A thread
-/// that waits is not sampled again and again; one sample comes when it moves, or after a second. `None` for
-/// events of which no sample does.
+/// From which value on a sample of an event stands for time that passed before it: twice the
+/// interval. A thread that waits is not sampled again and again; one sample comes when it moves, or
+/// after a second. `None` for events of which no sample does.
 #[must_use]
 pub fn lasts_from(profile: &Profile, event: Event) -> Option<u64> {
     if event != Event::Wall {

@@ -113,8 +113,8 @@ struct Method {
 }
 
 impl Groups {
-    /// Groups the frames. `by` a thing that is not of frames (thread, event, detail, process, recording) makes one
-    /// group of all.
+    /// Groups the frames. `by` a thing that is not of frames (thread, event, detail, process,
+    /// recording) makes one group of all.
     #[must_use]
     pub fn new(profile: &Profile, by: By) -> Groups {
         let Runtimes {

@@ -1,7 +1,8 @@
 //! The live part of the heap, by type: how much, how old, and what has grown.
 //!
-//! How much and how old is of the samples of a profile, so filters and ranges apply: a range of time is of when objects were
-//! allocated, and what has grown is from the first instant in it to the last. Other filters leave that alone: it is of whole processes.
+//! How much and how old is of the samples of a profile, so filters and ranges apply: a range of
+//! time is of when objects were allocated, and what has grown is from the first instant in it to
+//! the last. Other filters leave that alone: it is of whole processes.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +17,11 @@ pub struct LiveType {
     pub name: StringId,
     /// The live objects.
     pub alive: LiveSum,
-    /// The same at the first instant and at the last of all processes together, where there are two (in the range of time).
+    /// The same at the first instant and at the last of all processes together, where there are two
+    /// (in the range of time).
     pub grown: Option<(LiveSum, LiveSum)>,
-    /// How long ago objects were allocated at the last instant, nanoseconds: so long for half of the bytes at most.
+    /// How long ago objects were allocated at the last instant, nanoseconds: so long for half of
+    /// the bytes at most.
     pub median_age_ns: u64,
     /// For the oldest one.
     pub oldest_ns: u64,

@@ -1,7 +1,7 @@
 //! The choice between a sample's two stacks.
 //!
-//! The invariant: samples, their values and their order stay; a sample that has only one stack keeps
-//! it, so both views add up to the same.
+//! The invariant: samples, their values and their order stay; a sample that has only one stack
+//! keeps it, so both views add up to the same.
 
 use crate::model::Profile;
 

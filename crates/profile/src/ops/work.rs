@@ -1,11 +1,12 @@
 //! The work of the runtime, where that can be known without its symbols.
 //!
-//! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Three things are sure without
-//! names: code of the JIT's own library compiles, code of a garbage collector's own library collects; the
-//! runtime's own threads, which run no managed code, do what they are named after; and what a thread of the program
-//! does while it collects the recording tells (`import::collected`). So a frame that says so is
-//! put above such code. Nothing is guessed: the loading of a type on a thread of the program
-//! stays a number. The invariants: samples, values and the frames that there were stay.
+//! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Three things are
+//! sure without names: code of the JIT's own library compiles, code of a garbage collector's own
+//! library collects; the runtime's own threads, which run no managed code, do what they are named
+//! after; and what a thread of the program does while it collects the recording tells
+//! (`import::collected`). So a frame that says so is put above such code. Nothing is guessed: the
+//! loading of a type on a thread of the program stays a number. The invariants: samples, values and
+//! the frames that there were stay.
 
 use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, Profile, Stack, StackId};

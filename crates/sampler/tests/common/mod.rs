@@ -86,9 +86,9 @@ pub fn burn(time: Duration) {
     }
 }
 
-/// Burns CPU time until `ready` holds. While other threads want the processor too, the kernel looks at a
-/// thread's timer rarely (after 0.4 s of its time, or more), so a test burns until it has the ticks
-/// that it needs. The test fails after 100 s of this thread's CPU time.
+/// Burns CPU time until `ready` holds. While other threads want the processor too, the kernel looks
+/// at a thread's timer rarely (after 0.4 s of its time, or more), so a test burns until it has the
+/// ticks that it needs. The test fails after 100 s of this thread's CPU time.
 pub fn burn_until(what: &str, mut ready: impl FnMut() -> bool) {
     let end = cpu_ns() + 100_000_000_000;
     while !ready() {

@@ -64,8 +64,9 @@ impl<'a> Cursor<'a> {
         Some(if is_negative { value | sign } else { value }.cast_signed())
     }
 
-    /// A number in seven bits of each byte, the lowest first; how many bits there were, and the last byte. Nothing where
-    /// it takes more than 64 bits: the tenth byte has one of them, and may be one of these.
+    /// A number in seven bits of each byte, the lowest first; how many bits there were, and the
+    /// last byte. Nothing where it takes more than 64 bits: the tenth byte has one of them, and may
+    /// be one of these.
     fn leb(&mut self, tenth: [u8; 2]) -> Option<(u64, u32, u8)> {
         let mut value = 0u64;
         let mut bits = 0u32;

@@ -4,8 +4,8 @@
 //! OpenSSL's assembler write comes to a register and an offset, or to the word there, and then it
 //! is a rule like any other. [`evaluate`] does the rest, with the registers and the memory of one
 //! frame. It is not a debugger's evaluator: what describes locations (`DW_OP_reg…`, pieces,
-//! `DW_OP_fbreg`, calls) has no meaning in an unwind table. The invariants: an expression takes at most
-//! [`STEPS`] operations and [`DEPTH`] values, whatever its jumps say; memory is read by
+//! `DW_OP_fbreg`, calls) has no meaning in an unwind table. The invariants: an expression takes at
+//! most [`STEPS`] operations and [`DEPTH`] values, whatever its jumps say; memory is read by
 //! [`Frame::word`] alone. Both are async-signal-safe.
 //!
 //! Format: DWARF 5, section 2.5; values are 64 bits without a type.

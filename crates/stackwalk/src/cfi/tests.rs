@@ -308,7 +308,8 @@ fn a_context_is_restored_in_a_frame_of_one_word() {
     assert_eq!(found, Ok(Some(pushed)));
 }
 
-/// The last jump of what goes on in another frame: its table still speaks of the frame that is gone.
+/// The last jump of what goes on in another frame: its table still speaks of the frame that is
+/// gone.
 #[test]
 fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
     // def_cfa rbp+16; offset rbp at cfa-16.

@@ -1,11 +1,11 @@
 //! Where `this` is: in the frame of a state machine's `MoveNext`, and live across a call.
 //!
-//! It chooses slots by how they are used; whether one truly holds the state machine is for who reads it to
-//! check. The invariant: a home's `live` never has a place where the slot is not written yet, or the
-//! frame is gone already.
+//! It chooses slots by how they are used; whether one truly holds the state machine is for who
+//! reads it to check. The invariant: a home's `live` never has a place where the slot is not
+//! written yet, or the frame is gone already.
 //!
-//! `MoveNext` has try blocks, so the JIT keeps its `this` on the stack: the register that brings it is
-//! stored in the prologue, and the slot then holds it for as long as the collector is told so.
+//! `MoveNext` has try blocks, so the JIT keeps its `this` on the stack: the register that brings it
+//! is stored in the prologue, and the slot then holds it for as long as the collector is told so.
 
 use super::{Base, Error, GcInfo, Place, Slot};
 use std::ops::Range;
@@ -30,8 +30,9 @@ pub struct Home {
     pub tracked: bool,
     /// The prologue stores the first argument's register there.
     pub stored: bool,
-    /// Offsets in the code at which it holds its value, sorted: of the instruction that is to run, or of a
-    /// return address less [`Version::return_adjustment`](super::Version::return_adjustment).
+    /// Offsets in the code at which it holds its value, sorted: of the instruction that is to run,
+    /// or of a return address less
+    /// [`Version::return_adjustment`](super::Version::return_adjustment).
     pub live: Vec<Range<u32>>,
 }
 
@@ -41,9 +42,9 @@ impl Home {
     }
 }
 
-/// The stack slots that may hold `this` in the body with this GcInfo and these bytes of code, the best
-/// first. `entries` are the offsets at which its functions begin, sorted: 0, then its funclets'. Empty for
-/// a body that is not framed by `rbp`.
+/// The stack slots that may hold `this` in the body with this GcInfo and these bytes of code, the
+/// best first. `entries` are the offsets at which its functions begin, sorted: 0, then its
+/// funclets'. Empty for a body that is not framed by `rbp`.
 pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec<Home>, Error> {
     let mut homes = Vec::new();
     if info.frame_register() != Some(RBP) {
@@ -126,8 +127,9 @@ pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
     offsets.iter().copied().filter(is_pair).collect()
 }
 
-/// The slots that hold whole objects when the call returns to `offset`: registers that calls preserve, then
-/// stack slots, then those that are live everywhere. `None` where the state is not known.
+/// The slots that hold whole objects when the call returns to `offset`: registers that calls
+/// preserve, then stack slots, then those that are live everywhere. `None` where the state is not
+/// known.
 pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>>, Error> {
     let Some(live) = info.live_at_return(offset)? else {
         return Ok(None);
@@ -189,9 +191,9 @@ pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, Slot)>, Err
     Ok(found)
 }
 
-/// Stores of `rdi` into the frame, `mov [rbp + offset], rdi`, at the start of the code: the offset, and where
-/// the instruction ends. Found by their bytes, so some may be parts of others; a slot of the same offset
-/// tells.
+/// Stores of `rdi` into the frame, `mov [rbp + offset], rdi`, at the start of the code: the offset,
+/// and where the instruction ends. Found by their bytes, so some may be parts of others; a slot of
+/// the same offset tells.
 fn stores(code: &[u8]) -> impl Iterator<Item = (i32, u32)> {
     let head = code.get(..PROLOGUE as usize).unwrap_or(code);
     (0..head.len()).filter_map(|at| match head.get(at..)? {
@@ -203,8 +205,8 @@ fn stores(code: &[u8]) -> impl Iterator<Item = (i32, u32)> {
     })
 }
 
-/// Where a frame ends or begins, sorted: its epilogues, each from the first pop to the end of what leaves, and
-/// the starts of funclets. Epilogues are found by their bytes; too many do no harm.
+/// Where a frame ends or begins, sorted: its epilogues, each from the first pop to the end of what
+/// leaves, and the starts of funclets. Epilogues are found by their bytes; too many do no harm.
 fn breaks(code: &[u8], entries: &[u32]) -> Vec<Range<u32>> {
     let mut found: Vec<Range<u32>> = entries.iter().map(|entry| *entry..*entry + 1).collect();
     for (at, byte) in code.iter().enumerate() {
@@ -233,8 +235,8 @@ fn breaks(code: &[u8], entries: &[u32]) -> Vec<Range<u32>> {
     found
 }
 
-/// Where a slot holds its value that the prologue writes by `from`, and that is never another's: where
-/// instructions are known to be neither of a prologue nor of an epilogue.
+/// Where a slot holds its value that the prologue writes by `from`, and that is never another's:
+/// where instructions are known to be neither of a prologue nor of an epilogue.
 fn everywhere(info: &GcInfo<'_>, from: u32, breaks: &[Range<u32>]) -> Vec<Range<u32>> {
     let mut live = if info.interruptible().is_empty() {
         // Of a body without funclets, or of its main part.
@@ -265,8 +267,8 @@ fn everywhere(info: &GcInfo<'_>, from: u32, breaks: &[Range<u32>]) -> Vec<Range<
     live
 }
 
-/// Lifetimes, joined over what is not interruptible between them: no collection comes there, so what is
-/// live on both sides is kept. Not where a frame ends or begins.
+/// Lifetimes, joined over what is not interruptible between them: no collection comes there, so
+/// what is live on both sides is kept. Not where a frame ends or begins.
 fn joined(
     lives: &[Range<u32>],
     interruptible: &[Range<u32>],

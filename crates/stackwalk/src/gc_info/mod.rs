@@ -1,11 +1,12 @@
 //! GcInfo: where a managed body keeps references, as its compiler wrote it for the collector.
 //!
 //! It reads one structure out of one slice, for x86-64, and knows nothing of where the slice came
-//! from ([`jit::gc_info`](crate::jit::gc_info()), [`pe::Image::gc_info`](crate::pe::Image::gc_info)).
-//! It reads no code and no stack. Not for signal handlers: it allocates, and a large body takes a while.
-//! The invariants: any bytes give an answer or an error, in time and memory bounded by the bytes
-//! and the length of the code; a structure whose own length of the code is not the true one is an
-//! error, so another version's bytes are not believed.
+//! from ([`jit::gc_info`](crate::jit::gc_info()),
+//! [`pe::Image::gc_info`](crate::pe::Image::gc_info)). It reads no code and no stack. Not for
+//! signal handlers: it allocates, and a large body takes a while. The invariants: any bytes give an
+//! answer or an error, in time and memory bounded by the bytes and the length of the code; a
+//! structure whose own length of the code is not the true one is an error, so another version's
+//! bytes are not believed.
 //!
 //! Format, from dotnet/runtime `inc/gcinfotypes.h`, `inc/gcinfo.h` and `vm/gcinfodecoder.cpp`: a
 //! header, the offsets of *safe points* (calls), *interruptible ranges* in which the state is
@@ -30,8 +31,8 @@ pub enum Version {
     V2 = 2,
     /// .NET 9: the same bits.
     V3 = 3,
-    /// Since .NET 10: without kinds of return, safe points as return addresses. .NET 11 counts on to
-    /// version 5 for a change of the header on x86 alone (`inc/gcinfo.h`).
+    /// Since .NET 10: without kinds of return, safe points as return addresses. .NET 11 counts on
+    /// to version 5 for a change of the header on x86 alone (`inc/gcinfo.h`).
     V4 = 4,
 }
 
@@ -460,9 +461,9 @@ impl<'a> GcInfo<'a> {
         &self.slots
     }
 
-    /// Indices of the tracked slots that are live when the call returns to `offset`; `None` where the
-    /// state is not known. A body that was not optimised has neither safe points nor ranges, and
-    /// nothing tracked.
+    /// Indices of the tracked slots that are live when the call returns to `offset`; `None` where
+    /// the state is not known. A body that was not optimised has neither safe points nor ranges,
+    /// and nothing tracked.
     pub fn live_at_return(&self, offset: u32) -> Result<Option<Vec<usize>>, Error> {
         let Some(lookup) = offset.checked_sub(self.version.return_adjustment()) else {
             return Ok(None);
@@ -476,8 +477,8 @@ impl<'a> GcInfo<'a> {
         }
     }
 
-    /// Indices of the tracked slots that are live before the instruction at `offset`; `None` outside of
-    /// interruptible ranges.
+    /// Indices of the tracked slots that are live before the instruction at `offset`; `None`
+    /// outside of interruptible ranges.
     pub fn live_at(&self, offset: u32) -> Result<Option<Vec<usize>>, Error> {
         let mut before = 0;
         for range in &self.interruptible {

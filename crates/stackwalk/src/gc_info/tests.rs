@@ -43,9 +43,9 @@ fn returns(code: &[u8]) -> Vec<u32> {
     returns
 }
 
-/// Each method says how long it is, and each place at which it may be stopped is behind a call: only true
-/// where every number before it was read as it was written. Another version's reading of the same bytes
-/// is refused.
+/// Each method says how long it is, and each place at which it may be stopped is behind a call:
+/// only true where every number before it was read as it was written. Another version's reading of
+/// the same bytes is refused.
 #[test]
 fn all_methods_of_real_core_libraries_are_read() {
     for lib in corelib::all() {
@@ -85,8 +85,8 @@ fn all_methods_of_real_core_libraries_are_read() {
     }
 }
 
-/// The bodies for which homes are made: a state machine that is a struct keeps `this` in one slot, from the
-/// prologue to the end of its try block, and so does one that is a class.
+/// The bodies for which homes are made: a state machine that is a struct keeps `this` in one slot,
+/// from the prologue to the end of its try block, and so does one that is a class.
 #[test]
 fn state_machines_of_real_core_libraries_have_one_home_for_this() {
     for lib in corelib::with_state_machines() {
@@ -124,7 +124,8 @@ fn state_machines_of_real_core_libraries_have_one_home_for_this() {
             if f64::from(lives) < f64::from(all) * 0.6 {
                 less.push((&method.type_name, lives, all));
             }
-            // None that is an object's or a struct's own is in doubt: others of its kind are short-lived.
+            // None that is an object's or a struct's own is in doubt: others of its kind are
+            // short-lived.
             for other in homes[1..]
                 .iter()
                 .filter(|other| other.interior == home.interior)
@@ -146,7 +147,8 @@ fn state_machines_of_real_core_libraries_have_one_home_for_this() {
     }
 }
 
-/// Where the prologue stores its first argument, read by iced: into the frame by way of any register.
+/// Where the prologue stores its first argument, read by iced: into the frame by way of any
+/// register.
 fn stored(code: &[u8]) -> Option<i32> {
     let mut holders = vec![Register::RDI];
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);

@@ -11,8 +11,9 @@ use super::{CHUNK_SHIFT, CodeHeaps, MAX_FRAGMENTS, reader};
 use crate::own_memory::peek;
 
 impl CodeHeaps {
-    /// Whether the records have this body, of the method with this FunctionID, by its first byte and its last, and are sound
-    /// around it. That of a body which has gone meanwhile means nothing. Not in a signal handler.
+    /// Whether the records have this body, of the method with this FunctionID, by its first byte
+    /// and its last, and are sound around it. That of a body which has gone meanwhile means
+    /// nothing. Not in a signal handler.
     pub fn agree(&self, body: &Range<u64>, function: u64) -> bool {
         let found = |address| {
             let code = self.code_by(|_, at, buffer| peek(at, buffer), address);
@@ -23,8 +24,8 @@ impl CodeHeaps {
             && self.is_sound(body.start) == Some(true)
     }
 
-    /// Whether all ranges of the chunk that stay are such as lie there, and that of the address is its section's and has a heap. `None` where
-    /// something cannot be read.
+    /// Whether all ranges of the chunk that stay are such as lie there, and that of the address is
+    /// its section's and has a heap. `None` where something cannot be read.
     fn is_sound(&self, address: u64) -> Option<bool> {
         let peek = reader(peek);
         let word = |at: u64| {
@@ -154,8 +155,8 @@ mod tests {
         assert!(bodies(&runtime).all(|(body, function)| !heaps.agree(&body, function)));
     }
 
-    /// Where a field is not where the contract says, some body is not there; or every answer is what it is by the true one, as where
-    /// a heap that seems to begin before its first byte.
+    /// Where a field is not where the contract says, some body is not there; or every answer is
+    /// what it is by the true one, as where a heap that seems to begin before its first byte.
     #[test]
     fn a_contract_with_a_field_elsewhere_does_not_agree() {
         for (structure, field, offset) in FIELDS {

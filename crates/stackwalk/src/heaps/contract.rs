@@ -1,9 +1,10 @@
 //! A runtime's description of its own structures: the data contract that it exports for debuggers.
 //!
-//! A symbol of the runtime (`DotNetRuntimeContractDescriptor`, since .NET 9) leads to a text in JSON with the offsets of fields, and to
-//! an array of addresses which the text refers to by index. Source: dotnet/runtime `docs/design/datacontracts`
-//! (`contract-descriptor.md`, `data_descriptor.md`). Nothing here knows what a field means. Invariant: whatever
-//! lies there, a contract is read whole or refused.
+//! A symbol of the runtime (`DotNetRuntimeContractDescriptor`, since .NET 9) leads to a text in
+//! JSON with the offsets of fields, and to an array of addresses which the text refers to by index.
+//! Source: dotnet/runtime `docs/design/datacontracts` (`contract-descriptor.md`,
+//! `data_descriptor.md`). Nothing here knows what a field means. Invariant: whatever lies there, a
+//! contract is read whole or refused.
 
 use crate::own_memory::peek;
 
@@ -69,8 +70,8 @@ impl Contract {
         })
     }
 
-    /// The version of the descriptor, and that in which the runtime keeps to a contract: a number in descriptors of version 0,
-    /// a name in those of version 2.
+    /// The version of the descriptor, and that in which the runtime keeps to a contract: a number
+    /// in descriptors of version 0, a name in those of version 2.
     pub(super) fn version(&self, name: &'static str) -> Result<(u64, String), NoContract> {
         let of_text = self.text.get("version").and_then(Value::number);
         let found = self.text.get("contracts").and_then(|all| all.get(name));
@@ -155,7 +156,8 @@ impl Value {
     }
 }
 
-/// The value that a text is, of the JSON that contracts are written in: no escapes, no fractions, no signs.
+/// The value that a text is, of the JSON that contracts are written in: no escapes, no fractions,
+/// no signs.
 fn parse(text: &[u8]) -> Option<Value> {
     let mut reader = Reader { rest: text };
     let value = reader.value(0)?;

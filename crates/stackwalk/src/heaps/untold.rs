@@ -1,8 +1,10 @@
-//! Code that is in no map yet: the heaps in which a walk looks for it, and what walks have found there.
+//! Code that is in no map yet: the heaps in which a walk looks for it, and what walks have found
+//! there.
 //!
-//! A walk marks each body that it finds so, until whoever keeps the map has learned of it ([`Untold::learned`]) or has read all stacks
-//! of that time ([`Untold::age`]): who announces that a body goes can ask whether a stack may have it. Invariants: nothing is
-//! locked, and every loop is bounded; where the marks have no room left, every body counts as met.
+//! A walk marks each body that it finds so, until whoever keeps the map has learned of it
+//! ([`Untold::learned`]) or has read all stacks of that time ([`Untold::age`]): who announces that
+//! a body goes can ask whether a stack may have it. Invariants: nothing is locked, and every loop
+//! is bounded; where the marks have no room left, every body counts as met.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -42,7 +44,8 @@ impl Untold {
         }
     }
 
-    /// The heaps of a runtime are looked in from now on, for as long as the process lives. False: there are too many.
+    /// The heaps of a runtime are looked in from now on, for as long as the process lives. False:
+    /// there are too many.
     pub(crate) fn add(&self, heaps: CodeHeaps) -> bool {
         let new = Box::into_raw(Box::new(heaps));
         let null = std::ptr::null_mut();
@@ -94,7 +97,8 @@ impl Untold {
         self.is_full[0].store(true, Ordering::Relaxed);
     }
 
-    /// Whether a walk may have found the body that starts there, since it was learned of, in this generation or the last.
+    /// Whether a walk may have found the body that starts there, since it was learned of, in this
+    /// generation or the last.
     pub(crate) fn was_met(&self, start: u64) -> bool {
         self.is_full.iter().any(|full| full.load(Ordering::Relaxed))
             || (self.places(start)).any(|place| start_of(place.load(Ordering::Relaxed)) == start)
@@ -114,7 +118,8 @@ impl Untold {
         }
     }
 
-    /// The next generation begins: what was met before the last one is no longer in stacks that are to be read. One caller at a time.
+    /// The next generation begins: what was met before the last one is no longer in stacks that are
+    /// to be read. One caller at a time.
     pub(crate) fn age(&self) {
         let order = Ordering::Relaxed;
         if self.is_aged.load(order) {

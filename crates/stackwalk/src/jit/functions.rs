@@ -1,4 +1,5 @@
-//! The functions of a JITted body, its main part and its funclets: where each begins, and its UNWIND_INFO.
+//! The functions of a JITted body, its main part and its funclets: where each begins, and its
+//! UNWIND_INFO.
 //!
 //! `unwind_info` knows what these mean. Invariants: functions are sorted and disjoint; and most
 //! bodies, of one function that saves few registers, have no memory beside their own, so that one

@@ -307,8 +307,9 @@ fn headers_that_are_not_consistent_are_not_believed() {
     assert_eq!(nowhere, Err(Mismatch::Unreadable));
 }
 
-/// OSR bodies take over the frame of another body: their prologue alone says nothing.
-/// A method that calls native code has no debug information on .NET 11: it has no map, which is no reason for doubt.
+/// OSR bodies take over the frame of another body: their prologue alone says nothing. A method that
+/// calls native code has no debug information on .NET 11: it has no map, which is no reason for
+/// doubt.
 #[test]
 fn a_body_without_debug_information_has_no_il_map() {
     let mut heap = Heap::new(3, &[MAIN]);

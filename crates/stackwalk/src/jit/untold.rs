@@ -9,16 +9,18 @@ use crate::heaps::{Code, read, reader};
 use crate::rule::Rule;
 use crate::{unwind_info, x86};
 
-/// Room for the RUNTIME_FUNCTIONs of a main part and six funclets; others are read so many at a time.
+/// Room for the RUNTIME_FUNCTIONs of a main part and six funclets; others are read so many at a
+/// time.
 const FUNCTIONS: usize = 7;
 /// Room for an UNWIND_INFO of thirty codes.
 const INFO: usize = 64;
-/// Bytes of code before and behind an instruction that say where in a prologue's loop or an epilogue it is.
+/// Bytes of code before and behind an instruction that say where in a prologue's loop or an
+/// epilogue it is.
 const BEFORE: u64 = 32;
 const BEHIND: u64 = 64;
 
-/// The rule for the instruction at `lookup` in a body of which only its runtime's records tell. `None` where it lies
-/// behind the body, or where nothing certain is known. Async-signal-safe.
+/// The rule for the instruction at `lookup` in a body of which only its runtime's records tell.
+/// `None` where it lies behind the body, or where nothing certain is known. Async-signal-safe.
 pub(crate) fn rule(code: Code, lookup: u64, exact: bool) -> Option<Rule> {
     let offset = u32::try_from(lookup.checked_sub(code.start)?).ok()?;
     let peek = reader(|at, buffer| read(code.may_go, at, buffer));

@@ -1,6 +1,7 @@
 //! The JITted bodies of a code map, looked at one and all.
 //!
-//! Not for walks: all of it takes the writers' mutex. Invariant: a body that reaches into several chunks is met once.
+//! Not for walks: all of it takes the writers' mutex. Invariant: a body that reaches into several
+//! chunks is met once.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,8 +12,8 @@ use super::{
 };
 
 impl CodeMap {
-    /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and answers what it was.
-    /// See [`CodeMap::remove`].
+    /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and
+    /// answers what it was. See [`CodeMap::remove`].
     pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<Taken> {
         let mut writer = self.lock();
         let table = self.table(&writer)?;
@@ -30,7 +31,8 @@ impl CodeMap {
         Some(Taken { region, was_met })
     }
 
-    /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at all there are.
+    /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at
+    /// all there are.
     pub fn remove_jit_bodies(&self, is_gone: impl Fn(u64) -> bool) -> usize {
         let mut writer = self.lock();
         let mut gone = Vec::new();
@@ -48,7 +50,8 @@ impl CodeMap {
         gone.len()
     }
 
-    /// Every JIT body there is, in no order. `each` is called under the writers' mutex: it must not come back to the map.
+    /// Every JIT body there is, in no order. `each` is called under the writers' mutex: it must not
+    /// come back to the map.
     pub fn each_jit_body(&self, mut each: impl FnMut(Region)) {
         let writer = self.lock();
         let slots = self.table(&writer).into_iter().flat_map(Table::slots);
@@ -68,7 +71,8 @@ impl CodeMap {
     }
 }
 
-/// The bodies that begin in a chunk: one that reaches into others is theirs as well, and left out there.
+/// The bodies that begin in a chunk: one that reaches into others is theirs as well, and left out
+/// there.
 fn own_bodies<'w>(
     _writer: &'w Writer,
     slot: &'w Slot,

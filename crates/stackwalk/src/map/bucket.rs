@@ -1,23 +1,26 @@
 //! The JITted bodies of one chunk of the address space, in no order.
 //!
-//! Not a map of anything: the code map decides which chunk has which bucket, and who may still read an entry
-//! that is in none. Invariant: one atomic word is one whole body (where in the chunk it begins, and where its
-//! entry is), so a reader sees a body or does not, whatever is put in or taken out beside it meanwhile; only a
-//! bucket that is full is copied.
+//! Not a map of anything: the code map decides which chunk has which bucket, and who may still read
+//! an entry that is in none. Invariant: one atomic word is one whole body (where in the chunk it
+//! begins, and where its entry is), so a reader sees a body or does not, whatever is put in or
+//! taken out beside it meanwhile; only a bucket that is full is copied.
 //!
-//! Why not sorted: methods that are made and collected all the time (expression trees, DynamicMethods) get
-//! addresses that were in use before, and each would move what lies behind it. A chunk has some dozens of
-//! words in a row, which are read in less time than a method's entry is fetched from memory.
+//! Why not sorted: methods that are made and collected all the time (expression trees,
+//! DynamicMethods) get addresses that were in use before, and each would move what lies behind it.
+//! A chunk has some dozens of words in a row, which are read in less time than a method's entry is
+//! fetched from memory.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Entry;
 
-/// Bits of a word that say where the entry is; those above say where in its chunk the body begins. 0 is no body.
+/// Bits of a word that say where the entry is; those above say where in its chunk the body begins.
+/// 0 is no body.
 const ENTRY_BITS: u32 = 48;
 const ENTRY: u64 = (1 << ENTRY_BITS) - 1;
 
-/// Words in the first bucket of a chunk: two cache lines, as many methods of a kilobyte as a chunk holds.
+/// Words in the first bucket of a chunk: two cache lines, as many methods of a kilobyte as a chunk
+/// holds.
 const FIRST: usize = 16;
 
 /// Disjoint bodies of one chunk.
@@ -90,12 +93,14 @@ impl Bucket {
         self.live.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether all that is in it lies before this address: where the next body of a heap that grows begins. For writers.
+    /// Whether all that is in it lies before this address: where the next body of a heap that grows
+    /// begins. For writers.
     pub(super) fn lies_before(&self, address: u64) -> bool {
         self.end.load(Ordering::Relaxed) <= address
     }
 
-    /// The last body that begins at `offset` or before it. It need not reach so far. Async-signal-safe.
+    /// The last body that begins at `offset` or before it. It need not reach so far.
+    /// Async-signal-safe.
     pub(super) fn at(&self, offset: u16) -> Option<*const Entry> {
         self.around(offset, 0).0
     }
@@ -120,7 +125,8 @@ impl Bucket {
         (entry_of(last), entry_of(within))
     }
 
-    /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any lies in that offset's page.
+    /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any
+    /// lies in that offset's page.
     pub(super) fn from(&self, offset: u16) -> (Option<*const Entry>, bool) {
         const PAGE: u32 = ENTRY_BITS + 12;
         let mut is_page_theirs = false;
@@ -134,8 +140,8 @@ impl Bucket {
         (None, is_page_theirs)
     }
 
-    /// Adds a body that shares no address with another, up to the address `end`. False, and nothing done, where no room is left. For
-    /// one writer at a time.
+    /// Adds a body that shares no address with another, up to the address `end`. False, and nothing
+    /// done, where no room is left. For one writer at a time.
     pub(super) fn insert(&self, offset: u16, end: u64, entry: *const Entry) -> bool {
         let word = word_of(offset, entry);
         let used = self.used().len();
@@ -158,7 +164,8 @@ impl Bucket {
         true
     }
 
-    /// Takes a body out. Who has found it before may still read its entry. For one writer at a time.
+    /// Takes a body out. Who has found it before may still read its entry. For one writer at a
+    /// time.
     pub(super) fn remove(&self, entry: *const Entry) {
         let mut words = self.used().iter().enumerate();
         let its = words.find(|(_, word)| entry_of(word.load(Ordering::Relaxed)) == Some(entry));

@@ -1,12 +1,14 @@
 //! The memory of the entries of JITted bodies, in blocks.
 //!
-//! It publishes nothing and knows no walk: the code map frees an entry when no walk can hold it any more.
-//! Invariants: an entry stays where it was put until it is freed; a block that has a free place is in the list of those that do, once;
-//! of blocks without an entry, the memory of [`MAX_EMPTY`] is kept.
+//! It publishes nothing and knows no walk: the code map frees an entry when no walk can hold it any
+//! more. Invariants: an entry stays where it was put until it is freed; a block that has a free
+//! place is in the list of those that do, once; of blocks without an entry, the memory of
+//! [`MAX_EMPTY`] is kept.
 //!
-//! Why not one allocation each: a program that makes and collects methods all the time makes them on one thread and
-//! frees them on another, so that the two would meet in `malloc`; and a piece of ours for each method that is compiled would
-//! lie among the pieces that the compiler takes and gives back.
+//! Why not one allocation each: a program that makes and collects methods all the time makes them
+//! on one thread and frees them on another, so that the two would meet in `malloc`; and a piece of
+//! ours for each method that is compiled would lie among the pieces that the compiler takes and
+//! gives back.
 
 use std::mem::MaybeUninit;
 
@@ -32,7 +34,8 @@ impl Block {
 
     fn give_back(&mut self) {
         if !self.places.is_null() {
-            // SAFETY: made by `Box::into_raw` of this type in `Entries::add`, and null from here on.
+            // SAFETY: made by `Box::into_raw` of this type in `Entries::add`, and null from here
+            // on.
             drop(unsafe { Box::from_raw(self.places.cast::<Places>()) });
             self.places = std::ptr::null_mut();
         }
@@ -48,8 +51,8 @@ pub(super) struct Entries {
     empty: usize,
 }
 
-// SAFETY: the pointers are to memory of its own, which is reached through it alone or through what `add` answered, and an entry
-// is `Send` itself (checked below).
+// SAFETY: the pointers are to memory of its own, which is reached through it alone or through what
+// `add` answered, and an entry is `Send` itself (checked below).
 unsafe impl Send for Entries {}
 
 const _: () = {
@@ -110,7 +113,8 @@ impl Entries {
             number
         };
         let block = &mut self.blocks[number as usize];
-        // SAFETY: `add` made it of this block's memory, which is there for as long as an entry is in it.
+        // SAFETY: `add` made it of this block's memory, which is there for as long as an entry is
+        // in it.
         let at = unsafe { entry.offset_from(block.places) };
         if block.free == 0 {
             self.roomy.push(number);

@@ -17,8 +17,8 @@ pub(super) struct Place {
 /// Disjoint places, sorted.
 pub(super) struct Modules(Box<[Place]>);
 
-// SAFETY: a `Place` points to an `Entry`, which is `Send` and `Sync`, and outlives every published list that
-// names it (retired together, freed after a grace period).
+// SAFETY: a `Place` points to an `Entry`, which is `Send` and `Sync`, and outlives every published
+// list that names it (retired together, freed after a grace period).
 unsafe impl Send for Modules {}
 // SAFETY: as above.
 unsafe impl Sync for Modules {}

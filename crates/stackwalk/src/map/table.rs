@@ -1,7 +1,8 @@
 //! Chunks of the address space, hashed.
 //!
-//! It knows nothing of bodies: see `bucket`. Invariant: a slot that is taken stays its chunk's for as long as the
-//! table is published, and a table is never full, so a reader finds a chunk or a free slot.
+//! It knows nothing of bodies: see `bucket`. Invariant: a slot that is taken stays its chunk's for
+//! as long as the table is published, and a table is never full, so a reader finds a chunk or a
+//! free slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -10,7 +11,8 @@ use super::bucket::Bucket;
 
 /// One chunk of the address space.
 pub(super) struct Slot {
-    /// Address >> [`CHUNK_SHIFT`](super::CHUNK_SHIFT); 0 for a slot that is free. Written once, before the table's next probe.
+    /// Address >> [`CHUNK_SHIFT`](super::CHUNK_SHIFT); 0 for a slot that is free. Written once,
+    /// before the table's next probe.
     pub(super) chunk: AtomicU64,
     pub(super) bucket: AtomicPtr<Bucket>,
 }

@@ -171,7 +171,8 @@ fn many_bodies_cost_little_memory() {
     assert_eq!(map.lookup(0x7f00_0000_0000 + 320 * 777 + 256), None);
 }
 
-/// Bodies that come and go take the places of those that went; the memory of many that went is given back.
+/// Bodies that come and go take the places of those that went; the memory of many that went is
+/// given back.
 #[test]
 fn memory_of_bodies_is_used_again_and_given_back() {
     let at = |n: u64| 0x7f00_0000_0000 + n * 320;

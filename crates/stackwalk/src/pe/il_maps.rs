@@ -1,11 +1,13 @@
 //! The IL maps of precompiled methods, as their image says.
 //!
-//! It finds the bytes; `debug_info` reads them. As of those beside JITted code it is their caller's to prove that they mean what this
-//! believes. Invariants: nothing is read but by the kernel, where that reads for us, so that a file that is cut short is an answer
-//! and no fault; and nothing outside of the image's sections.
+//! It finds the bytes; `debug_info` reads them. As of those beside JITted code it is their caller's
+//! to prove that they mean what this believes. Invariants: nothing is read but by the kernel, where
+//! that reads for us, so that a file that is cut short is an answer and no fault; and nothing
+//! outside of the image's sections.
 //!
-//! Format: dotnet/runtime `docs/design/coreclr/botr/readytorun-format.md` (READYTORUN_SECTION_DEBUG_INFO),
-//! `vm/readytoruninfo.cpp` (`ReadyToRunInfo::GetDebugInfo`), `vm/nativeformatreader.h` (`NativeArray`).
+//! Format: dotnet/runtime `docs/design/coreclr/botr/readytorun-format.md`
+//! (READYTORUN_SECTION_DEBUG_INFO), `vm/readytoruninfo.cpp` (`ReadyToRunInfo::GetDebugInfo`),
+//! `vm/nativeformatreader.h` (`NativeArray`).
 
 use super::Image;
 use crate::debug_info::{self, Error, Format};
@@ -33,9 +35,9 @@ pub(super) struct IlMaps {
 }
 
 impl Image {
-    /// Appends native offset and IL offset of the places that have one in the method whose code starts at `start`; none where the
-    /// image says nothing of it. Answers how they were written. `into` may have some more where this is an error. Not in a signal
-    /// handler.
+    /// Appends native offset and IL offset of the places that have one in the method whose code
+    /// starts at `start`; none where the image says nothing of it. Answers how they were written.
+    /// `into` may have some more where this is an error. Not in a signal handler.
     pub fn il_map(&self, start: u64, into: &mut Vec<(u32, u32)>) -> Result<Format, Error> {
         let maps = self.il_maps.get_or_init(|| self.find_il_maps());
         let maps = maps.ok_or(Error::Unknown)?;
@@ -113,7 +115,8 @@ impl Image {
         }
     }
 
-    /// A number of one to five bytes, by the lowest bits of the first; and where it ends (`NativeReader::DecodeUnsigned`).
+    /// A number of one to five bytes, by the lowest bits of the first; and where it ends
+    /// (`NativeReader::DecodeUnsigned`).
     fn number(&self, rva: u32) -> Option<(u32, u32)> {
         let mut buffer = [0; 5];
         let bytes = self.peek(rva, &mut buffer);
@@ -148,8 +151,8 @@ mod tests {
     use super::*;
     use crate::pe::tests::core_libraries;
 
-    /// Nearly all are read, and lie within their methods, funclets included. That they are what the runtime says is `agree`'s to
-    /// show.
+    /// Nearly all are read, and lie within their methods, funclets included. That they are what the
+    /// runtime says is `agree`'s to show.
     #[test]
     fn maps_of_real_images_lie_within_their_methods() {
         for library in core_libraries() {
@@ -217,7 +220,8 @@ mod tests {
                 }
             }
             std::mem::swap(&mut library.bytes, &mut spoilt);
-            // SAFETY: laid out as the runtime does, but for bytes that are not its headers; kept beside the image.
+            // SAFETY: laid out as the runtime does, but for bytes that are not its headers; kept
+            // beside the image.
             let Ok(image) = (unsafe { crate::pe::r2r_image(library.bytes.as_ptr() as u64) }) else {
                 continue;
             };

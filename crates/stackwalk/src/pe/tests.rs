@@ -125,7 +125,8 @@ fn rules_of_real_images_are_true_at_every_instruction() {
     }
 }
 
-/// The start of a function is found from its first and its last byte, and none between functions and around all of them.
+/// The start of a function is found from its first and its last byte, and none between functions
+/// and around all of them.
 #[test]
 fn functions_of_real_images_begin_where_their_table_says() {
     for library in core_libraries() {
@@ -146,8 +147,8 @@ fn functions_of_real_images_begin_where_their_table_says() {
     }
 }
 
-/// Each register that a prologue pushes is found at its place from the CFA, and no other is, at each call: read
-/// from the instructions by iced.
+/// Each register that a prologue pushes is found at its place from the CFA, and no other is, at
+/// each call: read from the instructions by iced.
 #[test]
 fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
@@ -188,8 +189,9 @@ fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
     }
 }
 
-/// A PE image of 8 KiB as the runtime maps it: one section from 0x200 on, which is code, with a ReadyToRun header of this section, an
-/// export directory of this name, and a RUNTIME_FUNCTION where there is to be one.
+/// A PE image of 8 KiB as the runtime maps it: one section from 0x200 on, which is code, with a
+/// ReadyToRun header of this section, an export directory of this name, and a RUNTIME_FUNCTION
+/// where there is to be one.
 fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
     let mut image = vec![0u8; 0x2000];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -247,7 +249,8 @@ fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
     image
 }
 
-/// A component of a composite image has no code, and names the file that has it; that file is known by its own name.
+/// A component of a composite image has no code, and names the file that has it; that file is known
+/// by its own name.
 #[test]
 fn a_component_names_its_composite_image() {
     let component = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);
@@ -286,7 +289,8 @@ proptest::proptest! {
     fn a_doctored_component_is_read_within_its_sections(at in 0usize..0x640, byte: u8) {
         let mut image = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);
         image[at] = byte;
-        // SAFETY: kept; the sections may be said to be longer than it is, and are read by the kernel.
+        // SAFETY: kept; the sections may be said to be longer than it is, and are read by the
+        // kernel.
         let _owner = unsafe { composite_of(image.as_ptr() as u64) };
         is_composite(image.as_ptr() as u64, "all.r2r.dll");
     }

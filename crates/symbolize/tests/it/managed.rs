@@ -215,8 +215,8 @@ fn signatures_of_damaged_modules() {
     }
 }
 
-/// Each await of each method, by the number that its code stores before it, against what .NET's own reader
-/// found; no number beyond.
+/// Each await of each method, by the number that its code stores before it, against what .NET's own
+/// reader found; no number beyond.
 #[test]
 fn lines_of_awaits() {
     for name in ["Awaits", "AwaitsDebug"] {

@@ -1,7 +1,8 @@
-//! `below-filter ANSWER CALL[,CALL…] COMMAND…`: runs the command below a filter of system calls, as a sandbox does.
+//! `below-filter ANSWER CALL[,CALL…] COMMAND…`: runs the command below a filter of system calls, as
+//! a sandbox does.
 //!
-//! ANSWER is what the calls of that name get: `kill` ends the process, else the name of an errno. The calls are those
-//! of the table of crate `syscalls`.
+//! ANSWER is what the calls of that name get: `kill` ends the process, else the name of an errno.
+//! The calls are those of the table of crate `syscalls`.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Programs that end without telling their runtime: what was sampled until about a tenth of a second before
-//! is kept, and what is missing is said.
+//! Programs that end without telling their runtime: what was sampled until about a tenth of a
+//! second before is kept, and what is missing is said.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
@@ -22,8 +22,8 @@ on_each_runtime!(
     a_runtime_that_gives_the_signal_back_before_it_aborts,
 );
 
-/// On one processor, which the agent thread only gets when the program's thread waits (where that may be
-/// asked for: a user without rights gets no real-time scheduling).
+/// On one processor, which the agent thread only gets when the program's thread waits (where that
+/// may be asked for: a user without rights gets no real-time scheduling).
 fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
     let alone = "set -- taskset -c 0 \"$@\"; chrt -f 1 true && exec chrt -f 1 \"$@\"; exec \"$@\"";
     let program = Record::workload(runtime, "rude", &["0.05", "throws"])
@@ -47,8 +47,8 @@ fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
     }
 }
 
-/// .NET 8 gives all signals back as it found them, and then calls `abort`: a tick in between ended the program by our signal. Here
-/// ticks have all the time in the world for it.
+/// .NET 8 gives all signals back as it found them, and then calls `abort`: a tick in between ended
+/// the program by our signal. Here ticks have all the time in the world for it.
 fn a_runtime_that_gives_the_signal_back_before_it_aborts(runtime: &Runtime) {
     const HELD: Duration = Duration::from_millis(100);
     let record = Record::workload(runtime, "rude", &["1", "failsfast"]).options([

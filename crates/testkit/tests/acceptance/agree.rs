@@ -33,7 +33,8 @@ fn walkers_agree(runtime: &Runtime) {
     assert!(all.snapshots.percent() >= 99.8, "{}", all.text());
 }
 
-/// In programs whose code is there already: made by the JIT, ReadyToRun, under exceptions, in waits.
+/// In programs whose code is there already: made by the JIT, ReadyToRun, under exceptions, in
+/// waits.
 fn walkers_agree_after_an_attach(runtime: &Runtime) {
     let machine = Machine::alone();
     let mut all = Agreement::default();

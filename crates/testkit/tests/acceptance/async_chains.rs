@@ -87,7 +87,8 @@ const AS_IT_COMES: Setting = Setting {
     environment: &[],
 };
 
-/// Compacting collections without end: objects move between any two of our loads, or we do not read.
+/// Compacting collections without end: objects move between any two of our loads, or we do not
+/// read.
 const COLLECT: &[&str] = &[FEW_ROUNDS, "collect"];
 
 const POOLED: Setting = Setting {
@@ -96,8 +97,8 @@ const POOLED: Setting = Setting {
     environment: &[],
 };
 
-/// Of pooled boxes' classes, and of precompiled dispatchers of runtime async, nothing is known before a
-/// sample meets them: the first 2 ms of each, on a busy machine some more.
+/// Of pooled boxes' classes, and of precompiled dispatchers of runtime async, nothing is known
+/// before a sample meets them: the first 2 ms of each, on a busy machine some more.
 pub(crate) const FIRST_MET: f64 = 97.0;
 
 const SETTINGS: [Setting; 10] = [
@@ -212,8 +213,8 @@ fn pooled_boxes(runtime: &Runtime) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// State machines of other compilers than that of C#: their fields have other names, and those of F# have the builder in a field's
-/// field.
+/// State machines of other compilers than that of C#: their fields have other names, and those of
+/// F# have the builder in a field's field.
 fn other_languages(runtime: &Runtime) {
     let setting = Setting {
         name: "other languages",
@@ -224,8 +225,9 @@ fn other_languages(runtime: &Runtime) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// `tasks`: work on the pool, run by precompiled code alone. The samples before the first compilation behind the first one have no
-/// chain yet: those of one and a half of the sixteen rounds where the agent looks at the first one only after its round's compilation.
+/// `tasks`: work on the pool, run by precompiled code alone. The samples before the first
+/// compilation behind the first one have no chain yet: those of one and a half of the sixteen
+/// rounds where the agent looks at the first one only after its round's compilation.
 fn tasks_of_a_program_without_async_methods(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "tasks", &[])
         .frequency(999)
@@ -353,8 +355,8 @@ fn failures_of_kind(
 struct Leaf {
     exact: u64,
     other: u64,
-    /// Of those that are not as expected, those that do not say that they are not whole. One whose next method has not come to
-    /// its `await` yet is right to say that it is not awaited.
+    /// Of those that are not as expected, those that do not say that they are not whole. One whose
+    /// next method has not come to its `await` yet is right to say that it is not awaited.
     wrong: u64,
     /// By what their chain is, those that are not as expected.
     others: BTreeMap<String, u64>,

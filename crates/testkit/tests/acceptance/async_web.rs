@@ -1,5 +1,5 @@
-//! A web server under load: whoever burns in a service has its handler, and the handler Kestrel's loop, in
-//! its logical stack.
+//! A web server under load: whoever burns in a service has its handler, and the handler Kestrel's
+//! loop, in its logical stack.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Recording programs that run: the same picture as of one that was started with the agent, and nothing left of it
-//! afterwards.
+//! Recording programs that run: the same picture as of one that was started with the agent, and
+//! nothing left of it afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -180,7 +180,8 @@ fn the_same_shares(runtime: &Runtime) {
     assert_eq!(shares, 4, "{output}");
 }
 
-/// A short form of `cargo xtask picture`. What `shares` has is held against the truth by `the_same_shares`.
+/// A short form of `cargo xtask picture`. What `shares` has is held against the truth by
+/// `the_same_shares`.
 fn the_same_picture(runtime: &Runtime) {
     let _alone = Machine::alone();
     let found = testkit::same_picture(runtime, "exceptions", 3);
@@ -209,8 +210,8 @@ fn rounds_wanted() -> u32 {
     })
 }
 
-/// A round: attach, record, leave. What is left of it then. Each other one asks who awaits whom, as is usual: code of before must be looked at
-/// then, of which some has been unloaded.
+/// A round: attach, record, leave. What is left of it then. Each other one asks who awaits whom, as
+/// is usual: code of before must be looked at then, of which some has been unloaded.
 fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     let mut options = vec!["-d", "200ms", "-e", "cpu,exception"];
     if !number.is_multiple_of(2) {
@@ -225,8 +226,8 @@ fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     (agent_mappings(pid), descriptors(pid), resident(pid))
 }
 
-/// Threads that come and go, collections, faults, assemblies that are unloaded, and exceptions, all in one process: what
-/// it prints is what it prints alone.
+/// Threads that come and go, collections, faults, assemblies that are unloaded, and exceptions, all
+/// in one process: what it prints is what it prints alone.
 fn rounds_in_a_program_that_does_everything_at_once(runtime: &Runtime) {
     let start = || {
         let mut command = runtime.command(&workload("together").dll);
@@ -248,7 +249,8 @@ fn rounds_in_a_program_that_does_everything_at_once(runtime: &Runtime) {
     assert!(results(&output).contains(&"result together 5"), "{output}");
 }
 
-/// The lines that are the same in every run, in an order of their own: several programs print at once.
+/// The lines that are the same in every run, in an order of their own: several programs print at
+/// once.
 fn results(output: &str) -> Vec<&str> {
     let lines = output.lines();
     let mut results: Vec<&str> = lines.filter(|line| line.starts_with("result ")).collect();
@@ -270,7 +272,8 @@ fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
     server.stop();
 }
 
-/// In a program whose own memory and descriptors do not change: afterwards they are those of round 10.
+/// In a program whose own memory and descriptors do not change: afterwards they are those of round
+/// 10.
 fn twenty_rounds_leave_nothing_behind(runtime: &Runtime) {
     let program = running(runtime, "shares", &[]);
     let pid = program.pid();
@@ -407,8 +410,8 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
     );
 }
 
-/// The native modules of a process, each with the number of places where its file is mapped from its beginning on. Dumps and debuggers take the first for
-/// the module.
+/// The native modules of a process, each with the number of places where its file is mapped from
+/// its beginning on. Dumps and debuggers take the first for the module.
 fn mapped_modules(pid: u32) -> BTreeMap<String, usize> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
@@ -515,7 +518,8 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     assert!(status.success(), "{status}: {output}");
 }
 
-/// The environment in which a runtime loads another profiler, and where that one says what it has heard.
+/// The environment in which a runtime loads another profiler, and where that one says what it has
+/// heard.
 fn with_another_profiler(folder: &Path) -> [(&'static str, PathBuf); 4] {
     [
         ("CORECLR_ENABLE_PROFILING", "1".into()),

@@ -1,7 +1,9 @@
-//! Tiers of code that was compiled before we came, body by body against what the runtime says of it in its perf map.
+//! Tiers of code that was compiled before we came, body by body against what the runtime says of it
+//! in its perf map.
 //!
-//! The oracle is attached for it: it tells every body that the agent has found, by its address, and the agent's own
-//! reading of its tier; and of its IL map, beside what the runtime answers. The perf map is the test's, and is asked for afterwards: the bodies are still there.
+//! The oracle is attached for it: it tells every body that the agent has found, by its address, and
+//! the agent's own reading of its tier; and of its IL map, beside what the runtime answers. The
+//! perf map is the test's, and is asked for afterwards: the bodies are still there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

@@ -1,7 +1,7 @@
 //! Programs with a view of their own: found, and given a library that they can load.
 //!
-//! The library is `v2_agent`, which every runtime loads and then refuses by name: what it says when it
-//! has been loaded is not what it says when it was not found.
+//! The library is `v2_agent`, which every runtime loads and then refuses by name: what it says when
+//! it has been loaded is not what it says when it was not found.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -28,7 +28,8 @@ fn behind(mut starter: Command, program: &Command) -> Command {
     starter
 }
 
-/// Commands of a shell that mount an empty folder over `/tmp`. A clone that lies below it is seen on.
+/// Commands of a shell that mount an empty folder over `/tmp`. A clone that lies below it is seen
+/// on.
 pub(crate) fn empty_tmp(options: &str) -> String {
     let mount = format!("mount -t tmpfs {options} none /tmp");
     let clone = repository();
@@ -53,8 +54,8 @@ pub(crate) fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
     (running, target)
 }
 
-/// Records for two seconds what the threads of a process wait for, and says how often they were seen
-/// where `waits` waits.
+/// Records for two seconds what the threads of a process wait for, and says how often they were
+/// seen where `waits` waits.
 fn record(name: &str, pid: u32) -> u64 {
     let recording = test_folder(name).join("recording.swk");
     let mut command = Command::new(sidewalk());

@@ -72,7 +72,8 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
         assert_eq!(descents(frames), kept - burning - 1, "{count} samples");
         cut += count;
         if frames.iter().any(|frame| frame == "[sidewalk agent]") {
-            // In a callback of the compiler, which has replaced the method while it burned: all frames of the agent are shown as one.
+            // In a callback of the compiler, which has replaced the method while it burned: all
+            // frames of the agent are shown as one.
             assert!(kept < 100, "{count} samples of {kept} frames");
             continue;
         }

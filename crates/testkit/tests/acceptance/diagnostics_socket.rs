@@ -142,7 +142,8 @@ fn a_runtime_that_was_killed_leaves_a_socket_and_is_no_process() {
     let running = Running::start(command);
     let pid = running.pid();
     let target = Target::new(pid).unwrap();
-    // Before anything else looks at it: the process is there when it is found, and not when it is asked.
+    // Before anything else looks at it: the process is there when it is found, and not when it is
+    // asked.
     drop(running);
     let left = std::fs::read_dir(folder.path()).unwrap().flatten();
     let is_socket = |name: &str| name.starts_with("dotnet-diagnostic-");

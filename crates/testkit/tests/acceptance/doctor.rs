@@ -319,7 +319,8 @@ fn another_users_program_is_told() {
     running.end_well();
 }
 
-/// .NET Core 3.1 under the version of a release that is not there yet: it is its folder that says the version.
+/// .NET Core 3.1 under the version of a release that is not there yet: it is its folder that says
+/// the version.
 #[test]
 fn a_runtime_that_is_newer_than_tested_is_named() {
     const VERSION: &str = "99.0.0";

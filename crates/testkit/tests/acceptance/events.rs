@@ -300,7 +300,8 @@ fn allocation_by_type(runtime: &Runtime) {
 }
 
 /// Arrays nearly as large as the interval of ticks, always in the same order, beside small objects:
-/// what ticks tell least well of (docs/events.md): 30 % too few were seen. The sum of all types is held as ever.
+/// what ticks tell least well of (docs/events.md): 30 % too few were seen. The sum of all types is
+/// held as ever.
 fn gc_allocation_by_type(runtime: &Runtime) {
     assert_allocated(runtime, "gc", 0.5);
 }

@@ -65,8 +65,8 @@ fn the_agent_has_memory_of_its_own() {
     assert!(found.is_empty(), "the agent asks the program for {found:?}");
 }
 
-/// Beside an allocator that unwinds stacks as heap profilers do, with a lock of its own held for which a thread may wait that
-/// holds the linker's.
+/// Beside an allocator that unwinds stacks as heap profilers do, with a lock of its own held for
+/// which a thread may wait that holds the linker's.
 fn the_programs_malloc_is_not_called(runtime: &Runtime) {
     let folder = tempfile::tempdir().unwrap();
     let recorded = Record::workload(runtime, "shares", &["1"])

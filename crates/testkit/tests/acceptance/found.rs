@@ -58,7 +58,8 @@ fn dynamic_methods_have_names(runtime: &Runtime) {
     assert_passed(&recorded.stacks());
 }
 
-/// Of loops that were hot from the start: among the bodies in which they are met are those that were optimised.
+/// Of loops that were hot from the start: among the bodies in which they are met are those that
+/// were optimised.
 fn tiers_are_seen(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "shares", &["2"])
         .options(["-F", "997", AT_ONCE])

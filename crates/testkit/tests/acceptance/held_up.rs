@@ -1,10 +1,11 @@
-//! Holds one thread of a recorded program up for some milliseconds, at moments that are rare: the agent's inside the runtime, the
-//! first one after a named system call.
+//! Holds one thread of a recorded program up for some milliseconds, at moments that are rare: the
+//! agent's inside the runtime, the first one after a named system call.
 //!
-//! A busy machine does so too, seldom. Whatever the agent asks of the runtime on its own thread has to bear that the program's threads
-//! go on meanwhile, collect, and make and lose all that they have; and the others that ticks come at any moment. The thread is stopped as
-//! a debugger stops it (`ptrace`), the others run untouched. Invariant: when a function of this module is back, nothing is stopped or
-//! traced any more.
+//! A busy machine does so too, seldom. Whatever the agent asks of the runtime on its own thread has
+//! to bear that the program's threads go on meanwhile, collect, and make and lose all that they
+//! have; and the others that ticks come at any moment. The thread is stopped as a debugger stops it
+//! (`ptrace`), the others run untouched. Invariant: when a function of this module is back, nothing
+//! is stopped or traced any more.
 
 use std::fs;
 use std::ops::Range;
@@ -28,8 +29,8 @@ pub(crate) struct HeldUp {
     pub(crate) times: u32,
 }
 
-/// Holds up the agent of the program that `tool` has started and is recording, until the tool has ended. After `patience` the
-/// program is killed: it hangs.
+/// Holds up the agent of the program that `tool` has started and is recording, until the tool has
+/// ended. After `patience` the program is killed: it hangs.
 pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     let end = Instant::now() + patience;
     let mut held_up = HeldUp::default();
@@ -75,8 +76,9 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     }
 }
 
-/// Holds up the first thread of the program that `tool` has started, until the program ends: for so long whenever it has made a
-/// system call of this number with this first argument. Answers how often.
+/// Holds up the first thread of the program that `tool` has started, until the program ends: for so
+/// long whenever it has made a system call of this number with this first argument. Answers how
+/// often.
 pub(crate) fn hold_up_after(tool: &Child, (call, first): (i64, u64), held: Duration) -> u32 {
     let mut times = 0;
     let thread = only_child(tool.id())

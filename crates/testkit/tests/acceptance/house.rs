@@ -225,7 +225,8 @@ fn the_agent_applies_no_metadata() {
     }
 }
 
-/// The paths in a piece of source, comments left out; `crate::{a, b::c}` is `crate::a` and `crate::b`.
+/// The paths in a piece of source, comments left out; `crate::{a, b::c}` is `crate::a` and
+/// `crate::b`.
 fn paths(source: &str) -> Vec<String> {
     let code = source.lines().map(|line| line.split("//").next().unwrap());
     let code = code.collect::<Vec<_>>().join("\n");

@@ -20,8 +20,8 @@ fn async_methods(runtime: &Runtime) {
     check(runtime, "async");
 }
 
-/// So much work as a quiet machine does in four seconds: beside others that want the processors a third of it is seen
-/// (docs/engines.md), and in so much time there would be less of it too.
+/// So much work as a quiet machine does in four seconds: beside others that want the processors a
+/// third of it is seen (docs/engines.md), and in so much time there would be less of it too.
 fn churn(runtime: &Runtime) {
     let options = ["-F", "997"];
     limited(
@@ -43,7 +43,8 @@ fn dynamic(runtime: &Runtime) {
 
 /// By so many samples that the few instructions are among them by which an unwinder goes on in the
 /// frame that catches: the tables of libgcc and of the runtime are wrong there, of 3 samples in
-/// 10,000. So much work as a quiet machine does in four seconds, as on another one there are fewer in that time.
+/// 10,000. So much work as a quiet machine does in four seconds, as on another one there are fewer
+/// in that time.
 fn exceptions(runtime: &Runtime) {
     let often = ["--engine", "clocks", "-F", "4999"];
     // Since .NET 9 an exception costs a quarter.

@@ -1,4 +1,5 @@
-//! The live heap: what a program keeps is found, with its age and by what it grows, and what it drops is not.
+//! The live heap: what a program keeps is found, with its age and by what it grows, and what it
+//! drops is not.
 
 use std::fs;
 use std::process::Command;
@@ -187,7 +188,8 @@ fn of_a_program_that_runs(runtime: &Runtime) {
                 "{name}: {alive} of {made}"
             );
         }
-        // How much of it waits for a collection is the machine's affair, and so is when one comes: what has seen several is kept.
+        // How much of it waits for a collection is the machine's affair, and so is when one comes:
+        // what has seen several is kept.
         let survived = |name| number_of(&live, name, "most_collections");
         let kept = survived("Workloads.Leak+Kept");
         let dropped = survived("Workloads.Leak+Dropped");

@@ -23,8 +23,8 @@ macro_rules! tests_of {
 
 /// Makes tests `NAME::net8` and `NAME::core31` of `fn NAME(&Runtime)`: of what depends on the band
 /// of the runtime at most. What can differ from one runtime to the next takes `on_each_runtime!`,
-/// which also makes `NAME::net10_0_14` and the like, one for each runtime of the set-up; a test that
-/// needs ASP.NET Core takes `on_each_web_runtime!`.
+/// which also makes `NAME::net10_0_14` and the like, one for each runtime of the set-up; a test
+/// that needs ASP.NET Core takes `on_each_web_runtime!`.
 macro_rules! on_net8_and_core31 {
     ($($test:ident),+ $(,)?) => {
         $(tests_of! { $test: net8, core31 })+
@@ -97,7 +97,8 @@ fn broken_limit(runtime: &Runtime) -> f64 {
 /// How many percent of samples may be lost.
 const LOST_LIMIT: f64 = 0.1;
 
-/// The records of a recording, as many as stand in whole blocks by now; `None` where it has not begun.
+/// The records of a recording, as many as stand in whole blocks by now; `None` where it has not
+/// begun.
 fn records(recording: &std::path::Path) -> Option<Vec<recording::Record<'static>>> {
     let file = std::fs::File::open(recording).ok()?;
     let mut reader = recording::Reader::open(file).ok()?;

@@ -168,8 +168,8 @@ fn unmanaged_code(runtime: &Runtime) {
         "no frame of the garbage collector in\n{}",
         stacks.show(10)
     );
-    // On the program's threads too it is called what it is, without symbols: all of what its symbols call so, where they are
-    // there, and no more than the runtime was stopped for.
+    // On the program's threads too it is called what it is, without symbols: all of what its
+    // symbols call so, where they are there, and no more than the runtime was stopped for.
     let collector = stacks.with("[GC]");
     assert!(
         collector

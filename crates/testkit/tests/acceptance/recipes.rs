@@ -1,7 +1,7 @@
 //! docs/recipes.md: what users paste into CI and into pods works as it stands there.
 //!
-//! There is neither a runner nor a cluster here. A job's scripts are run in a folder that is as a runner makes it, and
-//! a pod is what it is to the kernel: namespaces and capabilities.
+//! There is neither a runner nor a cluster here. A job's scripts are run in a folder that is as a
+//! runner makes it, and a pod is what it is to the kernel: namespaces and capabilities.
 
 use std::fs;
 use std::path::Path;
@@ -180,7 +180,8 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
         .iter()
         .fold("-all".to_owned(), |list, name| format!("{list},+{name}"));
 
-    // The program: a root of its own as far as it matters here, and no sight of where the agent lies.
+    // The program: a root of its own as far as it matters here, and no sight of where the agent
+    // lies.
     let runtime = Runtime::net8();
     let hidden = agent().parent().unwrap().to_str().unwrap().to_owned();
     let mounts = format!("mount -t tmpfs none {hidden}\n{}", empty_tmp(""));

@@ -1,5 +1,5 @@
-//! docs/rules.md and docs/reliability.md against the sources: each test that they name is there, and each
-//! test of the rules of walking is named.
+//! docs/rules.md and docs/reliability.md against the sources: each test that they name is there,
+//! and each test of the rules of walking is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -36,8 +36,9 @@ fn compare(record: &Record, runtime: &Runtime) {
     assert!(total >= 500, "{total} samples are too few");
 }
 
-/// Asserts the shares of methods below `root` that the program measured itself, within what chance allows
-/// for samples of `each` (in the unit of the event). Returns the total of `root` in that unit.
+/// Asserts the shares of methods below `root` that the program measured itself, within what chance
+/// allows for samples of `each` (in the unit of the event). Returns the total of `root` in that
+/// unit.
 pub(crate) fn assert_shares(recorded: &Recorded, root: &str, each: f64) -> u64 {
     let stacks = recorded.stacks().with(root);
     let total = stacks.total();

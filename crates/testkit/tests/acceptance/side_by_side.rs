@@ -292,10 +292,12 @@ fn first_and_one_take_one_of_two_at_once() {
     }
 }
 
-/// Percent of the samples of leaves that have exactly their chain; in each runtime the first ones of a class have none.
+/// Percent of the samples of leaves that have exactly their chain; in each runtime the first ones
+/// of a class have none.
 const EXACT: f64 = 98.0;
 
-/// Both run the same program of async methods at the same time: a sample's logical stack is of its runtime, and exact.
+/// Both run the same program of async methods at the same time: a sample's logical stack is of its
+/// runtime, and exact.
 #[test]
 fn each_chain_of_async_methods_is_its_runtime_s() {
     let (old, new) = both();
@@ -340,7 +342,8 @@ fn assert_chains_are_their_own([old, new]: [&Runtime; 2], kind: AsyncKind) {
     }
 }
 
-/// The stacks in which a runtime's code is, without the mark that says so. The program's methods in them are all of that runtime.
+/// The stacks in which a runtime's code is, without the mark that says so. The program's methods in
+/// them are all of that runtime.
 fn of_runtime(stacks: &Stacks, runtime: &Runtime) -> Stacks {
     let mark = format!(" [{}]", runtime.version);
     let plain = |frame: &String| frame.strip_suffix(&mark).unwrap_or(frame).to_owned();
@@ -360,8 +363,8 @@ fn of_runtime(stacks: &Stacks, runtime: &Runtime) -> Stacks {
 /// How often the chain goes from one CLR into the other.
 const CROSSINGS: usize = 7;
 
-/// Whether a stack (leaf first) is the known one: `Burn` in the last CLR, then `Step` and the host's
-/// native function in turns, each `Step` in its own CLR, and the host's start.
+/// Whether a stack (leaf first) is the known one: `Burn` in the last CLR, then `Step` and the
+/// host's native function in turns, each `Step` in its own CLR, and the host's start.
 fn is_chain(frames: &[String], versions: [&str; 2]) -> Result<(), String> {
     let of = |crossing: usize| versions[crossing % versions.len()];
     let mut rest = frames.iter().peekable();
@@ -589,8 +592,8 @@ fn rule_28_hooks_of_two_runtimes_do_not_mix() {
     }
 }
 
-/// Each CLR makes exceptions of the faults of its own threads, also when a sample comes meanwhile and
-/// the other CLR was loaded later.
+/// Each CLR makes exceptions of the faults of its own threads, also when a sample comes meanwhile
+/// and the other CLR was loaded later.
 #[test]
 fn null_references_of_each_stay_exceptions() {
     let (old, new) = both();

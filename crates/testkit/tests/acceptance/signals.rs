@@ -1,5 +1,5 @@
-//! Our signal in the recorded program: it is not hurt, whatever it does to signals and descriptors, and
-//! however little room its signal stacks leave.
+//! Our signal in the recorded program: it is not hurt, whatever it does to signals and descriptors,
+//! and however little room its signal stacks leave.
 
 use std::time::Duration;
 
@@ -84,8 +84,9 @@ fn a_program_that_closes_descriptors_it_does_not_know(runtime: &Runtime) {
     }
 }
 
-/// The smallest signal stacks on which the runtime alone handles a fault: a machine with the largest
-/// signal frames that it can run on. Nothing of ours may need room there. More runs: `cargo xtask faults`.
+/// The smallest signal stacks on which the runtime alone handles a fault: a machine with the
+/// largest signal frames that it can run on. Nothing of ours may need room there. More runs: `cargo
+/// xtask faults`.
 fn faults_with_no_more_room_than_the_runtime_needs(runtime: &Runtime) {
     let good = smallest_signal_stacks(runtime);
     println!("{}: {} bytes can be taken", runtime.version, good);
@@ -121,7 +122,8 @@ fn a_program_that_becomes_another(runtime: &Runtime) {
 }
 
 fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
-    // So long that one sample is less than what may be lost: a tick by `wall` may be on its way to a thread that ends.
+    // So long that one sample is less than what may be lost: a tick by `wall` may be on its way to
+    // a thread that ends.
     let program = Record::workload(runtime, "rude", &["1.5", "default"]);
     let bare = program.run_bare_shared();
     for way in WAYS {

@@ -1,5 +1,6 @@
-//! Signals and stacks of others: a flag that another runtime sets, a crash handler above the CLR's, coroutines on small stacks. The
-//! program runs as without a profiler, and what cannot be sampled is said.
+//! Signals and stacks of others: a flag that another runtime sets, a crash handler above the CLR's,
+//! coroutines on small stacks. The program runs as without a profiler, and what cannot be sampled
+//! is said.
 
 use testkit::{Record, Recorded, Runtime, native_threads};
 

@@ -1,11 +1,12 @@
 //! Stops a process at a named step of its own, and does something there: kills it, or another
 //! process.
 //!
-//! A step is a system call of a thread, before or after it is made, and what it is about: the file, the socket, the
-//! message. Both sides of an attach say all that they do to each other by system calls, so nothing is built into them
-//! for this: they are traced (`ptrace`), as strace does it. Of the program with the runtime only two threads and what
-//! they start are: the one that serves the diagnostics socket, and with it the agent's; the others run untouched.
-//! Invariant: when [`Stepper::go`] is back no thread is traced any more.
+//! A step is a system call of a thread, before or after it is made, and what it is about: the file,
+//! the socket, the message. Both sides of an attach say all that they do to each other by system
+//! calls, so nothing is built into them for this: they are traced (`ptrace`), as strace does it. Of
+//! the program with the runtime only two threads and what they start are: the one that serves the
+//! diagnostics socket, and with it the agent's; the others run untouched. Invariant: when
+//! [`Stepper::go`] is back no thread is traced any more.
 
 use std::fs;
 use std::io::Read as _;
@@ -143,8 +144,9 @@ pub(crate) struct Stepper {
 }
 
 impl Stepper {
-    /// Runs `tool`, which comes to the process `target`, to its end, and calls `at_step` with the tool's number when
-    /// the step is reached. `detach`: what an earlier [`Outcome`] says of this process.
+    /// Runs `tool`, which comes to the process `target`, to its end, and calls `at_step` with the
+    /// tool's number when the step is reached. `detach`: what an earlier [`Outcome`] says of this
+    /// process.
     pub(crate) fn go(
         step: Step,
         target: u32,
@@ -561,8 +563,8 @@ pub(crate) fn ptrace_ok(
     address: u64,
     data: u64,
 ) -> std::io::Result<()> {
-    // SAFETY: where `data` is an address (GETEVENTMSG, GET_SYSCALL_INFO), callers give that of a value of theirs of
-    // the size that the request writes; the other requests take numbers.
+    // SAFETY: where `data` is an address (GETEVENTMSG, GET_SYSCALL_INFO), callers give that of a
+    // value of theirs of the size that the request writes; the other requests take numbers.
     let done = unsafe { libc::ptrace(request, tid, address, data) };
     if done < 0 {
         return Err(std::io::Error::last_os_error());

@@ -1,7 +1,8 @@
 //! `kill -9` of the tool or of the program at every step of coming and leaving.
 //!
-//! A step is a system call of one of them ([`stepper`](crate::stepper)); the tables name them. When the tool is
-//! killed, the program runs on and is recorded again; when the program is, the tool says so and ends.
+//! A step is a system call of one of them ([`stepper`](crate::stepper)); the tables name them. When
+//! the tool is killed, the program runs on and is recorded again; when the program is, the tool
+//! says so and ends.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -120,8 +121,8 @@ const OF_THE_AGENT: [Step; 24] = [
     Step::before("it says that it has left", Agent, "send", "left"),
 ];
 
-/// The steps that differ from one runtime to the next; the whole of both tables on .NET 8, and everywhere where
-/// `SIDEWALK_STEPS` is set (`cargo xtask stress --steps`).
+/// The steps that differ from one runtime to the next; the whole of both tables on .NET 8, and
+/// everywhere where `SIDEWALK_STEPS` is set (`cargo xtask stress --steps`).
 const ON_EACH: [&str; 5] = [
     "the recording is granted",
     LIBRARY,

@@ -11,8 +11,9 @@ on_each_runtime!(
 /// How the recording calls what is there.
 const STRAY: &str = "ReadyToRun code behind no call";
 
-/// The runtime must not be asked for the method there, nor be given it as a seed: it goes back from one method to the one
-/// before until it finds one that has run, and below its table it dies (`ReadyToRunJitManager::JitCodeToMethodInfo`).
+/// The runtime must not be asked for the method there, nor be given it as a seed: it goes back from
+/// one method to the one before until it finds one that has run, and below its table it dies
+/// (`ReadyToRunJitManager::JitCodeToMethodInfo`).
 fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     let library = native_threads();
     let program = Record::workload(runtime, "strays", &["0.3", &library.to_string_lossy()]);
@@ -37,7 +38,8 @@ fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     }
 }
 
-/// Into the middle of instructions, code that is gone, dynamic methods, stubs: by each walker that meets native frames.
+/// Into the middle of instructions, code that is gone, dynamic methods, stubs: by each walker that
+/// meets native frames.
 fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
     let library = native_threads();
     let library = library.to_string_lossy();

@@ -105,9 +105,9 @@ fn with_events(runtime: &Runtime, workload: &str) {
     }
 }
 
-/// Collections without end, assemblies that go while their async methods are awaited and await, and chains are read all the while.
-/// On the oldest runtime and 8.0.4; with SIDEWALK_STRESS_SECONDS on all that there are, in each of [`COLLECTORS`]: then each run is
-/// so long.
+/// Collections without end, assemblies that go while their async methods are awaited and await, and
+/// chains are read all the while. On the oldest runtime and 8.0.4; with SIDEWALK_STRESS_SECONDS on
+/// all that there are, in each of [`COLLECTORS`]: then each run is so long.
 #[test]
 fn async_stacks_while_everything_moves() {
     let is_long = std::env::var_os("SIDEWALK_STRESS_SECONDS").is_some();
@@ -123,7 +123,8 @@ fn async_stacks_while_everything_moves() {
     }
 }
 
-/// Settings of the collector: generation 0 of 256 KiB, one heap for each processor, nothing at the same time as the program.
+/// Settings of the collector: generation 0 of 256 KiB, one heap for each processor, nothing at the
+/// same time as the program.
 const COLLECTORS: [&[(&str, &str)]; 3] = [
     &[("GCgen0size", "40000")],
     &[("gcServer", "1"), ("GCgen0size", "40000")],
@@ -170,9 +171,10 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
     assert!(cut("not its method").is_none(), "{chains}");
 }
 
-/// Weak handles are taken and given back all the time, collections go on without end, and the agent is held up wherever it is in the
-/// runtime: a handle that is given back while a collection orders the table of handles stops the program for good (within a minute,
-/// about, where nothing keeps the two apart).
+/// Weak handles are taken and given back all the time, collections go on without end, and the agent
+/// is held up wherever it is in the runtime: a handle that is given back while a collection orders
+/// the table of handles stops the program for good (within a minute, about, where nothing keeps the
+/// two apart).
 #[test]
 fn live_while_the_agent_is_held_up() {
     with_own_events().iter().for_each(live_held_up);
@@ -215,8 +217,9 @@ fn live_held_up(runtime: &Runtime) {
     assert!(held_up.looks > 0, "{held_up:?}");
 }
 
-/// Events are added to recordings of programs that collect without end: an agent that waits for a collection where it looks up code
-/// waits for ever, and so does the program (within a minute or two, on 8.0.4).
+/// Events are added to recordings of programs that collect without end: an agent that waits for a
+/// collection where it looks up code waits for ever, and so does the program (within a minute or
+/// two, on 8.0.4).
 #[test]
 fn changes_while_code_comes_and_goes() {
     with_own_events().iter().for_each(changes);

@@ -1,4 +1,5 @@
-//! docs/testing.md against the tests: each acceptance test that is not in the default tier is on the page.
+//! docs/testing.md against the tests: each acceptance test that is not in the default tier is on
+//! the page.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -70,8 +70,8 @@ impl Terminal {
             .stdin(theirs.try_clone().unwrap())
             .stdout(theirs.try_clone().unwrap())
             .stderr(theirs);
-        // SAFETY: two system calls between fork and exec: a session of its own, whose terminal is the
-        // standard input.
+        // SAFETY: two system calls between fork and exec: a session of its own, whose terminal is
+        // the standard input.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;

@@ -1,5 +1,5 @@
-//! Async methods that are traced: each call is counted once, and timed to the completion of the task that it returned. The program's
-//! results are its own; calls that do not end are said.
+//! Async methods that are traced: each call is counted once, and timed to the completion of the
+//! task that it returned. The program's results are its own; calls that do not end are said.
 
 use std::fs;
 use std::time::Duration;
@@ -127,8 +127,8 @@ fn runtime_async_is_counted_in_a_running_program(runtime: &Runtime) {
     }
 }
 
-/// A method of the framework, by a runtime-async method of the program that has it inlined: two of its overloads, which call
-/// each other.
+/// A method of the framework, by a runtime-async method of the program that has it inlined: two of
+/// its overloads, which call each other.
 fn callers_in_other_modules_are_compiled_again(runtime: &Runtime) {
     const LOADS: &str = "System.Net.Http.HttpContent.LoadIntoBufferAsync";
     let folder = test_folder("traced-async-callers");

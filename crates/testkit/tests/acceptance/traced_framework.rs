@@ -1,5 +1,5 @@
-//! Method tracing of the framework's own assemblies, which are precompiled. The program's results are its own,
-//! and methods compiled with runtime async are among what is traced.
+//! Method tracing of the framework's own assemblies, which are precompiled. The program's results
+//! are its own, and methods compiled with runtime async are among what is traced.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,8 @@ on_each_runtime!(
     calls_in_precompiled_code_are_counted,
 );
 
-/// Patterns of a recording each: some hundreds of methods of the framework, and some that are called.
+/// Patterns of a recording each: some hundreds of methods of the framework, and some that are
+/// called.
 const PATTERNS: [&[&str]; 3] = [
     &[
         "System.Text.RegularExpressions.Regex*",

@@ -1,5 +1,5 @@
-//! Method tracing (`record --trace`): each call is counted, for the runtime and the method that it is of, and timed; the
-//! program's results are its own; and what cannot be traced is said.
+//! Method tracing (`record --trace`): each call is counted, for the runtime and the method that it
+//! is of, and timed; the program's results are its own; and what cannot be traced is said.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -95,9 +95,10 @@ fn kept(recording: &Path, method: &str) -> Vec<u64> {
     kept.into_iter().map(|(_, value)| value).collect()
 }
 
-/// The durations of a method with a stopwatch are those of the stopwatch, to 10 % or 200 ns: never less, and no more but where
-/// the thread was taken off its processor between two looks at a clock. The calls are so long that caches which others have
-/// emptied, and what an async method does in unoptimised code behind its stopwatch (2.7 % on 11.0.0), cost less than that.
+/// The durations of a method with a stopwatch are those of the stopwatch, to 10 % or 200 ns: never
+/// less, and no more but where the thread was taken off its processor between two looks at a clock.
+/// The calls are so long that caches which others have emptied, and what an async method does in
+/// unoptimised code behind its stopwatch (2.7 % on 11.0.0), cost less than that.
 pub(crate) fn assert_timed(recorded: &Recorded, traced: &[Value], answer: &str) {
     let lines = answer
         .lines()
@@ -136,9 +137,10 @@ fn assert_method_timed(recorded: &Recorded, traced: &[Value], line: &str) {
     }
 }
 
-/// Short calls, of which no stack is kept, take what their stopwatch says: the middle one to 2 % or 200 ns, nine of ten to twice that.
-/// The others meet what else goes on. Where the machine is so slow that six looks at its clock take longer than 200 ns, to those
-/// six: between the two stopwatches lie three to five looks, whatever one takes.
+/// Short calls, of which no stack is kept, take what their stopwatch says: the middle one to 2 % or
+/// 200 ns, nine of ten to twice that. The others meet what else goes on. Where the machine is so
+/// slow that six looks at its clock take longer than 200 ns, to those six: between the two
+/// stopwatches lie three to five looks, whatever one takes.
 fn assert_short_ones_are_timed(traced: &[Value], answer: &str) {
     let sorted = |of: &str| {
         let mut of: Vec<u64> = of.split(' ').map(number).collect();

@@ -1,6 +1,6 @@
-//! A library's file is cut short while the program has it loaded, as installing it anew in place does.
-//! The program does not touch it any more, and neither may we: reading what the file no longer has is
-//! SIGBUS.
+//! A library's file is cut short while the program has it loaded, as installing it anew in place
+//! does. The program does not touch it any more, and neither may we: reading what the file no
+//! longer has is SIGBUS.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! CPU time that no sample stands for: it is said, with the reason, and nothing is said where there is
-//! none.
+//! CPU time that no sample stands for: it is said, with the reason, and nothing is said where there
+//! is none.
 
 use testkit::chance::deviation_of_count;
 use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk};
@@ -48,8 +48,8 @@ fn unseen(recorded: &Recorded, reason: &str) -> (f64, f64, f64) {
     (of / 1e9, all / 1e9, inspected.number("due_ns") / 1e9)
 }
 
-/// Samples and what is unseen by a reason are the whole CPU time of the program, but for the error of
-/// sampling at the default rate.
+/// Samples and what is unseen by a reason are the whole CPU time of the program, but for the error
+/// of sampling at the default rate.
 fn assert_whole(recorded: &Recorded, unseen: f64, due: f64) {
     const INTERVAL: f64 = 1.0 / 99.0;
     let seen = recorded.inspect().number("seen_ns") / 1e9;
@@ -62,8 +62,8 @@ fn assert_whole(recorded: &Recorded, unseen: f64, due: f64) {
 
 fn native_threads_that_block_our_signal(runtime: &Runtime) {
     let recorded = program(runtime, "blocked").run_complete();
-    // The time of both threads is unseen: until the agent's first look at them as that of threads that are
-    // not sampled yet.
+    // The time of both threads is unseen: until the agent's first look at them as that of threads
+    // that are not sampled yet.
     let (blocked, all, due) = unseen(&recorded, "threads that block our signal");
     assert!(blocked > 0.0, "{all} s");
     assert_whole(&recorded, all, due);
@@ -213,11 +213,12 @@ fn threads_of_a_millisecond_have_their_reasons(runtime: &Runtime) {
     }
 }
 
-/// Threads of a tenth of a millisecond, thousands in a second: most have no sample, and the picture is the one that it is where each of
-/// them is sampled.
+/// Threads of a tenth of a millisecond, thousands in a second: most have no sample, and the picture
+/// is the one that it is where each of them is sampled.
 fn some_of_a_crowd_of_threads_stand_for_all(runtime: &Runtime) {
     let [crowd, each] = ["cpu", "cpu,gc"].map(|events| {
-        // So much work, as what a busy machine gives to threads in so much time is another part each time.
+        // So much work, as what a busy machine gives to threads in so much time is another part
+        // each time.
         let recorded = Record::workload(runtime, "threadchurn", &["rounds=600", "burning"])
             .options(["-F", "999", "--engine", "timer", "-e", events])
             .run_complete();

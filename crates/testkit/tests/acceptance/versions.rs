@@ -1,7 +1,8 @@
 //! docs/compatibility.md: what is tested on which runtime, as these tests themselves say.
 //!
-//! The page is written from the list of tests in this program, of which none is ignored and of which CI lets none
-//! fail. A column of a runtime that is not on this machine is held by a machine that has it.
+//! The page is written from the list of tests in this program, of which none is ignored and of
+//! which CI lets none fail. A column of a runtime that is not on this machine is held by a machine
+//! that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

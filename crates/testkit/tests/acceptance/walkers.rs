@@ -36,7 +36,8 @@ fn under_the_oracle(runtime: &Runtime, program: &str, walks: u64) -> Agreement {
 }
 
 /// While an exception looks for its handler, the top of the stack is the runtime's own code: the
-/// walk is refused by name, on a real CLR. (Since .NET 9 that code is managed, and no walk is refused.)
+/// walk is refused by name, on a real CLR. (Since .NET 9 that code is managed, and no walk is
+/// refused.)
 fn rule_12_no_seed_no_walk_while_an_exception_is_dispatched(runtime: &Runtime) {
     let found = under_the_oracle(runtime, "exceptions", 200);
     let refused = found.not_compared.get("UnmanagedContext");
@@ -65,9 +66,9 @@ fn rule_16_a_refused_walk_is_counted_and_the_program_goes_on(runtime: &Runtime) 
     assert!(inspected.number("samples") > 50.0, "{}", inspected.json);
 }
 
-/// Threads hold the locks of the allocator, the dynamic linker, the type loader and the JIT when the runtime is
-/// stopped, a few hundred times a second. If the agent waited for one of them, the runtime would stand for ever
-/// and the program would not end.
+/// Threads hold the locks of the allocator, the dynamic linker, the type loader and the JIT when
+/// the runtime is stopped, a few hundred times a second. If the agent waited for one of them, the
+/// runtime would stand for ever and the program would not end.
 fn rule_17_a_stop_ends_whatever_locks_the_stopped_threads_hold(runtime: &Runtime) {
     let found = under_the_oracle(runtime, "locks", 1000);
     let longest = found.stopped_ns.iter().max();
@@ -130,8 +131,8 @@ fn rule_19_threads_that_end_are_waited_for(runtime: &Runtime) {
     }
 }
 
-/// Threads that end between two walks, each before it has used an interval of CPU time, in a program
-/// that ends before the counters are told for the first time.
+/// Threads that end between two walks, each before it has used an interval of CPU time, in a
+/// program that ends before the counters are told for the first time.
 fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
     for walker in ["suspend", "seeded"] {
         let recorded = Record::workload(runtime, "churn", &["0.4"])

@@ -1,4 +1,5 @@
-//! Time that passes: what the picture says of a thread that works and waits, and what the thread notices.
+//! Time that passes: what the picture says of a thread that works and waits, and what the thread
+//! notices.
 
 use testkit::chance::deviation;
 use testkit::{Record, Runtime};

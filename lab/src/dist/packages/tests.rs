@@ -1,4 +1,5 @@
-//! The packages, as those who install them read them: dpkg-deb, pip, tar; a NuGet package by its parts.
+//! The packages, as those who install them read them: dpkg-deb, pip, tar; a NuGet package by its
+//! parts.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,18 +1,22 @@
 //! Names out of a module's metadata, read where the runtime has the module in memory.
 //!
-//! Why not ask the runtime: `GetModuleMetaData`, also for reading, makes it convert the module's metadata to its
-//! writable form for the rest of its life (`Module::GetReadablePublicMetaDataInterface`, src/coreclr/vm/ceeload.cpp,
-//! to `ConvertMDInternalToReadWrite`), and from then on each look-up of the JIT and of the type loader takes a
-//! lock that all threads share. A program that compiled 20,000 methods became 3 to 5 % slower by it.
+//! Why not ask the runtime: `GetModuleMetaData`, also for reading, makes it convert the module's
+//! metadata to its writable form for the rest of its life
+//! (`Module::GetReadablePublicMetaDataInterface`, src/coreclr/vm/ceeload.cpp, to
+//! `ConvertMDInternalToReadWrite`), and from then on each look-up of the JIT and of the type loader
+//! takes a lock that all threads share. A program that compiled 20,000 methods became 3 to 5 %
+//! slower by it.
 //!
-//! It is no general reader: it knows what names need, and gives up on what a compiler does not make (the
-//! uncompressed stream `#-` of edit-and-continue); the runtime is asked then. Format: ECMA-335, partition II, 24 and 25.
+//! It is no general reader: it knows what names need, and gives up on what a compiler does not make
+//! (the uncompressed stream `#-` of edit-and-continue); the runtime is asked then. Format:
+//! ECMA-335, partition II, 24 and 25.
 //!
-//! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module whose file was
-//! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; what is kept is
-//! where the tables are, for each type which methods are its own and what it is nested in, as whoever searches
-//! the tables for that asks the kernel thirty times for one name, the names of types that were asked for, and the pages
-//! that were read for all this (`pieces`).
+//! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module
+//! whose file was cut short, or that goes away meanwhile, gives no name and nothing worse; every
+//! loop is bounded; what is kept is where the tables are, for each type which methods are its own
+//! and what it is nested in, as whoever searches the tables for that asks the kernel thirty times
+//! for one name, the names of types that were asked for, and the pages that were read for all this
+//! (`pieces`).
 
 mod pieces;
 mod schema;
@@ -31,7 +35,8 @@ use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TY
 const MAX_NAME: usize = 1024;
 /// How deep types are nested at most.
 const MAX_NESTING: usize = 16;
-/// Most bytes of all names of a module in which methods are looked for. The largest that are known have a tenth of it.
+/// Most bytes of all names of a module in which methods are looked for. The largest that are known
+/// have a tenth of it.
 const MAX_STRINGS: u64 = 1 << 25;
 /// The distance behind a module's base beyond which bytes are not kept, but read each time. No
 /// module that is known is a tenth as long.
@@ -265,8 +270,9 @@ impl Metadata {
         Some(Method { name, type_name })
     }
 
-    /// Whether a MethodDef token's own name begins with one of these texts, the same at each call: the first looks at all names
-    /// of the module, so that the others ask the kernel for nothing. `None` where they cannot be read.
+    /// Whether a MethodDef token's own name begins with one of these texts, the same at each call:
+    /// the first looks at all names of the module, so that the others ask the kernel for nothing.
+    /// `None` where they cannot be read.
     pub fn begins_wanted<const N: usize>(&self, token: u32, texts: [&str; N]) -> Option<bool> {
         let row = row_of(token, METHOD_DEF)?;
         let find = || self.parts.methods_that_begin(&self.bytes, texts);
@@ -292,14 +298,16 @@ impl Metadata {
         Some(name)
     }
 
-    /// `Namespace.Outer+Inner` of the nested type whose own name this is; `None` where there is none, or more than one.
+    /// `Namespace.Outer+Inner` of the nested type whose own name this is; `None` where there is
+    /// none, or more than one.
     pub fn nested(&self, own_name: &str) -> Option<String> {
         let row = self.parts.nested(&self.bytes, own_name)?;
         self.type_in(row)
     }
 
-    /// The TypeDef tokens of the types with these whole names, `Namespace.Outer+Inner`, in their order; `None` for one that is not
-    /// there. All names of the module are read once for all of them.
+    /// The TypeDef tokens of the types with these whole names, `Namespace.Outer+Inner`, in their
+    /// order; `None` for one that is not there. All names of the module are read once for all of
+    /// them.
     pub fn types_named<const N: usize>(&self, wholes: [&str; N]) -> [Option<u32>; N] {
         let own = wholes.map(|whole| whole.rsplit(['.', '+']).next().unwrap_or_default());
         let Some(names) = self.parts.strings_that_end(&self.bytes, own) else {
@@ -390,7 +398,8 @@ impl Parts {
         Some(found.map(|(_, row)| row).collect())
     }
 
-    /// Offsets in `#Strings` where each of these texts lies and a string ends: a string may be the end of a longer one.
+    /// Offsets in `#Strings` where each of these texts lies and a string ends: a string may be the
+    /// end of a longer one.
     fn strings_that_end<const N: usize>(
         &self,
         bytes: &impl Bytes,
@@ -402,8 +411,8 @@ impl Parts {
         self.places_of(bytes, texts.map(|text| [text.as_bytes(), &[0]].concat()))
     }
 
-    /// Offsets in `#Strings` where each of these lies. None may end as it begins: of two that overlap the first is found.
-    /// It reads them all, a piece at a time.
+    /// Offsets in `#Strings` where each of these lies. None may end as it begins: of two that
+    /// overlap the first is found. It reads them all, a piece at a time.
     fn places_of<const N: usize>(
         &self,
         bytes: &impl Bytes,
@@ -570,8 +579,8 @@ impl Parts {
 
     /// The type that declares a method.
     fn owner(&self, method: u32) -> Option<u32> {
-        // The last type that does not begin behind it; types without methods begin where the next does.
-        // The number of types up to that one is its row.
+        // The last type that does not begin behind it; types without methods begin where the next
+        // does. The number of types up to that one is its row.
         let up_to = self.types.partition_point(|one| one.methods <= method);
         u32::try_from(up_to).ok().filter(|row| *row > 0)
     }
@@ -636,7 +645,8 @@ impl Parts {
     }
 }
 
-/// Where the CLI header says that the metadata is: PE headers, directory 14 (ECMA-335 II.25.2, 25.3).
+/// Where the CLI header says that the metadata is: PE headers, directory 14 (ECMA-335 II.25.2,
+/// 25.3).
 fn cli_metadata(bytes: &impl Numbers, flat: bool) -> Option<u64> {
     if bytes.array::<2>(0)? != *b"MZ" {
         return None;

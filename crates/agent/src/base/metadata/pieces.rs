@@ -1,7 +1,8 @@
 //! Pages of a module's metadata, kept once they were read.
 //!
-//! Names lie beside each other: of a type's methods, of the methods of one file. Each alone would ask the kernel twice,
-//! for the row and for the text, at 2 µs a call on a virtual machine; a page asks once for some hundred.
+//! Names lie beside each other: of a type's methods, of the methods of one file. Each alone would
+//! ask the kernel twice, for the row and for the text, at 2 µs a call on a virtual machine; a page
+//! asks once for some hundred.
 //!
 //! Invariants: a page is read whole or not kept, and never read again, so what was once read stays
 //! whatever becomes of the file; no more is kept than the metadata is long; readers never wait.

@@ -126,8 +126,8 @@ fn destroy(
     })
 }
 
-/// Does something with one item after the other while the gate is open, and never stays inside for long; answers the items that
-/// are left when it is closed.
+/// Does something with one item after the other while the gate is open, and never stays inside for
+/// long; answers the items that are left when it is closed.
 fn each_inside<T>(gate: &Gate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
     /// A collection waits for so many at most, 100 ns each.
     const AT_ONCE: usize = 16;
@@ -187,8 +187,8 @@ pub(crate) struct Followed {
     thinned: u32,
 }
 
-/// An object of `size` bytes that stands for `value` is being allocated. `make` makes its handle, and must be the first that
-/// asks the runtime for anything; `say` answers its type.
+/// An object of `size` bytes that stands for `value` is being allocated. `make` makes its handle,
+/// and must be the first that asks the runtime for anything; `say` answers its type.
 pub(super) fn allocated<'rt, C: Synchronous>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, C>,

@@ -1,7 +1,7 @@
 //! The walker `shadow`: stacks come from enter, leave and tailcall hooks.
 //!
-//! The hooks and the threads' stacks are `crate::hooks`'s; this end writes what their trees have grown by,
-//! and gives each tick of CPU time to the call that ran. It unwinds nothing.
+//! The hooks and the threads' stacks are `crate::hooks`'s; this end writes what their trees have
+//! grown by, and gives each tick of CPU time to the call that ran. It unwinds nothing.
 
 use std::borrow::Cow;
 

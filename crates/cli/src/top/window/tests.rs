@@ -24,7 +24,8 @@ pub(crate) fn window_of(scene: &Scene, length_ns: u64) -> Window {
     window
 }
 
-/// 3 s of a program: Main calls Hash (2 s, then 0.5 s) and Parse (0.5 s), a second thread allocates.
+/// 3 s of a program: Main calls Hash (2 s, then 0.5 s) and Parse (0.5 s), a second thread
+/// allocates.
 pub(crate) fn scene() -> Scene {
     let mut scene = Scene::new(4242, &["dotnet", "shop.dll"]);
     let runtime = scene.runtime("8.0.33");

@@ -1,5 +1,5 @@
-//! The methods of a ReadyToRun image by name: what a test needs of ECMA-335 (partition II, 24) and of
-//! the table of entry points (`docs/design/coreclr/botr/readytorun-format.md`), and no more.
+//! The methods of a ReadyToRun image by name: what a test needs of ECMA-335 (partition II, 24) and
+//! of the table of entry points (`docs/design/coreclr/botr/readytorun-format.md`), and no more.
 
 use crate::pe::Image;
 use crate::pe::tests::{CoreLibrary, core_libraries, libraries};

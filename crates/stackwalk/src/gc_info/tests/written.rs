@@ -1,4 +1,5 @@
-//! GcInfo as a compiler writes it, in all the ways that the format has: what is read must be what was written.
+//! GcInfo as a compiler writes it, in all the ways that the format has: what is read must be what
+//! was written.
 
 use super::super::*;
 use proptest::prelude::*;

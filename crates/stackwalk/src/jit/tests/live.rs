@@ -1,4 +1,5 @@
-//! Bodies that the JIT of a running program has made, read from outside, as its perf map names them.
+//! Bodies that the JIT of a running program has made, read from outside, as its perf map names
+//! them.
 
 use super::*;
 use crate::gc_info::{Error, GcInfo, Home, Version};
@@ -17,7 +18,8 @@ fn peek_of(pid: u32) -> impl Fn(u64, &mut [u8]) -> &[u8] {
             iov_base: address as *mut libc::c_void,
             iov_len: buffer.len(),
         };
-        // SAFETY: one range each; the kernel checks both, and writes to the buffer no more than it has.
+        // SAFETY: one range each; the kernel checks both, and writes to the buffer no more than it
+        // has.
         let read = unsafe { libc::process_vm_readv(pid as i32, &local, 1, &remote, 1, 0) };
         buffer.get(..read.max(0) as usize).unwrap()
     }
@@ -72,7 +74,8 @@ impl Read {
     }
 }
 
-/// Reads all bodies that the program's perf map has, but for stubs, as of a runtime that writes this version.
+/// Reads all bodies that the program's perf map has, but for stubs, as of a runtime that writes
+/// this version.
 fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
     let peek = peek_of(pid);
     let word = |address: u64| {
@@ -134,8 +137,8 @@ fn version(runtime: &Runtime) -> Version {
     Version::of_runtime(major.parse().unwrap()).unwrap()
 }
 
-/// `this` of an async method that is resumed, in code of each tier: what is not optimised, optimised at once,
-/// and optimised while its loop ran (OSR).
+/// `this` of an async method that is resumed, in code of each tier: what is not optimised,
+/// optimised at once, and optimised while its loop ran (OSR).
 #[test]
 fn a_running_program_s_state_machines_have_a_home_for_this() {
     for runtime in Runtime::all() {
@@ -167,7 +170,8 @@ fn a_running_program_s_state_machines_have_a_home_for_this() {
                 assert!(homes[1..].iter().all(|home| !home.interior), "{homes:?}");
                 assert_eq!(best.tracked, tier != "[QuickJitted]", "{homes:?}");
                 if tier == "[OptimizedTier1OSR]" {
-                    // It has the frame that the quick code had made, and `this` is where that left it.
+                    // It has the frame that the quick code had made, and `this` is where that left
+                    // it.
                     assert!(machine.body.begins_on_a_frame() && !best.stored);
                     let before = of("[QuickJitted]");
                     assert_eq!(machine.home_from_cfa(), before.home_from_cfa());
@@ -217,8 +221,8 @@ impl Tracee {
         stat.is_ok_and(|stat| stat.contains(") R "))
     }
 
-    /// Registers in the middle of whatever it does; it goes on when they have been used. `None` where it has
-    /// ended.
+    /// Registers in the middle of whatever it does; it goes on when they have been used. `None`
+    /// where it has ended.
     fn stopped<T>(&self, then: impl FnOnce(&libc::user_regs_struct) -> T) -> Option<T> {
         self.stopped_until(libc::PTRACE_CONT, then)
     }
@@ -276,14 +280,14 @@ struct Seen {
     /// Names of bodies with frames of a resumed method.
     bodies: std::collections::BTreeSet<String>,
     wrong: Vec<String>,
-    /// Wrong, while the thread was in the runtime: a collection may have been under way, which names the place that an object
-    /// will have before it is there.
+    /// Wrong, while the thread was in the runtime: a collection may have been under way, which
+    /// names the place that an object will have before it is there.
     moving: Vec<String>,
 }
 
 impl Seen {
-    /// A frame at `lookup` of a thread whose stack goes on from `sp`; whether it was stopped in managed code, where no
-    /// collection moves anything.
+    /// A frame at `lookup` of a thread whose stack goes on from `sp`; whether it was stopped in
+    /// managed code, where no collection moves anything.
     fn frame(
         &mut self,
         peek: &impl Fn(u64, &mut [u8]) -> &[u8],
@@ -375,8 +379,8 @@ fn look(
     }
 }
 
-/// The frames of a running program, stopped anywhere: what their home holds is the state machine, in its box or (while
-/// it runs for the first time) on the stack.
+/// The frames of a running program, stopped anywhere: what their home holds is the state machine,
+/// in its box or (while it runs for the first time) on the stack.
 #[test]
 fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
     // Methods stay as they are compiled first, or are replaced in time, or are optimised at once.
@@ -485,8 +489,9 @@ impl Frame {
     }
 }
 
-/// The box is a second time in a frame of `box.MoveNext(Thread)`, which has called what runs the state machine: in a
-/// register that its callees have saved. There it is the one that the state machine's own home leads to.
+/// The box is a second time in a frame of `box.MoveNext(Thread)`, which has called what runs the
+/// state machine: in a register that its callees have saved. There it is the one that the state
+/// machine's own home leads to.
 #[test]
 fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
     // All code is of the JIT's, and optimised, so that all frames are known here.
@@ -507,7 +512,8 @@ fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
             let has = |read: &&Read| (read.body.start..read.body.end()).contains(&address);
             bodies.iter().find(has)
         };
-        // The boxes that a stopped thread's frame of `box.MoveNext(Thread)` may have, and the state machine.
+        // The boxes that a stopped thread's frame of `box.MoveNext(Thread)` may have, and the state
+        // machine.
         let look = |registers: &libc::user_regs_struct| {
             let mut frame = Frame::of(registers);
             let machine = body_at(frame.ip).filter(|read| read.is_state_machine())?;
