@@ -116,6 +116,7 @@ fn the_bounds_in_the_source_are_those_of_the_table() {
         [
             "enable_stack_snapshots",
             "get_function_info2_of_frame",
+            "get_il_function_body_address",
             "get_module_meta_data_emit",
             "handle_has_object",
             "suspend_runtime_with_retries",

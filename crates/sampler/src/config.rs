@@ -2,7 +2,42 @@
 
 use core::fmt;
 
-use crate::guard::Held;
+use crate::counters::DiscardReason;
+
+/// Why a thread is not signalled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Held {
+    /// Other code has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime
+    /// does: there may be stacks on these threads too on which no handler has room. Since then, to
+    /// the end of the process.
+    Alternate = 1,
+    /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to
+    /// hold it off: it may be left for good (SA_NODEFER).
+    Fault = 2,
+    /// Other code has our own signal, or there was none left.
+    Taken = 3,
+    /// The thread ran on a stack that is not its own, and has no alternate one.
+    Strayed = 4,
+}
+
+impl Held {
+    pub(crate) const ALL: [Self; 4] = [Self::Alternate, Self::Fault, Self::Taken, Self::Strayed];
+
+    pub(crate) fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|held| *held as u8 == number)
+    }
+
+    /// The reason by which a sample is counted that was not taken because of it.
+    pub const fn reason(self) -> DiscardReason {
+        match self {
+            Self::Alternate => DiscardReason::MovedSignal,
+            Self::Fault => DiscardReason::FaultHandler,
+            Self::Taken => DiscardReason::SignalTaken,
+            Self::Strayed => DiscardReason::LeftStack,
+        }
+    }
+}
 
 /// How CPU samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use syscalls::Call;
 
-use crate::config::{EngineKind, Error};
+use crate::config::{EngineKind, Error, Held};
 use crate::global::{Ask, GLOBAL, Global, Token};
 use crate::guard;
 use crate::slot::{NO_TIMER, Slot};
@@ -129,7 +129,7 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     slot.token.store(token, Ordering::Relaxed);
     guard::look_briefly(&GLOBAL);
     if GLOBAL.signal_of(slot) == 0 {
-        return Err(Error::Held(guard::Held::Taken));
+        return Err(Error::Held(Held::Taken));
     }
     // Where there is no descriptor, memory or place in a queue left for us, the thread gets what
     // needs less of it, not nothing.

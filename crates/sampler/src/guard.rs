@@ -13,45 +13,10 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::counters::DiscardReason;
+use crate::config::Held;
 use crate::global::{GLOBAL, Global};
 use crate::slot::Slot;
 use crate::sys::{self, Action};
-
-/// Why a thread is not signalled.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Held {
-    /// Other code has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime
-    /// does: there may be stacks on these threads too on which no handler has room. Since then, to
-    /// the end of the process.
-    Alternate = 1,
-    /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to
-    /// hold it off: it may be left for good (SA_NODEFER).
-    Fault = 2,
-    /// Other code has our own signal, or there was none left.
-    Taken = 3,
-    /// The thread ran on a stack that is not its own, and has no alternate one.
-    Strayed = 4,
-}
-
-impl Held {
-    const ALL: [Self; 4] = [Self::Alternate, Self::Fault, Self::Taken, Self::Strayed];
-
-    fn of(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|held| *held as u8 == number)
-    }
-
-    /// The reason by which a sample is counted that was not taken because of it.
-    pub const fn reason(self) -> DiscardReason {
-        match self {
-            Self::Alternate => DiscardReason::MovedSignal,
-            Self::Fault => DiscardReason::FaultHandler,
-            Self::Taken => DiscardReason::SignalTaken,
-            Self::Strayed => DiscardReason::LeftStack,
-        }
-    }
-}
 
 /// Faults of which CLRs make exceptions, and those that others handle on alternate stacks.
 pub(crate) const FAULTS: [i32; 5] = [
@@ -91,8 +56,8 @@ pub(crate) fn look_briefly(global: &Global) {
 /// Looks at all. True: threads that were held may be signalled again.
 pub(crate) fn look(global: &Global) -> bool {
     let own = global.own_signal.load(Ordering::Relaxed);
-    let is_ours = own != 0
-        && crate::sampler::disposition(own).sa_sigaction == crate::sampler::handler_address();
+    let is_ours =
+        own != 0 && sys::disposition(own).sa_sigaction == global.on_signal.load(Ordering::Relaxed);
     let own_held = if is_ours { 0 } else { Held::Taken as u8 };
     let was_own_held = global.own_held.swap(own_held, Ordering::Relaxed);
     let was_shared_held = look_at(global, &FAULTS);
@@ -181,14 +146,14 @@ pub(crate) fn choose_own_signal(shared: i32) -> i32 {
     let known = GLOBAL.own_signal.load(Ordering::Relaxed);
     let is_ours = |signal: i32| {
         signal != 0
-            && crate::sampler::disposition(signal).sa_sigaction == crate::sampler::handler_address()
+            && sys::disposition(signal).sa_sigaction == GLOBAL.on_signal.load(Ordering::Relaxed)
     };
     if is_ours(known) {
         return known;
     }
     let is_free = |signal: &i32| {
         *signal != shared
-            && crate::sampler::disposition(*signal).sa_sigaction == libc::SIG_DFL
+            && sys::disposition(*signal).sa_sigaction == libc::SIG_DFL
             && sys::action(*signal).is_some_and(|action| !action.is_handled())
     };
     // From the middle: the first and the last are those that programs take.

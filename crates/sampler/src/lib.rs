@@ -45,9 +45,8 @@ mod loom_model;
 #[cfg(test)]
 mod round_trip;
 
-pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
+pub use config::{Config, EngineChoice, EngineKind, Error, Held, Scratch, WalkFn, WalkResult};
 pub use counters::{Counters, DiscardReason};
-pub use guard::Held;
 pub use reader::{Reader, SampleEvent, SampleView};
 pub use sampler::{Holder, Route, Sampler, SlotId, Unsent};
 pub use trace::{TraceRefused, TraceView};

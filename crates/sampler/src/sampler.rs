@@ -7,12 +7,12 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
-use crate::config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn};
+use crate::config::{Config, EngineChoice, EngineKind, Error, Held, Scratch, WalkFn};
 use crate::counters::DiscardReason;
 use crate::due;
 use crate::engine;
 use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
-use crate::guard::{self, Held};
+use crate::guard;
 use crate::handler;
 use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
@@ -412,7 +412,7 @@ impl Sampler {
     /// passes on to it what is not its own, until [`Sampler::come_up`]. If the handler is any
     /// other, call [`Sampler::yield_signal`].
     pub fn holder(&self) -> Holder {
-        let action = disposition(GLOBAL.signal.load(Ordering::Relaxed));
+        let action = sys::disposition(GLOBAL.signal.load(Ordering::Relaxed));
         if action.sa_sigaction == handler_address() {
             Holder::Sampler
         } else {
@@ -570,7 +570,7 @@ pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
     })
 }
 
-pub(crate) fn handler_address() -> usize {
+fn handler_address() -> usize {
     handler::on_signal as *const () as usize
 }
 
@@ -751,7 +751,7 @@ fn affordable(interval_ns: u64, tick_ns: u64, is_virtual: bool) -> EngineKind {
 /// SIGIO in place of a perf event's real-time signal (fs/fcntl.c, `send_sigio_to_task`), which ends
 /// a program that does not handle it. It is counted in one that does not.
 fn catch_full_queue() {
-    let mut action = disposition(libc::SIGIO);
+    let mut action = sys::disposition(libc::SIGIO);
     if action.sa_sigaction != libc::SIG_DFL {
         return;
     }
@@ -760,16 +760,6 @@ fn catch_full_queue() {
     // SAFETY: a valid action whose handler keeps the rules of a handler; a failure leaves the
     // default.
     unsafe { libc::sigaction(libc::SIGIO, &raw const action, core::ptr::null_mut()) };
-}
-
-/// The kernel's action on a signal.
-pub(crate) fn disposition(signal: i32) -> libc::sigaction {
-    // SAFETY: all-zero is a valid sigaction (default action, empty mask).
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which
-    // `check` has refused.
-    unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) };
-    action
 }
 
 fn set_previous(handler: usize, takes_info: bool) {
@@ -782,7 +772,7 @@ fn set_previous(handler: usize, takes_info: bool) {
 
 /// Installs the handler, after noting the one before it.
 fn install(signal: i32) -> Result<(), Error> {
-    let action = disposition(signal);
+    let action = sys::disposition(signal);
     if action.sa_sigaction != handler_address() {
         match action.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => set_previous(0, false),
@@ -793,6 +783,7 @@ fn install(signal: i32) -> Result<(), Error> {
     GLOBAL.send_errno.store(0, Ordering::Relaxed);
     GLOBAL.timer_errno.store(0, Ordering::Relaxed);
     put_on_top(signal)?;
+    GLOBAL.on_signal.store(handler_address(), Ordering::Relaxed);
     let own = guard::choose_own_signal(signal);
     GLOBAL.own_signal.store(own, Ordering::Relaxed);
     if own != 0 {
@@ -807,7 +798,7 @@ fn install(signal: i32) -> Result<(), Error> {
 /// Installs the handler of the signal that is ours alone. Its frame has a place of its own, where
 /// nothing else is to come on top of it: all else is held off while it runs, but for faults.
 fn install_own(signal: i32) -> Result<(), Error> {
-    let mut action = disposition(signal);
+    let mut action = sys::disposition(signal);
     action.sa_sigaction = handler_address();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: a valid set; changes to it alone.
@@ -823,7 +814,7 @@ fn install_own(signal: i32) -> Result<(), Error> {
 fn put_on_top(signal: i32) -> Result<(), Error> {
     // With the mask of who had it, as he gets most of what comes; a CLR's is empty. We hold nothing
     // off ourselves: what cannot be delivered to this thread the kernel gives to another one.
-    let mut action = disposition(signal);
+    let mut action = sys::disposition(signal);
     action.sa_sigaction = handler_address();
     // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next
     // to ours. It is not forgotten that other code has set it.

@@ -663,3 +663,13 @@ pub(crate) fn close(fd: c_int) {
     // SAFETY: the caller owns `fd` and forgets it.
     unsafe { libc::close(fd) };
 }
+
+/// The kernel's action on a signal.
+pub(crate) fn disposition(signal: i32) -> libc::sigaction {
+    // SAFETY: all-zero is a valid sigaction (default action, empty mask).
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which
+    // `check` has refused.
+    unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) };
+    action
+}

@@ -31,6 +31,7 @@ pub const SMOKE: &[&str] = &[
     "names::generics",
     "outputs",
     "pages",
+    "prose",
     "refusals",
     "rules",
     "shadow::rule_21_shadow_counts_every_call_of_a_known_tree",

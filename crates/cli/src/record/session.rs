@@ -295,6 +295,8 @@ impl<'s> Session<'s> {
         };
         self.console.end_progress();
         self.finish(sink, ended)?;
+        // A connection ends a moment before its process does.
+        self.remove_doors();
         Ok(ended)
     }
 

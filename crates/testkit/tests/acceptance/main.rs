@@ -64,6 +64,7 @@ mod mixed;
 mod names;
 mod outputs;
 mod pages;
+mod prose;
 mod recipes;
 mod refusals;
 mod rules;
