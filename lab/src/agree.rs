@@ -1,7 +1,7 @@
 //! `cargo xtask agree`: holds the walkers against each other on every workload.
 //!
 //! `DoStackSnapshot` uses the stack walker of the garbage collector, so it is the judge of our own.
-//! docs/unwinding.md explains each class of difference that is left. With `--attach` the oracle
+//! docs/walkers.md explains each class of difference that is left. With `--attach` the oracle
 //! comes to programs that have run for a while, as `record --pid` does.
 
 use std::path::PathBuf;

@@ -59,7 +59,7 @@ pub struct Pair {
     pub same_addresses: u64,
     /// Not the same, but for frames that `DoStackSnapshot` leaves out by design: a funclet and what
     /// lies between it and its method, and the runtime's own exception handling where that is
-    /// managed code (docs/unwinding.md).
+    /// managed code (docs/walkers.md).
     pub explained: u64,
 }
 

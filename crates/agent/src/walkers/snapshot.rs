@@ -1,7 +1,7 @@
 //! The walker `snapshot`: the current thread, synchronously, inside a callback.
 //!
 //! It is for the stacks of events. There is nothing to time with it: a thread that is interrupted
-//! at any instruction cannot be walked by the runtime (docs/unwinding.md says what happens).
+//! at any instruction cannot be walked by the runtime (docs/walkers.md says what happens).
 
 use std::ops::ControlFlow;
 
