@@ -165,8 +165,8 @@ impl Account {
         match (self.refused, sampler.unsent()) {
             (Some(error), _) if !armed => Reason::Refused(error),
             _ if !sampler.is_running() => Reason::Taken,
-            _ if self.blocks => Reason::Blocks,
             _ if let Some(held) = self.held => Reason::Held(held),
+            _ if self.blocks => Reason::Blocks,
             (_, Some(unsent)) => Reason::Unsent(unsent),
             _ if !armed => Reason::Early,
             _ => Reason::Unknown,
