@@ -572,7 +572,7 @@ pub(crate) unsafe fn run_walk(
                 sys::is_readable(alternate.start.next_multiple_of(size_of::<u64>() as u64));
             let floor = alternate.start + if is_whole { 0 } else { GUARD };
             if here.saturating_sub(floor) < needed {
-                return Err(DiscardReason::AlternateStack);
+                return Err(DiscardReason::StackNearlyFull);
             }
         } else if here.saturating_sub(stack.start) < needed {
             return Err(DiscardReason::StackNearlyFull);
