@@ -215,8 +215,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "chains: the task that a dispatcher runs is ignored",
         file: "crates/agent/src/target/chains/reader.rs",
-        from: "            Next::Task(next) => self.read_waiting(next),\n",
-        to: "            Next::Task(_) => ChainEnd::Root,\n",
+        from: "        match self.after(next, false) {\n            Next::Task(next) => self.read_waiting(next),\n",
+        to: "        match self.after(next, false) {\n            Next::Task(_) => ChainEnd::Root,\n",
         tests: &[default(
             "agent",
             "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
