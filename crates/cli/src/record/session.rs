@@ -229,13 +229,20 @@ impl<'s> Session<'s> {
         descendants.flat_map(Descendants::busy_servers).collect()
     }
 
-    /// A process whose agent has been told to go.
-    fn add(&mut self, stream: UnixStream, pid: i32, process: Option<OwnedFd>) -> Result<()> {
+    /// A process whose agent has been told to go. `process` and `door` were found while it waited:
+    /// of one that has ended the environment, which names the socket's folder, is empty.
+    fn add(
+        &mut self,
+        stream: UnixStream,
+        pid: i32,
+        process: Option<OwnedFd>,
+        door: Option<PathBuf>,
+    ) -> Result<()> {
         stream.set_nonblocking(true)?;
         self.processes += 1;
         self.connected.extend(u32::try_from(pid));
         self.connections.push(Connection {
-            door: door_of(pid),
+            door,
             stream,
             splitter: BlockSplitter::new(),
             pid,
@@ -398,13 +405,13 @@ impl<'s> Session<'s> {
             }
             let pid = peer.map_or(0, |peer| peer.pid());
             // Before it is answered: it waits, so the number is still its own.
-            let process = process_of(pid);
+            let (process, door) = (process_of(pid), door_of(pid));
             let is_wanted = self.is_wanted(pid);
             let answered = (&stream).write_all(if is_wanted { GO } else { NO });
             if !is_wanted || answered.is_err() {
                 continue;
             }
-            self.add(stream, pid, process)?;
+            self.add(stream, pid, process, door)?;
         }
         Ok(())
     }
@@ -480,7 +487,7 @@ impl<'s> Session<'s> {
         self.started = Instant::now();
         for (stream, pid) in streams {
             let pid = pid.cast_signed();
-            self.add(stream, pid, process_of(pid))?;
+            self.add(stream, pid, process_of(pid), door_of(pid))?;
         }
         Ok(())
     }
