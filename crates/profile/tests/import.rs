@@ -533,6 +533,26 @@ fn processes_keep_their_own_ids_and_share_what_is_the_same() {
     assert_eq!(rows, [("app.dll (11)", 11), ("sh (10)", 10)]);
 }
 
+/// It is code, and its samples are whole.
+#[test]
+fn code_of_other_jits_is_native() {
+    let mut scene = Scene::new(5, &["x"]);
+    let thread = scene.thread(5, "main", true);
+    let frames = ["generated code", "guess"]
+        .map(|text| scene.frame(recording::Frame::Pseudo { text: text.into() }));
+    let stack = scene.stack(&frames);
+    scene.samples(thread, stack, 1);
+    scene.end();
+    let profile = scene.profile();
+    let kind = |name: &str| {
+        let mut all = profile.frames.iter();
+        all.find(|frame| profile.string(frame.name) == name)
+            .map(|frame| frame.kind)
+    };
+    assert_eq!(kind("[generated code]"), Some(FrameKind::Native));
+    assert_eq!(kind("[caller guessed]"), Some(FrameKind::Pseudo));
+}
+
 #[test]
 fn origins_are_what_a_tool_can_look_up_and_write_back() {
     let mut scene = Scene::new(5, &["x"]);

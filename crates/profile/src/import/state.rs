@@ -370,8 +370,12 @@ impl State {
                 builder.frame(Frame::new(name, kind))
             }
             RecordedFrame::Pseudo { text } => {
+                let kind = match &**text {
+                    names::GENERATED_CODE => FrameKind::Native,
+                    _ => FrameKind::Pseudo,
+                };
                 let name = builder.string(&names::pseudo(text));
-                builder.frame(Frame::new(name, FrameKind::Pseudo))
+                builder.frame(Frame::new(name, kind))
             }
         }
     }

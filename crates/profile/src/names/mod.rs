@@ -159,6 +159,10 @@ pub fn detail_text(event: Event, text: &str) -> String {
     format!("{before}{}", self::method(MethodKind::Il, owner, method))
 }
 
+/// The agent's word for code of another JIT, which neither a runtime nor a file has. Other marks
+/// stand for no code.
+pub const GENERATED_CODE: &str = "generated code";
+
 /// The text for people of an agent's mark between two frames.
 #[must_use]
 pub fn pseudo(text: &str) -> String {
