@@ -377,9 +377,9 @@ pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
 /// The thread may not be signalled now: its timer stands still. Handler, inside the slot's gate.
 pub(crate) fn pause(slot: &Slot) {
     slot.paused.store(true, Ordering::Relaxed);
-    // Acquire: pairs with the Release in `arm_*`. An event of perf's has stopped itself.
-    if let Some(Timer::Posix(id)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) {
-        set_timer(id, 0, 0);
+    // Acquire: pairs with the Release in `arm_*`.
+    if let Some(timer) = Timer::from_word(slot.timer.load(Ordering::Acquire)) {
+        timer.stop(slot.perf_id.load(Ordering::Relaxed));
     }
 }
 
@@ -415,8 +415,12 @@ pub(crate) fn resume(slot: &Slot) {
     // timer of ours, at worst, which has its next tick a part of an interval later.
     match Timer::from_word(slot.timer.load(Ordering::Acquire)) {
         Some(Timer::Posix(id)) => drop(set_timer(id, interval, interval)),
-        Some(Timer::Perf(fd)) => go_on(slot, fd, None),
-        Some(Timer::Clock) | None => {}
+        // With the tick that it had left.
+        Some(Timer::Perf(fd)) if perf::id(fd) == slot.perf_id.load(Ordering::Relaxed) => {
+            // SAFETY: an ioctl without argument on a perf_event fd.
+            unsafe { libc::ioctl(fd, perf::IOC_ENABLE, 0) };
+        }
+        Some(Timer::Perf(_) | Timer::Clock) | None => {}
     }
 }
 
@@ -438,6 +442,9 @@ const LOST_INTERVALS: u64 = 16;
 /// signal (`is_certain`), or the thread has used much more than an interval since its last tick and
 /// no signal is in its queue, as a tracer of the thread has kept that.
 pub(crate) fn restart(slot: &Slot, is_certain: bool) {
+    if slot.paused.load(Ordering::Relaxed) {
+        return;
+    }
     // Acquire: pairs with the Release in `arm_perf`.
     let Some(Timer::Perf(fd)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) else {
         return;
@@ -509,6 +516,7 @@ mod perf {
     const BIT_EXCLUDE_KERNEL: u64 = 1 << 5;
     const BIT_EXCLUDE_HV: u64 = 1 << 6;
 
+    pub(super) const IOC_ENABLE: u64 = 0x2400;
     pub(super) const IOC_DISABLE: u64 = 0x2401;
     pub(super) const IOC_REFRESH: u64 = 0x2402;
     pub(super) const IOC_PERIOD: u64 = 0x4008_2404;

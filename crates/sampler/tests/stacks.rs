@@ -272,6 +272,33 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
 }
 
 #[test]
+fn a_perf_event_of_a_held_thread_stands_still() {
+    in_child("a_perf_event_of_a_held_thread_stands_still", || {
+        let (sampler, mut reader) = start(EngineChoice::Perf, 1000);
+        let slot = register(sampler, Route::Shared);
+        burn_until_sampled(&mut reader);
+        let before = action_of(libc::SIGSEGV);
+        // SAFETY: all-zero is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { zeroed() };
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_ONSTACK | libc::SA_NODEFER;
+        set_action(libc::SIGSEGV, &action);
+        burn_until("a tick", || sampler.held(slot) == Some(Held::Fault));
+        reader.take_counters();
+        // It is not taken for one whose tick was lost either.
+        for _ in 0..3 {
+            burn(Duration::from_millis(50));
+            assert_eq!(reader.take_counters().signals, 0);
+        }
+        set_action(libc::SIGSEGV, &before);
+        sampler.look_around();
+        assert_eq!(sampler.held(slot), None);
+        drain(&mut reader);
+        burn_until_sampled(&mut reader);
+    });
+}
+
+#[test]
 fn a_thread_in_a_handler_of_faults_has_its_signals_checked_before_they_are_sent() {
     let test = "a_thread_in_a_handler_of_faults_has_its_signals_checked_before_they_are_sent";
     in_child(test, || {
