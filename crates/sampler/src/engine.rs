@@ -455,7 +455,7 @@ pub(crate) fn restart(slot: &Slot, is_certain: bool) {
             .saturating_sub(slot.accounted_cpu.load(Ordering::Relaxed));
         let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
         used >= interval.saturating_mul(LOST_INTERVALS)
-            && !sys::is_pending(tid, GLOBAL.signal.load(Ordering::Relaxed))
+            && !sys::is_pending(tid, GLOBAL.signal_of(slot))
     };
     if is_certain || is_lost() {
         go_on(slot, fd, None);

@@ -511,7 +511,7 @@ pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
     let Some(set) = digits.and_then(hexadecimal_digits) else {
         return true;
     };
-    set & 1 << (signal - 1).clamp(0, 63) != 0
+    set & bit(signal) != 0
 }
 
 /// For how many nanoseconds a thread of this process has waited for a processor in all its life, in

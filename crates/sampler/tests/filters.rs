@@ -4,7 +4,7 @@
 
 mod common;
 use common::*;
-use sampler::{EngineChoice, Reader, SampleEvent, Sampler};
+use sampler::{EngineChoice, Reader, Route, SampleEvent, Sampler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -265,6 +265,34 @@ fn a_thread_whose_tick_was_lost_is_sampled_on() {
 fn a_thread_whose_wall_tick_was_lost_is_sampled_on() {
     in_child("a_thread_whose_wall_tick_was_lost_is_sampled_on", || {
         sampling_goes_on_after_a_lost_signal(EngineChoice::Wall, SampleEvent::Wall);
+    });
+}
+
+#[test]
+fn a_perf_tick_in_the_queue_of_a_stranger_is_not_lost() {
+    in_child("a_perf_tick_in_the_queue_of_a_stranger_is_not_lost", || {
+        let (sampler, mut reader) = start(EngineChoice::Perf, 1000);
+        let slot = sampler
+            .register_by(tid(), Some(stack()), Route::Own, true)
+            .unwrap();
+        let signal = sampler.signal_of(slot);
+        block(libc::SIG_BLOCK, signal);
+        // Time for many ticks, each time.
+        for _ in 0..3 {
+            burn(Duration::from_millis(50));
+            reader.take_counters();
+        }
+        sampler.unregister(slot);
+        let set = only(signal);
+        let mut queued = 0;
+        // SAFETY: a set and a time that are alive during the call.
+        while unsafe {
+            let at_once: libc::timespec = std::mem::zeroed();
+            libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const at_once) > 0
+        } {
+            queued += 1;
+        }
+        assert_eq!(queued, 1);
     });
 }
 
