@@ -127,7 +127,6 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
     let kind = GLOBAL.engine();
     slot.token.store(token, Ordering::Relaxed);
-    guard::look_briefly(&GLOBAL);
     if GLOBAL.signal_of(slot) == 0 {
         return Err(Error::Held(Held::Taken));
     }
@@ -140,8 +139,9 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
         EngineKind::PerfTaskClock => Some(false),
         EngineKind::PerfTaskClockUser => Some(true),
     };
+    let is_held = guard::why_not_now(&GLOBAL, slot).is_some();
     if let Some(user_only) = perf
-        && guard::why_not(&GLOBAL, slot).is_none()
+        && !is_held
     {
         match arm_perf(slot, token, tid, interval, user_only) {
             Err(Error::Os {

@@ -48,9 +48,13 @@ pub(crate) fn handles_fault(held_off: u64) -> bool {
     frequent.fold(0, |set, fault| set | sys::bit(*fault)) & held_off != 0
 }
 
-/// Looks at what most often changes, after or before a signal: cheap enough for each. Handler.
-pub(crate) fn look_briefly(global: &Global) {
-    look_at(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
+/// As [`why_not`], after a look at what most often changes, which is cheap enough for each signal;
+/// none is needed for our own. Handler.
+pub(crate) fn why_not_now(global: &Global, slot: &Slot) -> Option<Held> {
+    if !slot.on_own_signal.load(Ordering::Relaxed) {
+        look_at(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
+    }
+    why_not(global, slot)
 }
 
 /// Looks at all. True: threads that were held may be signalled again.

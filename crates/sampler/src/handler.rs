@@ -196,8 +196,8 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
     // SAFETY: the caller's promise; we are inside the gate.
     unsafe { inside(global, slot, token, tick, context, started, known) };
     // A change since the last tick is seen before the next.
+    let held = guard::why_not_now(global, slot);
     if !slot.on_own_signal.load(Ordering::Relaxed) {
-        guard::look_briefly(global);
         // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this
         // field.
         let held_off = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
@@ -205,7 +205,7 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
             engine::trust_no_timer(slot);
         }
     }
-    if guard::why_not(global, slot).is_some() {
+    if held.is_some() {
         engine::pause(slot);
     }
     cookie.take_up();

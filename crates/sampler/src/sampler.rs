@@ -541,8 +541,7 @@ pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
 pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
     let pid = GLOBAL.pid.load(Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
-    guard::look_briefly(&GLOBAL);
-    if let Some(held) = guard::why_not(&GLOBAL, slot) {
+    if let Some(held) = guard::why_not_now(&GLOBAL, slot) {
         return Err(Error::Held(held));
     }
     let signal = GLOBAL.signal_of(slot);
