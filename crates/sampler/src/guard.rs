@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 
 use crate::config::Held;
 use crate::global::{GLOBAL, Global};
+use crate::sampler;
 use crate::slot::Slot;
 use crate::sys::{self, Action};
 
@@ -60,9 +61,7 @@ pub(crate) fn why_not_now(global: &Global, slot: &Slot) -> Option<Held> {
 /// Looks at all. True: threads that were held may be signalled again.
 pub(crate) fn look(global: &Global) -> bool {
     let own = global.own_signal.load(Ordering::Relaxed);
-    let is_ours =
-        own != 0 && sys::disposition(own).sa_sigaction == global.on_signal.load(Ordering::Relaxed);
-    let own_held = if is_ours { 0 } else { Held::Taken as u8 };
+    let own_held = if is_ours(own) { 0 } else { Held::Taken as u8 };
     let was_own_held = global.own_held.swap(own_held, Ordering::Relaxed);
     let was_shared_held = look_at(global, &FAULTS);
     let is_free = |was: u8, held: u8| was != 0 && held == 0;
@@ -93,12 +92,7 @@ fn look_at(global: &Global, faults: &[i32]) -> u8 {
 pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
     if let Some(found) = sys::action(shared).filter(|action| action.has(libc::SA_ONSTACK)) {
         global.moved.store(true, Ordering::Relaxed);
-        let before = sys::set_action(shared, &found.without(libc::SA_ONSTACK));
-        // Other code has changed it between the two: its action is put back, and looked at next
-        // time.
-        if let Some(before) = before.filter(|before| *before != found) {
-            sys::set_action(shared, &before);
-        }
+        replace(shared, &found, &found.without(libc::SA_ONSTACK));
     }
     global.moved.load(Ordering::Relaxed)
 }
@@ -132,26 +126,31 @@ fn settles(fault: i32, signal: i32) -> bool {
     match judge(&found, signal) {
         Judgement::Safe => true,
         Judgement::Leave => false,
-        Judgement::HoldOff => {
-            let before = sys::set_action(fault, &found.holding_off(signal));
-            // Other code has changed it between the two: its action is put back.
-            if let Some(before) = before.filter(|before| *before != found) {
-                sys::set_action(fault, &before);
-                return judge(&before, signal) == Judgement::Safe;
-            }
-            before.is_some()
-        }
+        Judgement::HoldOff => replace(fault, &found, &found.holding_off(signal))
+            .is_some_and(|action| judge(&action, signal) == Judgement::Safe),
     }
+}
+
+/// Changes an action that was just found. Where other code has changed it between the two, its
+/// action is put back, and looked at next time. Answers which one is there now.
+fn replace(signal: i32, found: &Action, new: &Action) -> Option<Action> {
+    let before = sys::set_action(signal, new)?;
+    if before == *found {
+        return Some(*new);
+    }
+    sys::set_action(signal, &before);
+    Some(before)
+}
+
+/// Whether our handler has the signal; 0 is none.
+fn is_ours(signal: i32) -> bool {
+    signal != 0 && sys::disposition(signal).sa_sigaction == sampler::handler_address()
 }
 
 /// A real-time signal that has no handler, the one of an earlier sampler first; 0 where there is
 /// none.
 pub(crate) fn choose_own_signal(shared: i32) -> i32 {
     let known = GLOBAL.own_signal.load(Ordering::Relaxed);
-    let is_ours = |signal: i32| {
-        signal != 0
-            && sys::disposition(signal).sa_sigaction == GLOBAL.on_signal.load(Ordering::Relaxed)
-    };
     if is_ours(known) {
         return known;
     }

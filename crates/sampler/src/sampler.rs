@@ -569,7 +569,7 @@ pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
     })
 }
 
-fn handler_address() -> usize {
+pub(crate) fn handler_address() -> usize {
     handler::on_signal as *const () as usize
 }
 
@@ -782,14 +782,11 @@ fn install(signal: i32) -> Result<(), Error> {
     GLOBAL.send_errno.store(0, Ordering::Relaxed);
     GLOBAL.timer_errno.store(0, Ordering::Relaxed);
     put_on_top(signal)?;
-    GLOBAL.on_signal.store(handler_address(), Ordering::Relaxed);
     let own = guard::choose_own_signal(signal);
     GLOBAL.own_signal.store(own, Ordering::Relaxed);
     if own != 0 {
         install_own(own)?;
     }
-    GLOBAL.own_held.store(0, Ordering::Relaxed);
-    GLOBAL.shared_held.store(0, Ordering::Relaxed);
     guard::look(&GLOBAL);
     Ok(())
 }
