@@ -8,7 +8,7 @@
 //! tick stands for a whole interval. Without it a thread that lives shorter than one interval is
 //! never sampled, and a program made of such threads looks idle.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use syscalls::Call;
 
@@ -278,7 +278,7 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     let tick = GLOBAL.tick_ns.load(Ordering::Relaxed);
     let phase = random_below(interval).saturating_sub(tick).max(1);
     if guard::why_not(&GLOBAL, slot).is_some() {
-        slot.paused.store(true, Ordering::Relaxed);
+        pause(slot);
         return Ok(());
     }
     if set_timer(id, phase, interval) {
@@ -374,13 +374,18 @@ pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
     }
 }
 
-/// The thread may not be signalled now: its timer stands still. Handler, inside the slot's gate.
+/// The thread may not be signalled now: its timer stands still. Handler, inside the slot's gate, or
+/// before its timer has run.
 pub(crate) fn pause(slot: &Slot) {
-    slot.paused.store(true, Ordering::Relaxed);
     // Acquire: pairs with the Release in `arm_*`.
     if let Some(timer) = Timer::from_word(slot.timer.load(Ordering::Acquire)) {
         timer.stop(slot.perf_id.load(Ordering::Relaxed));
     }
+    slot.paused.store(true, Ordering::Relaxed);
+    // With the fence in `Sampler::look_around`: either that sees that it is paused, or this that it
+    // may go on.
+    fence(Ordering::SeqCst);
+    resume(slot);
 }
 
 /// A thread that handles faults is sampled by its clock from here on, if it had a timer: the reader

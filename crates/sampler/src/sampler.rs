@@ -364,6 +364,7 @@ impl Sampler {
     /// some ten system calls.
     pub fn look_around(&self) {
         if guard::look(&GLOBAL) {
+            fence(Ordering::SeqCst); // see `engine::pause`
             self.resume();
         }
     }
