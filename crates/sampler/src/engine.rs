@@ -103,8 +103,7 @@ impl Timer {
 
 /// Whether a filter of system calls leaves us timers.
 pub(crate) fn may_have_timers() -> bool {
-    let calls = [Call::TimerCreate, Call::TimerSettime, Call::TimerDelete];
-    calls.into_iter().all(syscalls::may)
+    syscalls::may_all(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])
 }
 
 /// Takes the timer out of the slot and ends it, and those by which it was sent signals.

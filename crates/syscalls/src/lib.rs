@@ -106,12 +106,14 @@ pub fn look() {
 
 /// Whether the calling thread may make this call. Async-signal-safe; errno stays.
 pub fn may(call: Call) -> bool {
-    let verdict = VERDICTS.get(call as usize);
-    match verdict.map(|verdict| verdict.load(Ordering::Relaxed)) {
-        Some(LET_THROUGH) => true,
-        Some(UNFILTERED) => !is_filtered(),
-        _ => false,
-    }
+    may_all(&[call])
+}
+
+/// Whether it may make each of these: the kernel is asked once for all of them, at most.
+pub fn may_all(calls: &[Call]) -> bool {
+    let all_are = |allowed: &[Verdict]| calls.iter().all(|call| allowed.contains(&verdict(*call)));
+    all_are(&[Verdict::LetThrough])
+        || all_are(&[Verdict::LetThrough, Verdict::Unfiltered]) && !is_filtered()
 }
 
 /// Returns the finding of the last [`look`].
