@@ -567,11 +567,10 @@ pub(crate) unsafe fn run_walk(
     if stack.contains(&sp) {
         if alternate.contains(&here) {
             // By the signal that is ours alone: nothing comes on top of it. The lowest page may be
-            // a guard, as it is in those of the CLR.
-            let is_whole =
-                sys::is_readable(alternate.start.next_multiple_of(size_of::<u64>() as u64));
-            let floor = alternate.start + if is_whole { 0 } else { GUARD };
-            if here.saturating_sub(floor) < needed {
+            // a guard, as it is in those of the CLR, and is asked about where it would matter.
+            let room = here.saturating_sub(alternate.start);
+            let lowest = alternate.start.next_multiple_of(size_of::<u64>() as u64);
+            if room < needed || room < needed + GUARD && !sys::is_readable(lowest) {
                 return Err(DiscardReason::StackNearlyFull);
             }
         } else if here.saturating_sub(stack.start) < needed {
