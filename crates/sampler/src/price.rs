@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use crate::config::EngineKind;
 use crate::counters::Counters;
 use crate::global::GLOBAL;
-use crate::sampler::{Holder, Sampler};
+use crate::sampler::Sampler;
 use crate::sys;
 
 /// Signals in a batch, and batches, of which the cheapest counts: an interrupt in between makes the
@@ -49,7 +49,7 @@ impl Sampler {
         // To a thread that is no CLR's.
         let signal = GLOBAL.own_signal.load(Ordering::Relaxed);
         let is_held = GLOBAL.own_held.load(Ordering::Relaxed) != 0;
-        if !GLOBAL.running() || is_held || !matches!(self.holder(), Holder::Sampler) {
+        if !GLOBAL.running() || is_held {
             return DELIVERY_NS;
         }
         let (pid, tid) = (GLOBAL.pid.load(Ordering::Relaxed), sys::own_tid());
