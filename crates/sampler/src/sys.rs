@@ -5,7 +5,7 @@
 
 use core::ffi::c_int;
 
-use syscalls::Call;
+use syscalls::{Call, proc};
 
 use crate::config::Error;
 
@@ -461,30 +461,14 @@ pub(crate) fn free_descriptors() -> u64 {
 /// How many more signals the user may have queued ("SigQ: queued/limit" in /proc/self/status).
 pub(crate) fn free_signals() -> u64 {
     let mut text = [0u8; 2048];
-    let length = read_file(c"/proc/self/status", &mut text);
-    let text = text.get(..length).unwrap_or(&[]);
-    const NAME: &[u8] = b"\nSigQ:";
-    let Some(at) = text.windows(NAME.len()).position(|part| part == NAME) else {
-        return 0;
-    };
-    let mut numbers = [0u64; 2];
-    let mut which = 0;
-    for byte in text.iter().skip(at + NAME.len()) {
-        match byte {
-            b'0'..=b'9' => {
-                if let Some(number) = numbers.get_mut(which) {
-                    *number = number
-                        .saturating_mul(10)
-                        .saturating_add(u64::from(byte - b'0'));
-                }
-            }
-            b'/' => which = 1,
-            b'\n' => break,
-            _ => {}
-        }
+    let text = proc::read_file(c"/proc/self/status", &mut text);
+    let mut numbers = proc::field(text, b"SigQ:")
+        .split(|byte| *byte == b'/')
+        .map(proc::decimal::<u64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Some(queued)), Some(Some(limit))) => limit.saturating_sub(queued),
+        _ => 0,
     }
-    let [queued, limit] = numbers;
-    limit.saturating_sub(queued)
 }
 
 /// Whether a thread of this process runs, or would if there were a processor for it: the letter
@@ -505,13 +489,10 @@ pub(crate) fn is_runnable(tid: u32) -> bool {
 pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
     let mut text = [0u8; 2048];
     let text = read_task_file(tid, b"/status\0", &mut text);
-    const NAME: &[u8] = b"\nSigPnd:\t";
-    let at = text.windows(NAME.len()).position(|part| part == NAME);
-    let digits = at.and_then(|at| text.get(at + NAME.len()..at + NAME.len() + 16));
-    let Some(set) = digits.and_then(hexadecimal_digits) else {
-        return true;
-    };
-    set & bit(signal) != 0
+    match proc::field(text, b"SigPnd:") {
+        [] => true,
+        digits => hexadecimal_digits(digits).is_none_or(|set| set & bit(signal) != 0),
+    }
 }
 
 /// For how many nanoseconds a thread of this process has waited for a processor in all its life, in
@@ -521,11 +502,7 @@ pub(crate) fn queued_ns(tid: u32) -> u64 {
     let mut text = [0u8; 64];
     let text = read_task_file(tid, b"/schedstat\0", &mut text);
     let number = text.split(|byte| *byte == b' ').nth(1);
-    number.and_then(decimal).unwrap_or(0)
-}
-
-fn decimal(digits: &[u8]) -> Option<u64> {
-    core::str::from_utf8(digits).ok()?.parse().ok()
+    number.and_then(proc::decimal).unwrap_or(0)
 }
 
 /// Stack pointer and program counter of a thread of this process that waits in a system call, by
@@ -624,21 +601,7 @@ fn read_task_file<'a>(tid: u32, name: &[u8], text: &'a mut [u8]) -> &'a [u8] {
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else {
         return &[];
     };
-    let length = read_file(path, text);
-    text.get(..length).unwrap_or(&[])
-}
-
-/// Reads the beginning of a file; gives how much.
-fn read_file(path: &core::ffi::CStr, into: &mut [u8]) -> usize {
-    // SAFETY: a string; the descriptor is ours and closed below.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return 0;
-    }
-    // SAFETY: so many writable bytes.
-    let read = unsafe { libc::read(fd, into.as_mut_ptr().cast(), into.len()) };
-    close(fd);
-    usize::try_from(read).unwrap_or(0)
+    proc::read_file(path, text)
 }
 
 /// Fresh zeroed memory, or `None`.

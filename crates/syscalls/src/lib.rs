@@ -10,6 +10,7 @@
 
 #![no_std]
 
+pub mod proc;
 mod table;
 mod trial;
 
@@ -59,14 +60,8 @@ pub fn is_filtered() -> bool {
 /// How many filters the calling thread has; 0 where the kernel (before 5.9) does not tell.
 fn filters() -> u32 {
     let mut text = [0_u8; 4096];
-    let text = trial::read_file(c"/proc/thread-self/status", &mut text);
-    const NAME: &[u8] = b"\nSeccomp_filters:";
-    let at = text.windows(NAME.len()).position(|part| part == NAME);
-    let digits = at.and_then(|at| text.get(at + NAME.len()..)).unwrap_or(&[]);
-    let digits = digits.trim_ascii_start();
-    let digits = digits.split(|byte| !byte.is_ascii_digit()).next();
-    let digits = core::str::from_utf8(digits.unwrap_or(&[])).ok();
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    let text = proc::read_file(c"/proc/thread-self/status", &mut text);
+    proc::decimal(proc::field(text, b"Seccomp_filters:")).unwrap_or(0)
 }
 
 /// Looks whether the calling thread's system calls are filtered, by more filters than at the last

@@ -11,6 +11,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
+use crate::proc;
 use crate::table::{COUNT, TABLE};
 
 /// The answer of a row that has not been answered yet.
@@ -263,44 +264,21 @@ extern "C" fn run(sheet: &'static Sheet) -> ! {
 /// with a core: since Linux 5.16 (`zap_threads`, fs/coredump.c). Before, all of them end.
 pub(crate) fn may_share_memory() -> bool {
     let mut text = [0_u8; 64];
-    let release = read_file(c"/proc/sys/kernel/osrelease", &mut text);
-    let mut numbers = release.split(|byte| !byte.is_ascii_digit()).map(|digits| {
-        let text = core::str::from_utf8(digits).ok()?;
-        text.parse::<u32>().ok()
-    });
-    let major = numbers.next().flatten();
-    let minor = numbers.next().flatten();
-    major.zip(minor).is_some_and(|release| release >= (5, 16))
+    let release = proc::read_file(c"/proc/sys/kernel/osrelease", &mut text);
+    version(release).is_some_and(|release| release >= (5, 16))
 }
 
-/// The beginning of a file.
-pub(crate) fn read_file<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> &'a [u8] {
-    // SAFETY: a string; the descriptor is ours and closed below.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return &[];
-    }
-    // SAFETY: so many writable bytes.
-    let read = unsafe { libc::read(fd, into.as_mut_ptr().cast(), into.len()) };
-    // SAFETY: opened above, and it has no other owner.
-    unsafe { libc::close(fd) };
-    into.get(..usize::try_from(read).unwrap_or(0))
-        .unwrap_or(&[])
+/// The first two numbers of a version, as `5.15.0-91`.
+fn version(text: &[u8]) -> Option<(u32, u32)> {
+    let mut numbers = text.split(|byte| !byte.is_ascii_digit()).map(proc::decimal);
+    Some((numbers.next()??, numbers.next()??))
 }
 
 #[cfg(target_env = "gnu")]
 fn makes_threads_by_clone3() -> bool {
     // SAFETY: a static string of the C library.
-    let version = unsafe { core::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
-    let mut numbers = version
-        .to_bytes()
-        .split(|byte| *byte == b'.')
-        .map(|digits| {
-            let text = core::str::from_utf8(digits).ok()?;
-            text.parse::<u32>().ok()
-        });
-    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
-    major.zip(minor).is_some_and(|version| version >= (2, 34))
+    let text = unsafe { core::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    version(text.to_bytes()).is_some_and(|version| version >= (2, 34))
 }
 
 #[cfg(not(target_env = "gnu"))]
