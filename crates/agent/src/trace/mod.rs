@@ -335,12 +335,8 @@ impl Trace {
         if !self.is_wanted() || !own.can_trace() || !clr.is_recorded() {
             return;
         }
-        let Some(facts) = clr.module(module.raw()) else {
-            return;
-        };
         let task = self.task(clr, events);
-        let path = facts.path.as_str().into();
-        if let Some(meant) = self.meant(&task, cx, (module, ModuleAge::New), path) {
+        if let Some(meant) = self.meant(&task, cx, (module, ModuleAge::New)) {
             own.trace(meant);
         }
     }
@@ -359,10 +355,7 @@ impl Trace {
         }
         let info = cx.info();
         let modules = info.enum_modules(cx).unwrap_or_default().into_iter();
-        let modules = modules.filter_map(|module| {
-            let facts = clr.module(module.raw())?;
-            Some((info.key(module), facts.path.as_str().into()))
-        });
+        let modules = modules.map(|module| info.key(module));
         own.begin(self.task(clr, events), modules.collect());
     }
 
@@ -381,25 +374,18 @@ impl Trace {
         task: &Task,
         cx: &mut Cx<'rt, C>,
         (module, age): (ModuleId<'rt>, ModuleAge),
-        path: Arc<str>,
     ) -> Option<Meant> {
         let patterns = Arc::clone(&lock(&self.patterns));
         let look = |cx: &mut Cx<'rt, C>| {
-            let facts = task.clr.module(module.raw())?;
-            if facts.is_cut_short() {
-                // The runtime would read what is not there any more.
-                return None;
-            }
-            let about = cx.info().get_module_info2(cx, module).ok()??;
-            let why = why_not(&path, about.flags);
+            let (path, why) = task.look_at(cx, module)?;
             if why.is_some() && !path.is_empty() && !lock(&self.state).cannot.insert(path.clone()) {
                 return None;
             }
             let mut met = vec![0; patterns.len()];
             let wanted = find(cx, module, &patterns, &mut met, why).unwrap_or_default();
-            Some((met, wanted))
+            Some((path, met, wanted))
         };
-        let (met, wanted) = match age {
+        let (path, met, wanted) = match age {
             // Its load is under way.
             ModuleAge::New => look(cx),
             ModuleAge::Loaded => task.clr.while_loaded(module, || look(cx))?,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use control::Arrival;
-use corprof::context::{Callback, Context, RejitThread};
+use corprof::context::{Callback, Context, MayTriggerGc, RejitThread};
 
 use corprof::{
     Cx, FunctionControl, ModuleId, ModuleKey, PreparedBodies, RejitCx, RejitFlags, Token,
@@ -27,7 +27,7 @@ use super::bodies::{Asked, Bodies, Module};
 use super::callers;
 use super::pace::{Kind, Pace};
 use super::table::{self, NEVER};
-use super::{ModuleAge, Place, Trace, Wanted, answered, lock};
+use super::{ModuleAge, Place, Trace, Wanted, answered, lock, why_not};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
@@ -51,8 +51,8 @@ pub(crate) struct ClrTrace {
 enum Command {
     /// A module is being loaded, and its thread waits.
     Trace(Box<Meant>, SyncSender<()>),
-    /// A session begins, and these modules are there, with their files.
-    Begin(Task, Vec<(ModuleKey, Arc<str>)>),
+    /// A session begins, and these modules are there.
+    Begin(Task, Vec<ModuleKey>),
     /// A method is called too often.
     LeaveOut(ModuleKey, Token),
     /// A session ends.
@@ -137,7 +137,7 @@ impl ClrTrace {
 
     /// Has the methods of modules traced that were loaded before the session. Nothing waits for
     /// that.
-    pub(super) fn begin(&self, task: Task, modules: Vec<(ModuleKey, Arc<str>)>) {
+    pub(super) fn begin(&self, task: Task, modules: Vec<ModuleKey>) {
         if let Some(commands) = lock(&self.commands).as_ref() {
             // Without the thread the runtime ends.
             let _sent = commands.send(Command::Begin(task, modules));
@@ -247,7 +247,7 @@ struct Work<'a, 'rt> {
 /// Work for which no thread waits.
 enum Calm<'rt> {
     /// A module whose methods are held against the patterns.
-    Look(Task, ModuleKey, Arc<str>),
+    Look(Task, ModuleKey),
     Trace(Box<Job<'rt>>),
     /// Callers in these modules, which were loaded before the session, may hold inlined copies of
     /// what is traced.
@@ -302,11 +302,10 @@ impl<'a, 'rt> Work<'a, 'rt> {
         match command {
             Command::Trace(meant, done) => self.urgent.push_back(Job::new(*meant, Some(done))),
             Command::Begin(task, modules) => {
-                let keys = modules.iter().map(|(key, _)| *key).collect();
-                let looks = modules.into_iter();
+                let looks = modules.iter();
                 self.calm
-                    .extend(looks.map(|(key, path)| Calm::Look(task.clone(), key, path)));
-                self.calm.push_back(Calm::FindCallers(task, keys));
+                    .extend(looks.map(|key| Calm::Look(task.clone(), *key)));
+                self.calm.push_back(Calm::FindCallers(task, modules));
             }
             Command::LeaveOut(module, token) => {
                 let (leaving, stays) = self
@@ -382,17 +381,17 @@ impl<'a, 'rt> Work<'a, 'rt> {
     /// Does a piece of the work for which no thread waits. Returns what is left of it.
     fn go_on(&mut self, cx: &mut Cx<'rt, RejitThread>, calm: Calm<'rt>) -> Option<Calm<'rt>> {
         match calm {
-            Calm::Look(task, key, path) => {
+            Calm::Look(task, key) => {
                 let module = cx.info().id(key)?;
-                let age = ModuleAge::Loaded;
-                let meant = task.trace.meant(&task, cx, (module, age), path)?;
+                let meant = task.trace.meant(&task, cx, (module, ModuleAge::Loaded))?;
                 Some(Calm::Trace(Box::new(Job::new(meant, None))))
             }
             Calm::Trace(mut job) => match self.trace(cx, &mut job) {
                 false => Some(Calm::Trace(job)),
                 true => None,
             },
-            Calm::FindCallers(task, modules) => {
+            Calm::FindCallers(task, mut modules) => {
+                modules.retain(|key| task.can_read(cx, *key));
                 let inlined = std::mem::take(&mut self.bodies.may_be_inlined);
                 match callers::of(cx, &inlined, &modules) {
                     Ok(found) => Some(Calm::Recompile(task, found.into())),
@@ -613,7 +612,7 @@ impl Calm<'_> {
     fn task(&self) -> &Task {
         match self {
             Calm::Trace(job) => &job.meant.task,
-            Calm::Look(task, ..) | Calm::FindCallers(task, _) | Calm::Recompile(task, _) => task,
+            Calm::Look(task, _) | Calm::FindCallers(task, _) | Calm::Recompile(task, _) => task,
         }
     }
 }
@@ -622,6 +621,33 @@ impl Task {
     /// Whether its session is there.
     fn is_in_force(&self) -> bool {
         self.trace.session() == self.session
+    }
+
+    /// Looks at a module that is loaded. Returns its file, and why nothing of it is traced, if so;
+    /// nothing where it is not known, or its file is cut short.
+    pub(super) fn look_at<'rt, C: MayTriggerGc>(
+        &self,
+        cx: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Option<(Arc<str>, Option<&'static str>)> {
+        let facts = self.clr.module(module.raw())?;
+        if facts.is_cut_short() {
+            // The runtime would read what is not there any more.
+            return None;
+        }
+        let about = cx.info().get_module_info2(cx, module).ok()??;
+        Some((
+            facts.path.as_str().into(),
+            why_not(&facts.path, about.flags),
+        ))
+    }
+
+    /// Whether a module is one that stays, and whose metadata is there and does not change.
+    fn can_read<'rt>(&self, cx: &Cx<'rt, RejitThread>, key: ModuleKey) -> bool {
+        cx.info().id(key).is_some_and(|module| {
+            let looked_at = self.clr.while_loaded(module, || self.look_at(cx, module));
+            matches!(looked_at, Some(Some((_, None))))
+        })
     }
 
     fn say(&self, note: String) {
