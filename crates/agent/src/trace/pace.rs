@@ -61,6 +61,15 @@ impl Pace {
         }
     }
 
+    /// The next request for a queue of methods of these kinds: the kind of the first, and how many
+    /// of it.
+    pub(super) fn next(&self, kinds: impl Iterator<Item = Kind>) -> Option<(Kind, usize)> {
+        let mut kinds = kinds.peekable();
+        let first = *kinds.peek()?;
+        let some = kinds.take(self.size(first));
+        Some((first, some.take_while(|kind| *kind == first).count()))
+    }
+
     /// A request for so many took so long.
     pub(super) fn after(&mut self, kind: Kind, count: usize, took: Duration) {
         let size = match kind {

@@ -225,8 +225,23 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
     });
 }
 
-/// A method that was asked for, and its number if it counts.
-type Changed = (ModuleKey, Token, Kind, Option<i32>);
+/// A method that was asked for.
+#[derive(Clone, Copy)]
+struct Changed {
+    method: (ModuleKey, Token),
+    kind: Kind,
+    /// Its number, if it counts.
+    number: Option<i32>,
+}
+
+impl Changed {
+    /// Nothing is counted for it from here on.
+    fn stop(&self) {
+        if let Some(method) = self.number.and_then(table::method) {
+            method.min_ns.store(NEVER, Relaxed);
+        }
+    }
+}
 
 /// Pending jobs, and the methods that have probes.
 struct Work<'a, 'rt> {
@@ -308,17 +323,9 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 self.calm.push_back(Calm::FindCallers(task, modules));
             }
             Command::LeaveOut(module, token) => {
-                let (leaving, stays) = self
-                    .changed
-                    .drain(..)
-                    .partition(|changed| (changed.0, changed.1) == (module, token));
-                self.changed = stays;
-                let leaving: Vec<Changed> = leaving;
-                for (_, _, _, number) in &leaving {
-                    if let Some(method) = number.and_then(table::method) {
-                        method.min_ns.store(NEVER, Relaxed);
-                    }
-                }
+                let is_it = |changed: &mut Changed| changed.method == (module, token);
+                let leaving: Vec<Changed> = self.changed.extract_if(.., is_it).collect();
+                leaving.iter().for_each(Changed::stop);
                 self.leaving.extend(leaving.first());
             }
             Command::Revert(done) => {
@@ -326,21 +333,13 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 self.urgent.clear();
                 self.calm.clear();
                 self.bodies.may_be_inlined.clear();
-                for (_, _, _, number) in &self.changed {
-                    if let Some(method) = number.and_then(table::method) {
-                        method.min_ns.store(NEVER, Relaxed);
-                    }
-                }
+                self.changed.iter().for_each(Changed::stop);
                 // A module that was reported twice is asked for twice, and reverted once.
-                let waiting = self
-                    .reverts
-                    .iter()
-                    .map(|(module, token, ..)| (*module, *token));
-                let mut seen: HashSet<_> = waiting.collect();
-                self.changed.sort_by_key(|(_, _, kind, _)| *kind);
+                let mut seen: HashSet<_> = self.reverts.iter().map(|one| one.method).collect();
+                self.changed.sort_by_key(|changed| changed.kind);
                 let changed = self.changed.drain(..);
                 self.reverts
-                    .extend(changed.filter(|(module, token, ..)| seen.insert((*module, *token))));
+                    .extend(changed.filter(|one| seen.insert(one.method)));
                 self.not_reverted = 0;
                 self.reverted = Some(done);
                 self.settle_reverts();
@@ -448,23 +447,12 @@ impl<'a, 'rt> Work<'a, 'rt> {
             Some(module) => module,
             none => none.insert(Module::open(cx, job.meant.module, job.meant.age)?),
         };
-        if let Some((_, first)) = job.left.front() {
-            let kind = Kind::of(first);
-            let is_one = |(_, wanted): &&(Place, Wanted)| Kind::of(wanted) == kind;
-            let some = job.left.iter().take(self.pace.size(kind));
-            let count = some.take_while(is_one).count();
-            let some: Vec<_> = job.left.drain(..count).collect();
-            let places: Vec<_> = some.iter().map(|(place, _)| *place).collect();
+        let kinds = job.left.iter().map(|(_, wanted)| Kind::of(wanted));
+        if let Some((kind, count)) = self.pace.next(kinds) {
+            let some = job.left.drain(..count).collect();
             let began = Instant::now();
-            let trace = job.meant.task.trace;
-            let requested = self.request(cx, &job.meant.task, module, kind, some);
+            self.request(cx, &job.meant.task, module, kind, some);
             self.pace.after(kind, count, began.elapsed());
-            if let Err(error) = requested {
-                for place in places {
-                    trace.became(place, Err(answered(error)));
-                }
-                return Err(error);
-            }
             return Ok(false);
         }
         let callers = match &mut job.callers {
@@ -490,7 +478,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
         module: &mut Module<'rt>,
         kind: Kind,
         methods: Vec<(Place, Wanted)>,
-    ) -> corprof::Result<()> {
+    ) {
         let info = cx.info();
         let asked = module.prepare(cx, (task.trace, &task.clr), &mut self.bodies, methods);
         let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -505,7 +493,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
         let tokens: HashSet<Token> = asked.iter().map(|asked| asked.token).collect();
         let key = module.key;
         self.reverts
-            .retain(|(module, token, ..)| *module != key || !tokens.contains(token));
+            .retain(|Changed { method, .. }| method.0 != key || !tokens.contains(&method.1));
         let requested: corprof::Result<()> = (|| {
             if !with.is_empty() {
                 // A method that is itself one of those that another one was inlined into is bound
@@ -523,13 +511,16 @@ impl<'a, 'rt> Work<'a, 'rt> {
         module.without_inliners += without.len();
         for Asked { token, counts } in asked {
             let number = counts.map(|(_, number)| number);
-            self.changed.push((module.key, token, kind, number));
+            self.changed.push(Changed {
+                method: (key, token),
+                kind,
+                number,
+            });
             if let Some((place, number)) = counts {
                 let answer = requested.map(|()| number);
                 task.trace.became(place, answer.map_err(answered));
             }
         }
-        Ok(())
     }
 
     /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them:
@@ -557,9 +548,11 @@ impl<'a, 'rt> Work<'a, 'rt> {
         let began = Instant::now();
         info.request_rejit(cx, &methods)?;
         self.pace.after(kind, count, began.elapsed());
-        let some = some.into_iter();
-        self.changed
-            .extend(some.map(|(module, token)| (module, token, kind, None)));
+        self.changed.extend(some.into_iter().map(|method| Changed {
+            method,
+            kind,
+            number: None,
+        }));
         Ok(())
     }
 
@@ -569,15 +562,12 @@ impl<'a, 'rt> Work<'a, 'rt> {
             false => &mut self.leaving,
             true => &mut self.reverts,
         };
-        let Some((_, _, kind, _)) = queue.front().copied() else {
+        let Some((kind, count)) = self.pace.next(queue.iter().map(|changed| changed.kind)) else {
             return;
         };
-        let is_one = |(_, _, other, _): &&Changed| *other == kind;
-        let some = queue.iter().take(self.pace.size(kind));
-        let count = some.take_while(is_one).count();
         let info = cx.info();
         let mut methods = Vec::with_capacity(count);
-        for (module, token, ..) in queue.drain(..count) {
+        for (module, token) in queue.drain(..count).map(|changed| changed.method) {
             self.bodies.asked.remove(module, token);
             methods.extend(info.id(module).map(|module| (module, token)));
         }
