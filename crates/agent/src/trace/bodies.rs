@@ -17,8 +17,9 @@ use corprof::{
 };
 
 use super::asyncs::{self, Kickoff};
+use super::requests::Task;
 use super::table::{self, NEVER};
-use super::{ModuleAge, Place, Trace, Wanted, answered, callers, probes};
+use super::{ModuleAge, Trace, Wanted, answered, callers, probes};
 use crate::clr::Clr;
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
@@ -67,7 +68,7 @@ pub(super) struct Asked {
     pub(super) token: Token,
     /// Among the session's methods, and its number; nothing for one that only tells the end of
     /// another one.
-    pub(super) counts: Option<(Place, i32)>,
+    pub(super) counts: Option<(usize, i32)>,
 }
 
 /// A body as the module has it.
@@ -200,16 +201,17 @@ impl<'rt> Module<'rt> {
     pub(super) fn prepare(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
-        (trace, clr): (&Trace, &Clr),
+        task: &Task,
         bodies: &mut Bodies<'_>,
-        methods: Vec<(Place, Wanted)>,
+        methods: Vec<(usize, Wanted)>,
     ) -> Vec<Asked> {
+        let (trace, clr) = (task.trace, &task.clr);
         let mut seconds: BTreeMap<Token, Second> = BTreeMap::new();
         let mut firsts = Vec::new();
         for (index, wanted) in methods {
             match self.first(cx, trace, bodies, &wanted, &mut seconds) {
                 Ok((number, read)) => firsts.push((index, wanted, number, read)),
-                Err(why) => trace.became(index, Err(why)),
+                Err(why) => task.became(index, Err(why)),
             }
         }
         // Second halves first: of a method that runs already, one that began with probes ends with
@@ -239,7 +241,7 @@ impl<'rt> Module<'rt> {
                         counts: Some((index, number)),
                     });
                 }
-                Err(why) => trace.became(index, Err(why)),
+                Err(why) => task.became(index, Err(why)),
             }
         }
         for (token, second) in seconds {

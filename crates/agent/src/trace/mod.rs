@@ -110,13 +110,6 @@ pub(crate) enum ModuleAge {
     Loaded,
 }
 
-/// Where a method is among those of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    session: u32,
-    index: usize,
-}
-
 /// A method that was meant.
 #[derive(Clone, Debug)]
 struct Traced {
@@ -401,7 +394,7 @@ impl Trace {
         })
     }
 
-    /// Counts what was found, and leaves out what is not to be traced. The rest has its place among
+    /// Counts what was found, and leaves out what is not to be traced. The rest has its index among
     /// the session's methods.
     fn admit(
         &self,
@@ -410,11 +403,10 @@ impl Trace {
         path: &Arc<str>,
         met: &[u64],
         wanted: Vec<Wanted>,
-    ) -> Vec<(Place, Wanted)> {
-        let session = task.session;
+    ) -> Vec<(usize, Wanted)> {
         let runtime = task.clr.number();
         let mut state = lock(&self.state);
-        if state.session != session {
+        if state.session != task.session {
             return Vec::new();
         }
         state.modules += 1;
@@ -433,7 +425,7 @@ impl Trace {
                 if traced.number.is_none() {
                     // The other thread's request is under way. This one waits for a request of its
                     // own.
-                    admitted.push((Place { session, index }, wanted));
+                    admitted.push((index, wanted));
                 }
                 continue;
             }
@@ -472,7 +464,7 @@ impl Trace {
             });
             if wanted.refused.is_none() {
                 state.admitted.insert((module, wanted.token), index);
-                admitted.push((Place { session, index }, wanted));
+                admitted.push((index, wanted));
             }
         }
         admitted
@@ -490,14 +482,14 @@ impl Trace {
         Some(new)
     }
 
-    /// Records the outcome of one of the session's methods.
-    fn became(&self, place: Place, outcome: Result<i32, String>) {
+    /// Records the outcome of one of a session's methods.
+    fn became(&self, session: u32, index: usize, outcome: Result<i32, String>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
-        if state.session != place.session {
+        if state.session != session {
             return;
         }
-        let Some(traced) = state.traced.get_mut(place.index) else {
+        let Some(traced) = state.traced.get_mut(index) else {
             return;
         };
         traced.fresh = true;

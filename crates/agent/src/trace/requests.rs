@@ -27,7 +27,7 @@ use super::bodies::{Asked, Bodies, Module};
 use super::callers;
 use super::pace::{Kind, Pace};
 use super::table::{self, NEVER};
-use super::{ModuleAge, Place, Trace, Wanted, answered, lock, why_not};
+use super::{ModuleAge, Trace, Wanted, answered, lock, why_not};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
@@ -75,7 +75,7 @@ pub(super) struct Meant {
     pub(super) module: ModuleKey,
     pub(super) age: ModuleAge,
     pub(super) path: Arc<str>,
-    pub(super) methods: Vec<(Place, Wanted)>,
+    pub(super) methods: Vec<(usize, Wanted)>,
 }
 
 impl Meant {
@@ -277,7 +277,7 @@ struct Job<'rt> {
     meant: Meant,
     /// Those that are left; first what is asked for fast, and state machines behind what they are
     /// of.
-    left: VecDeque<(Place, Wanted)>,
+    left: VecDeque<(usize, Wanted)>,
     module: Option<Module<'rt>>,
     /// Found when nothing else is left.
     callers: Option<Callers>,
@@ -427,9 +427,8 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 true
             }
             Err(error) => {
-                for (place, _) in job.left.drain(..) {
-                    let trace = job.meant.task.trace;
-                    trace.became(place, Err(answered(error)));
+                for (index, _) in job.left.drain(..) {
+                    job.meant.task.became(index, Err(answered(error)));
                 }
                 let note = format!("methods of {}: {}", job.meant.file(), answered(error));
                 job.meant.task.say(note);
@@ -477,10 +476,10 @@ impl<'a, 'rt> Work<'a, 'rt> {
         task: &Task,
         module: &mut Module<'rt>,
         kind: Kind,
-        methods: Vec<(Place, Wanted)>,
+        methods: Vec<(usize, Wanted)>,
     ) {
         let info = cx.info();
-        let asked = module.prepare(cx, (task.trace, &task.clr), &mut self.bodies, methods);
+        let asked = module.prepare(cx, task, &mut self.bodies, methods);
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for asked in &asked {
             let id = (module.id, asked.token);
@@ -516,9 +515,9 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 kind,
                 number,
             });
-            if let Some((place, number)) = counts {
+            if let Some((index, number)) = counts {
                 let answer = requested.map(|()| number);
-                task.trace.became(place, answer.map_err(answered));
+                task.became(index, answer.map_err(answered));
             }
         }
     }
@@ -611,6 +610,11 @@ impl Task {
     /// Whether its session is there.
     fn is_in_force(&self) -> bool {
         self.trace.session() == self.session
+    }
+
+    /// Records the outcome of one of the session's methods.
+    pub(super) fn became(&self, index: usize, outcome: Result<i32, String>) {
+        self.trace.became(self.session, index, outcome);
     }
 
     /// Looks at a module that is loaded. Returns its file, and why nothing of it is traced, if so;
