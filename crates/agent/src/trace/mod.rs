@@ -2,13 +2,13 @@
 //! their code.
 //!
 //! When a module is loaded, or a session begins in a program that runs, its methods are held
-//! against the `pattern`s; those that are meant get new IL (`bodies`; `requests`, by ReJIT, from a
-//! thread of its own for each CLR) that calls the `probes`, which count into the `table`; calls of
-//! async methods (`asyncs`) wait there until their task completes (`pending`). The agent thread
-//! writes what was counted (`writer`). When the session ends, all of it is taken back. Invariants:
-//! a module's methods are traced before anything of it runs, or it is said; a thread of the program
-//! waits for that for a bounded time; what is not traced has its reason in the recording; nothing
-//! is traced without a session.
+//! against the `pattern`s; those that are meant get new IL (`bodies`; `requests` and `work`, by
+//! ReJIT, from a thread of its own for each CLR) that calls the `probes`, which count into the
+//! `table`; calls of async methods (`asyncs`) wait there until their task completes (`pending`).
+//! The agent thread writes what was counted (`writer`). When the session ends, all of it is taken
+//! back. Invariants: a module's methods are traced before anything of it runs, or it is said; a
+//! thread of the program waits for that for a bounded time; what is not traced has its reason in
+//! the recording; nothing is traced without a session.
 
 mod asyncs;
 mod bodies;
@@ -19,6 +19,7 @@ mod pending;
 mod probes;
 mod requests;
 mod table;
+mod work;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

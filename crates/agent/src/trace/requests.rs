@@ -5,29 +5,22 @@
 //! of the program. It sleeps in between. A request takes locks of the runtime that the program
 //! needs too, and may take long: for a method of a generic type the runtime looks through all types
 //! of all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So there
-//! are many small ones, with pauses (`pace`), beside sampling. Invariants: a body is ready before
-//! it is asked for; who waits for the thread does so for a bounded time, and holds no lock; what a
-//! module waits for that is being loaded comes first, methods get their own code back last.
+//! are many small ones, with pauses (`work`, `pace`), beside sampling. Invariant: who waits for the
+//! thread does so for a bounded time, and holds no lock.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::Arrival;
 use corprof::context::{Callback, Context, MayTriggerGc, RejitThread};
 
 use corprof::{
-    Cx, FunctionControl, ModuleId, ModuleKey, PreparedBodies, RejitCx, RejitFlags, Token,
-    enable_rejit,
+    Cx, FunctionControl, ModuleId, ModuleKey, PreparedBodies, RejitCx, Token, enable_rejit,
 };
 
-use super::bodies::{Asked, Bodies, Module};
-use super::callers;
-use super::pace::{Kind, Pace};
-use super::table::{self, NEVER};
-use super::{ModuleAge, Trace, Wanted, answered, lock, why_not};
+use super::work::Work;
+use super::{ModuleAge, Trace, Wanted, lock, why_not};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
@@ -48,7 +41,8 @@ pub(crate) struct ClrTrace {
     commands: Mutex<Option<Sender<Command>>>,
 }
 
-enum Command {
+/// A request of the other threads to this one.
+pub(super) enum Command {
     /// A module is being loaded, and its thread waits.
     Trace(Box<Meant>, SyncSender<()>),
     /// A session begins, and these modules are there.
@@ -79,7 +73,7 @@ pub(super) struct Meant {
 }
 
 impl Meant {
-    fn file(&self) -> &str {
+    pub(super) fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
@@ -225,390 +219,9 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
     });
 }
 
-/// A method that was asked for.
-#[derive(Clone, Copy)]
-struct Changed {
-    method: (ModuleKey, Token),
-    kind: Kind,
-    /// Its number, if it counts.
-    number: Option<i32>,
-}
-
-impl Changed {
-    /// Nothing is counted for it from here on.
-    fn stop(&self) {
-        if let Some(method) = self.number.and_then(table::method) {
-            method.min_ns.store(NEVER, Relaxed);
-        }
-    }
-}
-
-/// Pending jobs, and the methods that have probes.
-struct Work<'a, 'rt> {
-    bodies: Bodies<'a>,
-    /// Of modules that are being loaded.
-    urgent: VecDeque<Job<'rt>>,
-    calm: VecDeque<Calm<'rt>>,
-    changed: Vec<Changed>,
-    /// Methods that are to have their own code back soon, and those that have time for it.
-    leaving: VecDeque<Changed>,
-    reverts: VecDeque<Changed>,
-    /// How many did not get their own code back, and who waits for that.
-    not_reverted: usize,
-    reverted: Option<SyncSender<Option<String>>>,
-    pace: Pace,
-}
-
-/// Work for which no thread waits.
-enum Calm<'rt> {
-    /// A module whose methods are held against the patterns.
-    Look(Task, ModuleKey),
-    Trace(Box<Job<'rt>>),
-    /// Callers in these modules, which were loaded before the session, may hold inlined copies of
-    /// what is traced.
-    FindCallers(Task, Vec<ModuleKey>),
-    Recompile(Task, Callers),
-}
-
-type Callers = VecDeque<(ModuleKey, Token)>;
-
-/// A module whose methods are being traced.
-struct Job<'rt> {
-    meant: Meant,
-    /// Those that are left; first what is asked for fast, and state machines behind what they are
-    /// of.
-    left: VecDeque<(usize, Wanted)>,
-    module: Option<Module<'rt>>,
-    /// Found when nothing else is left.
-    callers: Option<Callers>,
-    done: Option<SyncSender<()>>,
-}
-
-impl<'rt> Job<'rt> {
-    fn new(mut meant: Meant, done: Option<SyncSender<()>>) -> Job<'rt> {
-        let mut left = std::mem::take(&mut meant.methods);
-        left.sort_by_key(|(_, wanted)| (Kind::of(wanted), wanted.is_state_machine()));
-        Job {
-            meant,
-            left: left.into(),
-            module: None,
-            callers: None,
-            done,
-        }
-    }
-}
-
-impl<'a, 'rt> Work<'a, 'rt> {
-    fn new(bodies: &'a PreparedBodies) -> Work<'a, 'rt> {
-        Work {
-            bodies: Bodies::new(bodies),
-            urgent: VecDeque::new(),
-            calm: VecDeque::new(),
-            changed: Vec::new(),
-            leaving: VecDeque::new(),
-            reverts: VecDeque::new(),
-            not_reverted: 0,
-            reverted: None,
-            pace: Pace::default(),
-        }
-    }
-
-    fn take(&mut self, command: Command) {
-        match command {
-            Command::Trace(meant, done) => self.urgent.push_back(Job::new(*meant, Some(done))),
-            Command::Begin(task, modules) => {
-                let looks = modules.iter();
-                self.calm
-                    .extend(looks.map(|key| Calm::Look(task.clone(), *key)));
-                self.calm.push_back(Calm::FindCallers(task, modules));
-            }
-            Command::LeaveOut(module, token) => {
-                let is_it = |changed: &mut Changed| changed.method == (module, token);
-                let leaving: Vec<Changed> = self.changed.extract_if(.., is_it).collect();
-                leaving.iter().for_each(Changed::stop);
-                self.leaving.extend(leaving.first());
-            }
-            Command::Revert(done) => {
-                // The waiting threads go on.
-                self.urgent.clear();
-                self.calm.clear();
-                self.bodies.may_be_inlined.clear();
-                self.changed.iter().for_each(Changed::stop);
-                // A module that was reported twice is asked for twice, and reverted once.
-                let mut seen: HashSet<_> = self.reverts.iter().map(|one| one.method).collect();
-                self.changed.sort_by_key(|changed| changed.kind);
-                let changed = self.changed.drain(..);
-                self.reverts
-                    .extend(changed.filter(|one| seen.insert(one.method)));
-                self.not_reverted = 0;
-                self.reverted = Some(done);
-                self.settle_reverts();
-            }
-            // The loop sees to it.
-            Command::End(_) => {}
-        }
-    }
-
-    /// Does the next small piece of work. How long to pause then; `None`: until there is a command.
-    fn step(&mut self, cx: &mut Cx<'rt, RejitThread>) -> Option<Duration> {
-        if let Some(mut job) = self.urgent.pop_front() {
-            match self.trace(cx, &mut job) {
-                false => self.urgent.push_front(job),
-                // Dropped: who waits goes on.
-                true => drop(job.done.take().map(|done| done.send(()))),
-            }
-            return Some(Duration::ZERO);
-        }
-        if !self.leaving.is_empty() {
-            self.revert(cx);
-        } else if let Some(calm) = self.calm.pop_front() {
-            let trace = calm.task().trace;
-            if let Some(rest) = self.go_on(cx, calm) {
-                self.calm.push_front(rest);
-            }
-            if self.calm.is_empty() {
-                trace.settled();
-            }
-        } else if !self.reverts.is_empty() {
-            self.revert(cx);
-        } else {
-            return None;
-        }
-        Some(self.pace.pause())
-    }
-
-    /// Does a piece of the work for which no thread waits. Returns what is left of it.
-    fn go_on(&mut self, cx: &mut Cx<'rt, RejitThread>, calm: Calm<'rt>) -> Option<Calm<'rt>> {
-        match calm {
-            Calm::Look(task, key) => {
-                let module = cx.info().id(key)?;
-                let meant = task.trace.meant(&task, cx, (module, ModuleAge::Loaded))?;
-                Some(Calm::Trace(Box::new(Job::new(meant, None))))
-            }
-            Calm::Trace(mut job) => match self.trace(cx, &mut job) {
-                false => Some(Calm::Trace(job)),
-                true => None,
-            },
-            Calm::FindCallers(task, mut modules) => {
-                modules.retain(|key| task.can_read(cx, *key));
-                let inlined = std::mem::take(&mut self.bodies.may_be_inlined);
-                match callers::of(cx, &inlined, &modules) {
-                    Ok(found) => Some(Calm::Recompile(task, found.into())),
-                    Err(error) => {
-                        task.say(format!("callers of traced methods: {}", answered(error)));
-                        None
-                    }
-                }
-            }
-            Calm::Recompile(task, mut callers) => {
-                if let Err(error) = self.recompile(cx, &mut callers) {
-                    task.say(format!("callers of traced methods: {}", answered(error)));
-                    return None;
-                }
-                (!callers.is_empty()).then_some(Calm::Recompile(task, callers))
-            }
-        }
-    }
-
-    /// Traces some methods of a module. True: all is done.
-    fn trace(&mut self, cx: &mut Cx<'rt, RejitThread>, job: &mut Job<'rt>) -> bool {
-        if !job.meant.task.is_in_force() {
-            return true;
-        }
-        match self.try_trace(cx, job) {
-            Ok(false) => false,
-            Ok(true) => {
-                let notes = job.module.as_ref().map(Module::notes);
-                let notes = notes.unwrap_or_default().join("; ");
-                if !notes.is_empty() {
-                    let note = format!("methods of {}: {notes}", job.meant.file());
-                    job.meant.task.say(note);
-                }
-                true
-            }
-            Err(error) => {
-                for (index, _) in job.left.drain(..) {
-                    job.meant.task.became(index, Err(answered(error)));
-                }
-                let note = format!("methods of {}: {}", job.meant.file(), answered(error));
-                job.meant.task.say(note);
-                true
-            }
-        }
-    }
-
-    fn try_trace(
-        &mut self,
-        cx: &mut Cx<'rt, RejitThread>,
-        job: &mut Job<'rt>,
-    ) -> corprof::Result<bool> {
-        let module = match &mut job.module {
-            Some(module) => module,
-            none => none.insert(Module::open(cx, job.meant.module, job.meant.age)?),
-        };
-        let kinds = job.left.iter().map(|(_, wanted)| Kind::of(wanted));
-        if let Some((kind, count)) = self.pace.next(kinds) {
-            let some = job.left.drain(..count).collect();
-            let began = Instant::now();
-            self.request(cx, &job.meant.task, module, kind, some);
-            self.pace.after(kind, count, began.elapsed());
-            return Ok(false);
-        }
-        let callers = match &mut job.callers {
-            Some(callers) => callers,
-            none => {
-                let found = module.async_callers().into_iter();
-                none.insert(found.map(|token| (job.meant.module, token)).collect())
-            }
-        };
-        self.recompile(cx, callers)?;
-        Ok(callers.is_empty())
-    }
-
-    /// Prepares some methods and asks for them.
-    ///
-    /// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose
-    /// tokens code may use at once, and on .NET 11.0.0 the call makes precompiled code of the
-    /// module fail.
-    fn request(
-        &mut self,
-        cx: &mut Cx<'rt, RejitThread>,
-        task: &Task,
-        module: &mut Module<'rt>,
-        kind: Kind,
-        methods: Vec<(usize, Wanted)>,
-    ) {
-        let info = cx.info();
-        let asked = module.prepare(cx, task, &mut self.bodies, methods);
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        for asked in &asked {
-            let id = (module.id, asked.token);
-            match info.inliners_are_safe(cx, module.id, asked.token) {
-                Ok(true) => with.push(id),
-                _ => without.push(id),
-            }
-        }
-        // Their bodies are new again.
-        let tokens: HashSet<Token> = asked.iter().map(|asked| asked.token).collect();
-        let key = module.key;
-        self.reverts
-            .retain(|Changed { method, .. }| method.0 != key || !tokens.contains(&method.1));
-        let requested: corprof::Result<()> = (|| {
-            if !with.is_empty() {
-                // A method that is itself one of those that another one was inlined into is bound
-                // twice in one request, and the second time counts: so the runtime is to ask for
-                // the bodies of inliners too.
-                let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
-                info.request_rejit_with_inliners(cx, flags, &with)?;
-            }
-            if !without.is_empty() {
-                info.request_rejit(cx, &without)?;
-            }
-            Ok(())
-        })();
-        module.look_for_callers(cx, &asked);
-        module.without_inliners += without.len();
-        for Asked { token, counts } in asked {
-            let number = counts.map(|(_, number)| number);
-            self.changed.push(Changed {
-                method: (key, token),
-                kind,
-                number,
-            });
-            if let Some((index, number)) = counts {
-                let answer = requested.map(|()| number);
-                task.became(index, answer.map_err(answered));
-            }
-        }
-    }
-
-    /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them:
-    /// what is traced is not inlined again.
-    fn recompile(
-        &mut self,
-        cx: &mut Cx<'rt, RejitThread>,
-        callers: &mut Callers,
-    ) -> corprof::Result<()> {
-        let kind = Kind::Plain;
-        let count = callers.len().min(self.pace.size(kind));
-        // Methods that have probes have been compiled again.
-        let asked = self.bodies.asked;
-        let some = callers.drain(..count);
-        let some: Vec<_> = some
-            .filter(|(module, token)| !asked.contains(*module, *token))
-            .collect();
-        let info = cx.info();
-        let methods = some.iter();
-        let methods = methods.filter_map(|(module, token)| Some((info.id(*module)?, *token)));
-        let methods: Vec<_> = methods.collect();
-        if methods.is_empty() {
-            return Ok(());
-        }
-        let began = Instant::now();
-        info.request_rejit(cx, &methods)?;
-        self.pace.after(kind, count, began.elapsed());
-        self.changed.extend(some.into_iter().map(|method| Changed {
-            method,
-            kind,
-            number: None,
-        }));
-        Ok(())
-    }
-
-    /// Takes probes out of some of those that have them.
-    fn revert(&mut self, cx: &mut Cx<'rt, RejitThread>) {
-        let queue = match self.leaving.is_empty() {
-            false => &mut self.leaving,
-            true => &mut self.reverts,
-        };
-        let Some((kind, count)) = self.pace.next(queue.iter().map(|changed| changed.kind)) else {
-            return;
-        };
-        let info = cx.info();
-        let mut methods = Vec::with_capacity(count);
-        for (module, token) in queue.drain(..count).map(|changed| changed.method) {
-            self.bodies.asked.remove(module, token);
-            methods.extend(info.id(module).map(|module| (module, token)));
-        }
-        if !methods.is_empty() {
-            let began = Instant::now();
-            self.not_reverted += match info.request_revert(cx, &methods) {
-                Ok(answers) => answers.iter().filter(|answer| answer.is_err()).count(),
-                Err(_) => methods.len(),
-            };
-            self.pace.after(kind, count, began.elapsed());
-        }
-        self.settle_reverts();
-    }
-
-    /// Answers who waits, where all have their own code back.
-    fn settle_reverts(&mut self) {
-        if !self.reverts.is_empty() {
-            return;
-        }
-        let failed = std::mem::take(&mut self.not_reverted);
-        if let Some(done) = self.reverted.take() {
-            let _nobody_waits = done.send((failed > 0).then(|| {
-                format!(
-                    "{failed} traced methods did not get their code back; they count nothing any more"
-                )
-            }));
-        }
-    }
-}
-
-impl Calm<'_> {
-    fn task(&self) -> &Task {
-        match self {
-            Calm::Trace(job) => &job.meant.task,
-            Calm::Look(task, _) | Calm::FindCallers(task, _) | Calm::Recompile(task, _) => task,
-        }
-    }
-}
-
 impl Task {
     /// Whether its session is there.
-    fn is_in_force(&self) -> bool {
+    pub(super) fn is_in_force(&self) -> bool {
         self.trace.session() == self.session
     }
 
@@ -637,14 +250,14 @@ impl Task {
     }
 
     /// Whether a module is one that stays, and whose metadata is there and does not change.
-    fn can_read<'rt>(&self, cx: &Cx<'rt, RejitThread>, key: ModuleKey) -> bool {
+    pub(super) fn can_read<'rt>(&self, cx: &Cx<'rt, RejitThread>, key: ModuleKey) -> bool {
         cx.info().id(key).is_some_and(|module| {
             let looked_at = self.clr.while_loaded(module, || self.look_at(cx, module));
             matches!(looked_at, Some(Some((_, None))))
         })
     }
 
-    fn say(&self, note: String) {
+    pub(super) fn say(&self, note: String) {
         if self.is_in_force() {
             self.events.tell(EventNews::Note(note));
         }
