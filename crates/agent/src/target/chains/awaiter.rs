@@ -74,9 +74,7 @@ impl Heap for Blocks<'_> {
         if let Some(index) = index(start).filter(|index| *index < count) {
             return block.get(index).copied();
         }
-        let left = self.careful.left.get().checked_sub(1)?;
-        self.careful.left.set(left);
-        let count = words_into(at, &mut block);
+        let count = self.careful.words_into(at, &mut block)?;
         self.known.set((at, count));
         block.first().copied().filter(|_| count > 0)
     }
@@ -84,15 +82,6 @@ impl Heap for Blocks<'_> {
     fn is_late(&self) -> bool {
         self.careful.is_late()
     }
-}
-
-/// Reads as many words as there are at an address; says how many.
-fn words_into(at: u64, words: &mut [u64; PIECE]) -> usize {
-    // SAFETY: an array of words is as many bytes, and any bytes are words.
-    let bytes = unsafe {
-        std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<[u64; PIECE]>())
-    };
-    own_memory::peek(at, bytes).len() / 8
 }
 
 impl Seeker<'_> {
@@ -237,10 +226,9 @@ impl Seeker<'_> {
             let mut tables = [0; AT_ONCE];
             let asked = own_memory::peek_words(&some, &mut tables);
             let asked = u32::try_from(asked).unwrap_or(u32::MAX);
-            let Some(left) = self.careful.left.get().checked_sub(asked) else {
+            if self.careful.spend(asked).is_none() {
                 return Some(Err(()));
-            };
-            self.careful.left.set(left);
+            }
             for (at, table) in some.into_iter().zip(tables).take(count) {
                 let Some(kind) = self.tables.types.get(table & TABLE) else {
                     continue;
@@ -267,6 +255,14 @@ impl Seeker<'_> {
 
     /// Whether what is at an address leads to what waits for a task: one that `is_it`.
     fn waits(&self, at: u64, kind: Kind, is_it: &dyn Fn(u64) -> bool) -> bool {
+        match kind {
+            Kind::List { items, size } => self.has_one_that_waits(at, (items, size), is_it),
+            _ => self.is_one_that_waits(at, kind, is_it),
+        }
+    }
+
+    /// The same of what is no list of continuations, and leads to none.
+    fn is_one_that_waits(&self, at: u64, kind: Kind, is_it: &dyn Fn(u64) -> bool) -> bool {
         let heap = Blocks::new(&self.careful);
         let reader = self.reader(&heap);
         let half = |at, place| reader.half(at, place);
@@ -294,9 +290,6 @@ impl Seeker<'_> {
                     let own = (u64::from(places.flags) + 4).next_multiple_of(8);
                     return !is_done(places.flags) && self.is_made_of(&reader, at, own, is_it);
                 }
-                Kind::List { items, size } => {
-                    return self.has_one_that_waits(&reader, at, (items, size), is_it);
-                }
                 Kind::Action(place) | Kind::Through(place) | Kind::ContinueWith(place) => {
                     reader.field(at, place)
                 }
@@ -316,11 +309,12 @@ impl Seeker<'_> {
     /// Whether an entry of a list leads to what waits for such a task.
     fn has_one_that_waits(
         &self,
-        reader: &ChainReader<'_, Blocks<'_>>,
         list: u64,
         (items, size): (u16, u16),
         is_it: &dyn Fn(u64) -> bool,
     ) -> bool {
+        let heap = Blocks::new(&self.careful);
+        let reader = self.reader(&heap);
         let (Some(array), Some(size)) = (reader.field(list, items), reader.half(list, size)) else {
             return false;
         };
@@ -329,11 +323,9 @@ impl Seeker<'_> {
             let entry = array.checked_add(place).and_then(|at| reader.heap.word(at));
             let entry = entry.filter(|entry| *entry != 0);
             let kind = entry.and_then(|entry| reader.object(entry)?.1);
-            // A list has no lists.
-            let kind = kind.filter(|kind| !matches!(kind, Kind::List { .. }));
             entry
                 .zip(kind)
-                .is_some_and(|(entry, kind)| self.waits(entry, kind, is_it))
+                .is_some_and(|(entry, kind)| self.is_one_that_waits(entry, kind, is_it))
         })
     }
 
@@ -379,12 +371,9 @@ impl Seeker<'_> {
     /// Whether there is an array of references at what may be an address, and a task among them.
     fn has_entry(&self, array: u64, is_it: &dyn Fn(u64) -> bool) -> bool {
         let mut words = [0; PIECE];
-        let (true, Some(left)) = (is_plausible(array), self.careful.left.get().checked_sub(1))
-        else {
+        let Some(count) = self.careful.words_into(array, &mut words) else {
             return false;
         };
-        self.careful.left.set(left);
-        let count = words_into(array, &mut words);
         let [_, length, entries @ ..] = &words;
         let count = usize::try_from(*length as u32)
             .unwrap_or(0)

@@ -100,11 +100,31 @@ impl Heap for Careful {
 impl Careful {
     /// Words at an address that may be anything; `None` also where there was no question left.
     pub(super) fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
+        let mut words = [0u64; N];
+        (self.words_into(at, &mut words)? == N).then_some(words)
+    }
+
+    /// Reads as many of the words at an address that may be anything as there are; says how many.
+    pub(super) fn words_into<const N: usize>(
+        &self,
+        at: u64,
+        words: &mut [u64; N],
+    ) -> Option<usize> {
         if !is_plausible(at) {
             return None;
         }
-        self.left.set(self.left.get().checked_sub(1)?);
-        peek_words(at)
+        self.spend(1)?;
+        // SAFETY: an array of words is as many bytes, and any bytes are words.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<[u64; N]>())
+        };
+        Some(own_memory::peek(at, bytes).len() / 8)
+    }
+
+    /// So many questions are asked; `None` where fewer are left.
+    pub(super) fn spend(&self, questions: u32) -> Option<()> {
+        self.left.set(self.left.get().checked_sub(questions)?);
+        Some(())
     }
 
     /// The method table of what may be an object at `at`, which the word at `field` names: that has just been read.
@@ -122,18 +142,6 @@ impl Careful {
         };
         Some(word & !7)
     }
-}
-
-/// Words at an address.
-fn peek_words<const N: usize>(at: u64) -> Option<[u64; N]> {
-    let mut words = [0u64; N];
-    // SAFETY: an array of words is as many bytes, and any bytes are words.
-    let bytes = unsafe {
-        std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<[u64; N]>())
-    };
-    let all = bytes.len();
-    let read = own_memory::peek(at, bytes).len();
-    (read == all).then_some(words)
 }
 
 /// The result of the search.
@@ -401,6 +409,12 @@ impl<'a> Seeker<'a> {
         is_here.then_some(Place(at))
     }
 
+    /// The word of a frame at an offset from its frame pointer.
+    fn place_of(&self, frame: &Frame, from_bp: i32) -> Option<Place> {
+        let at = frame.bp.wrapping_add_signed(from_bp.into());
+        self.place(frame.sp, at)
+    }
+
     /// Does something inside the gate of a body's runtime; `None` where that is closed.
     fn inside<R>(
         &mut self,
@@ -420,21 +434,14 @@ impl<'a> Seeker<'a> {
 
     /// A frame of an async method that was resumed, or runs for the first time if its state machine is on the stack.
     fn meet(&mut self, frame: Frame) {
-        let Frame {
-            body,
-            depth,
-            lookup,
-            sp,
-            bp,
-        } = frame;
+        let body = frame.body;
         let mut end = ChainEnd::NotLive;
-        for home in body.homes_at(lookup) {
-            let at = bp.wrapping_add_signed(home.from_bp.into());
-            let Some(place) = self.place(sp, at) else {
+        for home in body.homes_at(frame.lookup) {
+            let Some(place) = self.place_of(&frame, home.from_bp) else {
                 end = ChainEnd::Strange;
                 continue;
             };
-            if (sp..self.stack_end).contains(&place.read()) {
+            if (frame.sp..self.stack_end).contains(&place.read()) {
                 // It runs for the first time.
                 return;
             }
@@ -450,7 +457,7 @@ impl<'a> Seeker<'a> {
             });
             match read {
                 Some(Some(chain)) => {
-                    self.found = Some(Found::at(depth, chain));
+                    self.found = Some(Found::at(frame.depth, chain));
                     return;
                 }
                 Some(None) => end = self.nothing(),
@@ -490,10 +497,7 @@ impl<'a> Seeker<'a> {
                     .is_some_and(|this| (frame.sp..self.stack_end).contains(&this));
         }
         let homes = frame.body.homes.iter().filter(|home| !home.is_guess);
-        let mut places = homes.filter_map(|home| {
-            let at = frame.bp.wrapping_add_signed(home.from_bp.into());
-            self.place(frame.sp, at)
-        });
+        let mut places = homes.filter_map(|home| self.place_of(frame, home.from_bp));
         places.any(|place| callers.contains(&place.read()))
     }
 
@@ -511,10 +515,7 @@ impl<'a> Seeker<'a> {
     /// made a call or is the youngest.
     fn kept(&self, frame: &Frame, held: HeldIn) -> Option<Kept> {
         let register = match held {
-            HeldIn::FromBp(offset) => {
-                let at = frame.bp.wrapping_add_signed(offset.into());
-                return self.place(frame.sp, at).map(Kept::Here);
-            }
+            HeldIn::FromBp(offset) => return self.place_of(frame, offset).map(Kept::Here),
             HeldIn::Register(register) => register,
         };
         // The first that it has called, and that uses the register, has saved it.
@@ -539,7 +540,7 @@ impl<'a> Seeker<'a> {
         let is_youngest = resumer.depth == 0;
         let registers = [RDI, RBX, 12, 13, 14, 15].map(HeldIn::Register);
         let class = (body.class != 0 && is_youngest).then_some(body.class);
-        let anywhere = registers.iter().filter(|_| is_youngest && body.class != 0);
+        let anywhere = registers.iter().filter(|_| class.is_some());
         let held = body.held_at(resumer.lookup).filter(|_| !is_youngest);
         for held in held.chain(anywhere.copied()) {
             let Some(kept) = self.kept(&resumer, held) else {
@@ -585,8 +586,7 @@ impl<'a> Seeker<'a> {
         // Where it has, or had, its state machine: what a collection has moved since is not there.
         let is_its = |seeker: &Self, machine: u64| {
             frame.body.homes.iter().any(|home| {
-                let at = frame.bp.wrapping_add_signed(home.from_bp.into());
-                let place = seeker.place(frame.sp, at);
+                let place = seeker.place_of(&frame, home.from_bp);
                 place.is_some_and(|place| place.read() == machine)
             })
         };
@@ -601,19 +601,17 @@ impl<'a> Seeker<'a> {
                     Kind::Box { machine, .. }
                     | Kind::Worker { machine, .. }
                     | Kind::Pooled { machine, .. } => {
-                        Some((task, is_its(seeker, task + u64::from(machine))))
+                        Some(is_its(seeker, task + u64::from(machine)))
                     }
-                    kind => {
-                        (kind.is_awaited() && body.code == Code::Resumer).then_some((task, false))
-                    }
+                    kind => (kind.is_awaited() && body.code == Code::Resumer).then_some(false),
                 }
             });
             match read {
-                Some(Some((_, true))) => {
+                Some(Some(true)) => {
                     candidate = Some(kept);
                     break;
                 }
-                Some(Some(_)) => candidate = candidate.or(Some(kept)),
+                Some(Some(false)) => candidate = candidate.or(Some(kept)),
                 Some(None) => {}
                 None => {
                     self.homeless = Some((frame, ChainEnd::GateClosed));
@@ -650,8 +648,7 @@ impl<'a> Seeker<'a> {
         let mut found = (0, ChainEnd::NotLive);
         for home in body.homes_at(frame.lookup) {
             found = (0, ChainEnd::Strange);
-            let at = frame.bp.wrapping_add_signed(home.from_bp.into());
-            let Some(place) = self.place(frame.sp, at) else {
+            let Some(place) = self.place_of(&frame, home.from_bp) else {
                 continue;
             };
             let held = place.read();
