@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use control::{Arrival, Message, Slot, answer, ask, class_of, keys};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskLow, Guid, Hresult};
-use fake_clr::FakeClr;
+use fake_clr::{FakeClr, GetClassObject};
 
 use crate::DllGetClassObject;
 use crate::program::{
@@ -46,10 +46,25 @@ fn listen(program: &Program, config: &str, answer: Option<u8>) -> JoinHandle<Rec
 }
 
 fn start(clr: &FakeClr) -> Result<(), Hresult> {
+    start_by(clr, DllGetClassObject)
+}
+
+/// Starts a CLR with this function of the agent's, which keeps its contract.
+fn start_by(clr: &FakeClr, class: GetClassObject) -> Result<(), Hresult> {
     // SAFETY: the function that a CLR calls.
-    let started = unsafe { clr.start_library(DllGetClassObject) };
+    let started = unsafe { clr.start_library(class) };
     print_panics();
     started
+}
+
+/// Loads a class and ends the program: that is recorded, and nothing else.
+fn assert_is_recorded(shop: &Shop, tool: JoinHandle<Recording>) {
+    shop.announce();
+    shop.load_class();
+    let recording = tool.join().unwrap().stop();
+    assert_eq!(recording.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    shop.clr.shutdown();
+    shop.assert_no_violations();
 }
 
 #[test]
@@ -141,31 +156,17 @@ fn a_runtime_that_has_us_is_not_recorded_beside_itself() {
     assert_eq!(start(&shop.clr), Ok(()));
     // The next request of the same runtime.
     let again = FakeClr::new(RuntimeVersion::Net8);
-    // SAFETY: the function that a CLR calls.
-    assert_eq!(unsafe { again.start_library(beside) }, REFUSED);
-    print_panics();
+    assert_eq!(start_by(&again, beside), REFUSED);
     assert_eq!(again.calls(), 0);
-    shop.announce();
-    shop.load_class();
-    let recording = tool.join().unwrap().stop();
-    assert_eq!(recording.stacks(), ["shop.dll!Shop.Cart.Main"]);
-    shop.clr.shutdown();
-    shop.assert_no_violations();
+    assert_is_recorded(&shop, tool);
 }
 
 #[test]
 fn a_program_that_has_another_main_profiler_is_recorded_beside_it() {
     let (program, shop) = (Program::new(), Shop::net8());
     let tool = listen(&program, CLASS_LOADS, Some(b'G'));
-    // SAFETY: the function that a CLR calls.
-    assert_eq!(unsafe { shop.clr.start_library(beside) }, Ok(()));
-    print_panics();
-    shop.announce();
-    shop.load_class();
-    let recording = tool.join().unwrap().stop();
-    assert_eq!(recording.stacks(), ["shop.dll!Shop.Cart.Main"]);
-    shop.clr.shutdown();
-    shop.assert_no_violations();
+    assert_eq!(start_by(&shop.clr, beside), Ok(()));
+    assert_is_recorded(&shop, tool);
 }
 
 #[test]
