@@ -103,14 +103,10 @@ impl Session<'_> {
     fn why_none(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
         let threads = &self.parts.target.threads;
         let sampler = threads.sampler();
-        let slot = threads.slot_of(tid);
         let held = sampler
-            .zip(slot)
+            .zip(threads.slot_of(tid))
             .and_then(|(sampler, slot)| sampler.held(slot));
-        let blocks = sampler.is_some_and(|sampler| {
-            let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
-            proc::blocks(tid, signal)
-        });
+        let blocks = sampler.is_some_and(|sampler| threads.blocks(tid, sampler));
         Cow::Borrowed(match state.code {
             b'D' => "it is in the kernel, where no signal reaches it",
             b'T' | b't' => "it is stopped",

@@ -714,6 +714,13 @@ impl Threads {
         self.state().by_tid.get(&tid).and_then(|entry| entry.slot)
     }
 
+    /// Whether a kernel thread holds off the signal that it is sampled by.
+    pub fn blocks(&self, tid: u32, sampler: &Sampler) -> bool {
+        let slot = self.slot_of(tid);
+        let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
+        proc::blocks(tid, signal)
+    }
+
     /// The number of a kernel thread that lives.
     pub fn number_of(&self, tid: u32) -> Option<u32> {
         self.state().by_tid.get(&tid).map(|entry| entry.thread)

@@ -101,9 +101,7 @@ impl Threads {
     pub(super) fn look_at_masks(&self, suspects: &[u32], sampler: &Sampler) {
         let now = proc::now_ns();
         for &tid in suspects {
-            let slot = self.state().by_tid.get(&tid).and_then(|entry| entry.slot);
-            let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
-            let blocks = proc::blocks(tid, signal);
+            let blocks = self.blocks(tid, sampler);
             if let Some(entry) = self.state().by_tid.get_mut(&tid) {
                 entry.account.looked_ns = now;
                 entry.account.blocks |= blocks;
