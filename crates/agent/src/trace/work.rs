@@ -89,6 +89,13 @@ impl<'rt> Job<'rt> {
             done,
         }
     }
+
+    /// Lets the thread that waits go on.
+    fn end(self) {
+        if let Some(done) = self.done {
+            let _nobody_waits = done.send(());
+        }
+    }
 }
 
 impl<'a, 'rt> Work<'a, 'rt> {
@@ -122,8 +129,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 self.leaving.extend(leaving.first());
             }
             Command::Revert(done) => {
-                // The waiting threads go on.
-                self.urgent.clear();
+                self.urgent.drain(..).for_each(Job::end);
                 self.calm.clear();
                 self.bodies.may_be_inlined.clear();
                 self.changed.iter().for_each(Changed::stop);
@@ -147,8 +153,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
         if let Some(mut job) = self.urgent.pop_front() {
             match self.trace(cx, &mut job) {
                 false => self.urgent.push_front(job),
-                // Dropped: who waits goes on.
-                true => drop(job.done.take().map(|done| done.send(()))),
+                true => job.end(),
             }
             return Some(Duration::ZERO);
         }
