@@ -115,9 +115,10 @@ pub(super) fn forget(parts: &Parts) {
     parts.phases.over();
 }
 
-/// Bytes of stack that reading a chain needs beside a walk's.
+/// Bytes of stack that reading a chain needs beside a walk's: most where the awaiter of a task that
+/// is done is looked for (4,064 from `Seeker::look` on to the kernel's answer).
 fn chain_room(settings: &Settings) -> u32 {
-    if settings.has_chains() { 1536 } else { 0 }
+    if settings.has_chains() { 4608 } else { 0 }
 }
 
 /// Words that chains need behind the frames, as far as the sampler can have so many.
