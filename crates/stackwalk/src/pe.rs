@@ -83,8 +83,7 @@ pub unsafe fn composite_of(base: u64) -> Option<String> {
     // SAFETY: an image begins with at least one page of headers.
     let page = unsafe { own_memory::copy(base, 4096) }?;
     let image = layout(base, &page).ok()?;
-    let (name, _) = image.r2r_section(OWNER)?;
-    image.text_at(name)
+    image.text_at(image.r2r_section(OWNER)?)
 }
 
 /// Whether a composite image begins at `start` that was made under this file name. Any address may
@@ -293,24 +292,19 @@ impl Image {
         (self.u32_at(header)? == 0x0052_5452).then_some(header)
     }
 
-    /// RVA and size of a section of its ReadyToRun header.
-    fn r2r_section(&self, kind: u32) -> Option<(u32, u32)> {
+    /// RVA of a section of its ReadyToRun header.
+    fn r2r_section(&self, kind: u32) -> Option<u32> {
         let header = self.header()?;
         // Behind "RTR\0", two versions, and flags.
         let count = self.u32_at(header.checked_add(12)?)?;
-        let first = header.checked_add(16)?;
-        let section = |index: u32| {
-            let at = first.checked_add(index * 12)?;
-            let (found, rva, size) = (
-                self.u32_at(at)?,
-                self.u32_at(at.checked_add(4)?)?,
-                self.u32_at(at.checked_add(8)?)?,
-            );
-            Some((found, (rva, size)))
-        };
-        (0..count.min(MAX_R2R_SECTIONS))
-            .map_while(section)
-            .find_map(|(found, place)| (found == kind).then_some(place))
+        let mut section = header.checked_add(16)?;
+        for _ in 0..count.min(MAX_R2R_SECTIONS) {
+            if self.u32_at(section)? == kind {
+                return self.u32_at(section.checked_add(4)?);
+            }
+            section = section.checked_add(12)?;
+        }
+        None
     }
 
     /// The text at an RVA, to its zero.

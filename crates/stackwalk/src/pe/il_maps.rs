@@ -63,8 +63,7 @@ impl Image {
     /// Where the maps are, by the image's own header.
     fn find_il_maps(&self) -> Option<IlMaps> {
         let format = Format::of_image(self.major()?)?;
-        let (array, _) = self.r2r_section(DEBUG_INFO)?;
-        let (head, base) = self.number(array)?;
+        let (head, base) = self.number(self.r2r_section(DEBUG_INFO)?)?;
         Some(IlMaps {
             format,
             base,
