@@ -353,10 +353,10 @@ fn machine_of<'rt, C: Synchronous>(
     let of = cx.info().get_class_id_info2(cx, machine).ok()??;
     let note = moves(clr, cx, machine, &of)?;
     let state = state_of(clr, cx, machine, &of);
-    let work = is_worker(&note);
-    let work = work
-        .then(|| field_of(clr, cx, machine, &of, WORK))
-        .flatten();
+    let work = match is_worker(&note) {
+        true => field_of(clr, cx, machine, &of, WORK),
+        false => None,
+    };
     let kind = match (state, work) {
         (Some(state), Some(work)) if is_value(clr, cx, &of) => Kind::Worker {
             task,

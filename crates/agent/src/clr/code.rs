@@ -107,6 +107,7 @@ impl Clr {
             flat: found.flags.contains(ModuleFlags::FLAT_LAYOUT),
             metadata: OnceLock::new(),
             mvid: OnceLock::new(),
+            mapped: OnceLock::new(),
             collectible: found.flags.contains(ModuleFlags::COLLECTIBLE),
         });
         let collectible = u32::from(facts.collectible);

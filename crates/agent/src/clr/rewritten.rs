@@ -29,8 +29,6 @@ pub(super) struct Rewritten {
     bodies: HashMap<u64, Offsets>,
     /// Bodies of IL that came by hot reload, which no debug information of the file speaks of.
     updated: HashSet<u64>,
-    /// Where files of modules are in memory, by the module's serial number.
-    files: HashMap<u64, Arc<[Range<u64>]>>,
 }
 
 impl Clr {
@@ -89,15 +87,14 @@ impl Clr {
         let Ok(Some(il)) = info.get_il_function_body_address(cx, module, found.token) else {
             return;
         };
-        let known = lock(&self.rewritten).files.get(&facts.serial).cloned();
-        let file = known.unwrap_or_else(|| mapped(&proc::mappings(), facts.base));
+        let file = || mapped(&proc::mappings(), facts.base);
+        let is_updated = is_elsewhere(facts.mapped.get_or_init(file), il as u64);
         let mut rewritten = lock(&self.rewritten);
         // Its place may have been that of another body before.
         rewritten.updated.remove(&code_start);
-        if is_elsewhere(&file, il as u64) && rewritten.updated.len() < MAX_BODIES {
+        if is_updated && rewritten.updated.len() < MAX_BODIES {
             rewritten.updated.insert(code_start);
         }
-        rewritten.files.insert(facts.serial, file);
     }
 
     /// Whether a body is of other IL than its file's.
@@ -124,7 +121,7 @@ impl Clr {
 }
 
 /// Where the file that is at `base` is in memory; nowhere, where no file is there.
-fn mapped(mappings: &[Mapping], base: u64) -> Arc<[Range<u64>]> {
+fn mapped(mappings: &[Mapping], base: u64) -> Box<[Range<u64>]> {
     let inode = proc::mapping_of(mappings, base).map_or(0, |mapping| mapping.inode);
     let of_file = mappings
         .iter()

@@ -111,6 +111,8 @@ pub struct ManagedModule {
     pub metadata: OnceLock<Option<Metadata>>,
     /// Its identity, once it was asked for.
     pub mvid: OnceLock<[u8; 16]>,
+    /// Where its file is in memory, once that was asked for.
+    pub mapped: OnceLock<Box<[Range<u64>]>>,
     /// It can be unloaded.
     pub collectible: bool,
 }

@@ -216,7 +216,7 @@ impl Recorder {
             }
             ChainBegin::Resumer => {
                 let with_it = words.get(..callers + 1)?;
-                let called = self.without_resumers(look, frames, sample.time_ns);
+                let called = self.without(look, (frames, Roles::RESUMER), sample.time_ns);
                 let runtime = self.runtime_of(look, *with_it.last()?, sample.time_ns)?;
                 let first = Link::unpack(*chain.links.first()?);
                 let said = self.link_frame(look, runtime, first, sample.time_ns);
@@ -237,12 +237,11 @@ impl Recorder {
         // Counted once, by what its mark says.
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             let called = frames.get(..resumer)?;
-            let mut is_method = false;
-            for word in called {
+            let is_method = called.iter().any(|word| {
                 let (frame, _) = self.address(look, *word, sample.time_ns);
                 let roles = self.written.roles_of(frame);
-                is_method |= roles.has(Roles::MACHINE) || roles.has(Roles::RESUME_STUB);
-            }
+                roles.has(Roles::MACHINE) || roles.has(Roles::RESUME_STUB)
+            });
             if !is_method {
                 self.chains.between += 1;
                 return self.cut_at(look, frames.get(..=resumer)?, BETWEEN, sample.time_ns);
@@ -443,19 +442,17 @@ impl Recorder {
         }
     }
 
-    /// The frames without the oldest, as far as those are a task's own.
-    fn without_task_s_own<'w>(
+    /// The frames without the oldest, as far as those have this role.
+    fn without<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
-        frames: &'w [u64],
+        (frames, role): (&'w [u64], Roles),
         time_ns: u64,
     ) -> &'w [u64] {
         let mut rest = frames;
-        while let Some((last, younger)) = rest.split_last()
-            && !younger.is_empty()
-        {
+        while let Some((last, younger)) = rest.split_last() {
             let (frame, _) = self.address(look, *last, time_ns);
-            if !self.written.roles_of(frame).has(Roles::OF_TASK) {
+            if !self.written.roles_of(frame).has(role) {
                 break;
             }
             rest = younger;
@@ -463,22 +460,15 @@ impl Recorder {
         rest
     }
 
-    /// The frames without the oldest, as far as those resume async methods.
-    fn without_resumers<'w>(
+    /// The frames without the oldest, as far as those are a task's own. One stays.
+    fn without_task_s_own<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
         frames: &'w [u64],
         time_ns: u64,
     ) -> &'w [u64] {
-        let mut rest = frames;
-        while let Some((last, younger)) = rest.split_last() {
-            let (frame, _) = self.address(look, *last, time_ns);
-            if !self.written.roles_of(frame).has(Roles::RESUMER) {
-                break;
-            }
-            rest = younger;
-        }
-        rest
+        let rest = self.without(look, (frames, Roles::OF_TASK), time_ns);
+        frames.get(..rest.len().max(1)).unwrap_or_default()
     }
 
     /// The frames without the oldest, which resume the one before them; `None` where there is none
@@ -489,14 +479,7 @@ impl Recorder {
         frames: &'w [u64],
         time_ns: u64,
     ) -> Option<&'w [u64]> {
-        let mut rest = frames;
-        while let Some((last, younger)) = rest.split_last() {
-            let (frame, _) = self.address(look, *last, time_ns);
-            if !self.written.roles_of(frame).has(Roles::RESUME_STUB) {
-                break;
-            }
-            rest = younger;
-        }
+        let rest = self.without(look, (frames, Roles::RESUME_STUB), time_ns);
         (rest.len() < frames.len() && !rest.is_empty()).then_some(rest)
     }
 

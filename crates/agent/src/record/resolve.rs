@@ -750,8 +750,7 @@ impl Recorder {
 
     /// Code that is no method: something that the runtime generated, or nothing we know.
     fn stub(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Frame<'static> {
-        let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
-        let runtime = match self.stubs.of(lookup, &runtime_in) {
+        let runtime = match self.generated(look, lookup) {
             Generated::By(runtime) => Some(runtime),
             Generated::ByARuntime => look.runtimes.only(),
             Generated::ByAnother => {
@@ -776,11 +775,14 @@ impl Recorder {
         let lookup = lookup_address(word);
         match look.target.code.map().lookup(lookup) {
             Some(region) => region.kind != Kind::Native,
-            None => {
-                let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
-                self.stubs.of(lookup, &runtime_in).is_runtimes()
-            }
+            None => self.generated(look, lookup).is_runtimes(),
         }
+    }
+
+    /// The origin of the code at an address that no body has.
+    fn generated(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Generated {
+        let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
+        self.stubs.of(lookup, &runtime_in)
     }
 
     /// Bytes held by what was written, and by what is known of code.
