@@ -141,8 +141,7 @@ impl Choice {
 
     /// One for each option that was given.
     fn stages(&self, stacks: Stacks) -> Vec<Stage> {
-        let names = |names: &[Name]| of_any(names.iter().map(|name| name.regex.as_str()));
-        let regexes = |regexes: &[Regex]| of_any(regexes.iter().map(Regex::as_str));
+        let names = |names: &[Name]| names.iter().map(|name| name.regex.clone()).collect();
         let typed = |names: &[Name]| names.iter().map(|name| name.text.clone()).collect();
         let written = |regexes: &[Regex]| regexes.iter().map(Regex::to_string).collect();
         let whole = || Filter {
@@ -174,7 +173,7 @@ impl Choice {
                 "--focus",
                 written(&self.focus),
                 Filter {
-                    frame: regexes(&self.focus),
+                    frame: self.focus.clone(),
                     ..whole()
                 },
                 "methods",
@@ -184,7 +183,7 @@ impl Choice {
                 "--ignore",
                 written(&self.ignore),
                 Filter {
-                    no_frame: regexes(&self.ignore),
+                    no_frame: self.ignore.clone(),
                     ..whole()
                 },
                 "methods",
@@ -229,15 +228,26 @@ impl Stage {
     }
 }
 
-/// Returns a regex that matches whatever any of these matches.
-fn of_any<'a>(regexes: impl Iterator<Item = &'a str>) -> Option<Regex> {
-    let each: Vec<String> = regexes.map(|regex| format!("(?:{regex})")).collect();
-    if each.is_empty() {
-        return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of such a regex is a comment, behind which nothing can be appended.
+    #[test]
+    fn regexes_are_taken_as_they_are() {
+        let choice = |focus: &[&str]| Choice {
+            focus: focus.iter().map(|text| regex(text).unwrap()).collect(),
+            ..Choice::default()
+        };
+        let left = |focus: &[&str]| {
+            let whole = profile::testing::tree().profile();
+            let chosen = choice(focus).apply(whole, Stacks::Logical);
+            chosen.profile.samples.len()
+        };
+        let worker = left(&["Tools[.]Worker"]);
+        assert!(worker > 0);
+        assert_eq!(left(&["(?x) Tools [.] Worker # that one"]), worker);
+        assert_eq!(left(&["(?x) Nowhere # it is", "Worker"]), worker);
+        assert_eq!(left(&["(?x) Nowhere # it is"]), 0);
     }
-    // Each is one by itself; together they may be too large for the default limit.
-    let all = regex::RegexBuilder::new(&each.join("|"))
-        .size_limit(usize::MAX)
-        .build();
-    all.ok()
 }

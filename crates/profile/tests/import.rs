@@ -22,9 +22,8 @@ fn collapsed(profile: &Profile) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn a_file_gives_the_same_profile_as_its_records() {
-    for scene in [
+fn scenes() -> [Scene; 7] {
+    [
         testing::tiny(),
         testing::two_runtimes(),
         testing::events(),
@@ -32,7 +31,12 @@ fn a_file_gives_the_same_profile_as_its_records() {
         testing::deep(),
         testing::awaits(),
         testing::live(),
-    ] {
+    ]
+}
+
+#[test]
+fn a_file_gives_the_same_profile_as_its_records() {
+    for scene in scenes() {
         let file = scene.file();
         let read = Import::read(Reader::open(file.as_slice()).unwrap()).unwrap();
         assert_eq!(read, scene.profile());
@@ -41,15 +45,7 @@ fn a_file_gives_the_same_profile_as_its_records() {
 
 #[test]
 fn totals_are_those_of_the_profile() {
-    for scene in [
-        testing::tiny(),
-        testing::two_runtimes(),
-        testing::events(),
-        testing::shadow(),
-        testing::deep(),
-        testing::awaits(),
-        testing::live(),
-    ] {
+    for scene in scenes() {
         let file = scene.file();
         // And one that lost its end, with the numbers that the rest would have needed.
         let cut = &file[..file.len() * 2 / 3];

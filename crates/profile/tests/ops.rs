@@ -311,7 +311,7 @@ fn without_native_keeps_every_sample() {
 
 #[test]
 fn filters() {
-    let regex = |text: &str| Some(Regex::new(text).unwrap());
+    let regex = |text: &str| vec![Regex::new(text).unwrap()];
     let table: [(&str, Filter, usize); 10] = [
         ("nothing set", Filter::default(), 100),
         (
@@ -405,7 +405,7 @@ fn filters() {
 /// The rest of `testing::tree`: processes, threads, runtimes, pauses, samples.
 #[test]
 fn filters_of_a_tree_of_processes() {
-    let regex = |text: &str| Some(Regex::new(text).unwrap());
+    let regex = |text: &str| vec![Regex::new(text).unwrap()];
     let whole = Filter::default;
     let table: [(&str, Filter, [usize; 5]); 9] = [
         ("nothing set", whole(), [3, 6, 3, 3, 100]),
@@ -507,7 +507,7 @@ fn filters_of_a_tree_of_processes() {
 #[test]
 fn frames_are_looked_for_in_the_stacks_that_are_shown_and_in_details() {
     let count = |profile: Profile, frame: &str, stacks| {
-        let frame = Some(Regex::new(frame).unwrap());
+        let frame = vec![Regex::new(frame).unwrap()];
         let filter = Filter {
             frame,
             stacks,

@@ -121,12 +121,8 @@ impl Import {
     /// # Errors
     /// The reader's source fails. Damage in the recording is no error: it is in
     /// [`crate::model::Health::notes`].
-    pub fn read<R: io::Read>(mut reader: Reader<R>) -> io::Result<Profile> {
-        let mut import = Import::new();
-        while let Some(item) = reader.next_item()? {
-            import.item(&item);
-        }
-        Ok(import.finish())
+    pub fn read<R: io::Read>(reader: Reader<R>) -> io::Result<Profile> {
+        Ok(Import::new().with_all(reader)?.finish())
     }
 
     /// The same for a reader that may have symbols which the recorder had not: native functions
@@ -134,15 +130,20 @@ impl Import {
     ///
     /// # Errors
     /// Those of [`Import::read`].
-    pub fn read_keeping_places<R: io::Read>(mut reader: Reader<R>) -> io::Result<Profile> {
-        let mut import = Import {
+    pub fn read_keeping_places<R: io::Read>(reader: Reader<R>) -> io::Result<Profile> {
+        let import = Import {
             keeps_places: true,
             ..Import::default()
         };
+        Ok(import.with_all(reader)?.finish())
+    }
+
+    /// Takes all that a reader gives.
+    fn with_all<R: io::Read>(mut self, mut reader: Reader<R>) -> io::Result<Import> {
         while let Some(item) = reader.next_item()? {
-            import.item(&item);
+            self.item(&item);
         }
-        Ok(import.finish())
+        Ok(self)
     }
 
     /// The profile as imported so far, for a picture of now. Not finished: health is not filled in,
@@ -745,13 +746,18 @@ impl Import {
         }
     }
 
-    /// The profile of all that was taken.
-    #[must_use]
-    pub fn finish(mut self) -> Profile {
+    /// Fills in what is known when all was taken: health, and the samples of what is alive.
+    fn finish_sums(&mut self) {
         self.finish_live();
         self.finish_processes();
         self.mark_single_file_runtimes();
         self.finish_health();
+    }
+
+    /// The profile of all that was taken.
+    #[must_use]
+    pub fn finish(mut self) -> Profile {
+        self.finish_sums();
         let Import {
             builder,
             symbols,

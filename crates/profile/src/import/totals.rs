@@ -200,19 +200,14 @@ impl Import {
     ///
     /// # Errors
     /// Those of [`Import::read`].
-    pub fn totals<R: io::Read>(mut reader: Reader<R>) -> io::Result<Totals> {
-        let mut import = Import {
+    pub fn totals<R: io::Read>(reader: Reader<R>) -> io::Result<Totals> {
+        let import = Import {
             keeps_places: true,
             counting: Some(Counting::default()),
             ..Import::default()
         };
-        while let Some(item) = reader.next_item()? {
-            import.item(&item);
-        }
-        import.finish_live();
-        import.finish_processes();
-        import.mark_single_file_runtimes();
-        import.finish_health();
+        let mut import = import.with_all(reader)?;
+        import.finish_sums();
         let counting = import.counting.take().unwrap_or_default();
         import.name_frames();
         let profile = import.builder.finish();

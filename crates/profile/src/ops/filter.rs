@@ -20,17 +20,18 @@ use crate::rewrite::{Replacement, replace_frames};
 pub struct Filter {
     /// Taken for this event.
     pub event: Option<Event>,
-    /// Of a process whose name or pid matches.
-    pub process: Option<Regex>,
-    /// Of a thread whose name or tid matches.
-    pub thread: Option<Regex>,
+    /// Of a process whose name or pid matches one of these.
+    pub process: Vec<Regex>,
+    /// Of a thread whose name or tid matches one of these.
+    pub thread: Vec<Regex>,
     /// With a frame of this runtime: a version (`8.0.4`), or the beginning of one up to a dot
     /// (`8`, `8.0`).
     pub runtime: Option<String>,
-    /// With a frame whose name matches, or about something whose name does ([`Sample::detail`]).
-    pub frame: Option<Regex>,
+    /// With a frame whose name matches one of these, or about something whose name does
+    /// ([`Sample::detail`]).
+    pub frame: Vec<Regex>,
     /// Without any such frame, and about nothing of such a name.
-    pub no_frame: Option<Regex>,
+    pub no_frame: Vec<Regex>,
     /// The stack of a sample in which frames are looked for.
     pub stacks: Stacks,
     /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits
@@ -50,7 +51,7 @@ impl Filter {
     #[must_use]
     pub fn apply(&self, mut profile: Profile) -> Profile {
         let (processes, threads) = self.processes_and_threads(&profile);
-        let frames = self.frame.is_some() || self.no_frame.is_some();
+        let frames = !(self.frame.is_empty() && self.no_frame.is_empty());
         let had_samples = frames.then(|| sampled_threads(&profile));
         self.retain_samples(&mut profile, &threads);
         let (from, until) = self.times();
@@ -62,7 +63,7 @@ impl Filter {
         if let Some(had_samples) = had_samples {
             let has_samples = sampled_threads(&profile);
             for (at, keep) in threads.iter_mut().enumerate() {
-                let never_had = self.frame.is_none() && !had_samples[at];
+                let never_had = self.frame.is_empty() && !had_samples[at];
                 *keep &= has_samples[at] || never_had;
             }
         }
@@ -74,10 +75,8 @@ impl Filter {
 
     /// For each process and each thread whether it matches. A thread does only if its process does.
     fn processes_and_threads(&self, profile: &Profile) -> (Vec<bool>, Vec<bool>) {
-        let matches = |wanted: &Option<Regex>, name: &str, number: u32| {
-            wanted
-                .as_ref()
-                .is_none_or(|regex| regex.is_match(name) || regex.is_match(&number.to_string()))
+        let matches = |wanted: &[Regex], name: &str, number: u32| {
+            wanted.is_empty() || is_any(wanted, name) || is_any(wanted, &number.to_string())
         };
         let processes: Vec<bool> = profile
             .processes
@@ -106,8 +105,8 @@ impl Filter {
                 profile.frame(frame).runtime.is_some_and(of_runtime)
             })
         });
-        let matching = |regex: &Regex| {
-            let names = profile.strings.iter().map(|name| regex.is_match(name));
+        let matching = |regexes: &[Regex]| {
+            let names = profile.strings.iter().map(|name| is_any(regexes, name));
             let names: Vec<bool> = names.collect();
             let stacks = stacks_with(profile, |frame| names[profile.frame(frame).name.0 as usize]);
             let details = profile.details.iter();
@@ -116,8 +115,8 @@ impl Filter {
                 .collect();
             (stacks, details)
         };
-        let wanted = self.frame.as_ref().map(matching);
-        let unwanted = self.no_frame.as_ref().map(matching);
+        let wanted = (!self.frame.is_empty()).then(|| matching(&self.frame));
+        let unwanted = (!self.no_frame.is_empty()).then(|| matching(&self.no_frame));
         let lasts = lasts_from(profile, Event::Wall);
         let is_one =
             |(stacks, details): &(Vec<bool>, Vec<bool>), sample: &Sample, stack: StackId| {
@@ -197,6 +196,10 @@ pub fn lasts_from(profile: &Profile, event: Event) -> Option<u64> {
         None => 0,
     };
     (interval > 0).then_some(2 * interval)
+}
+
+fn is_any(regexes: &[Regex], text: &str) -> bool {
+    regexes.iter().any(|regex| regex.is_match(text))
 }
 
 fn is_version(label: &str, wanted: &str) -> bool {
