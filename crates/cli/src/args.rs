@@ -875,13 +875,8 @@ fn converted() -> impl clap::builder::TypedValueParser<Value = Destination> {
 fn format(text: &str) -> Result<Format, String> {
     let known =
         |format: &&Format| format.ending().trim_start_matches('.') == text.trim_start_matches('.');
-    Format::ALL.iter().find(known).copied().ok_or_else(|| {
-        let names: Vec<_> = Format::ALL
-            .iter()
-            .map(|f| f.ending().trim_start_matches('.'))
-            .collect();
-        format!("expected one of {}", names.join(", "))
-    })
+    let found = Format::ALL.iter().find(known).copied();
+    found.ok_or_else(|| one_of(Format::ALL.map(|f| f.ending().trim_start_matches('.'))))
 }
 
 /// Lets `-` have the format that was asked for.
@@ -899,25 +894,20 @@ pub(crate) fn apply_format(
         .then_some("--format is of -o - (stdout); other outputs have the format of their ending")
 }
 
+fn one_of<const N: usize>(names: [&str; N]) -> String {
+    format!("expected one of {}", names.join(", "))
+}
+
 fn by(text: &str) -> Result<By, String> {
-    By::from_name(text).ok_or_else(|| {
-        let names: Vec<_> = By::ALL.iter().map(|by| by.name()).collect();
-        format!("expected one of {}", names.join(", "))
-    })
+    By::from_name(text).ok_or_else(|| one_of(By::ALL.map(By::name)))
 }
 
 fn stacks(text: &str) -> Result<Stacks, String> {
-    Stacks::from_name(text).ok_or_else(|| {
-        let names: Vec<_> = Stacks::ALL.iter().map(|stacks| stacks.name()).collect();
-        format!("expected one of {}", names.join(", "))
-    })
+    Stacks::from_name(text).ok_or_else(|| one_of(Stacks::ALL.map(Stacks::name)))
 }
 
 fn sort(text: &str) -> Result<Sort, String> {
-    Sort::from_name(text).ok_or_else(|| {
-        let names: Vec<_> = Sort::ALL.iter().map(|sort| sort.name()).collect();
-        format!("expected one of {}", names.join(", "))
-    })
+    Sort::from_name(text).ok_or_else(|| one_of(Sort::ALL.map(Sort::name)))
 }
 
 /// A shell that can be taught.
@@ -925,7 +915,7 @@ fn shell(text: &str) -> Result<&'static str, String> {
     let mut known = candidates::SHELLS.into_iter();
     known
         .find(|name| *name == text)
-        .ok_or_else(|| format!("expected one of {}", candidates::SHELLS.join(", ")))
+        .ok_or_else(|| one_of(candidates::SHELLS))
 }
 
 #[cfg(test)]

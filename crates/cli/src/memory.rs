@@ -4,9 +4,13 @@
 //! recorded program is waited for, as it may go on for long; from here on nothing is allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::libc;
+
+use crate::record::code_of;
 
 /// The recorded program while it runs, else 0.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -90,7 +94,7 @@ fn end() -> ! {
             let mut status = 0;
             loop {
                 if libc::waitpid(program, &raw mut status, 0) == program {
-                    code = code_of(status);
+                    code = code_of(ExitStatus::from_raw(status));
                     break;
                 }
                 if *libc::__errno_location() != libc::EINTR {
@@ -100,13 +104,5 @@ fn end() -> ! {
         }
         // As where outputs fail in another way: not 0, although the program ended well.
         libc::_exit(code.max(1))
-    }
-}
-
-fn code_of(status: i32) -> i32 {
-    if libc::WIFSIGNALED(status) {
-        128 + libc::WTERMSIG(status)
-    } else {
-        libc::WEXITSTATUS(status)
     }
 }

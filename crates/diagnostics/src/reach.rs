@@ -208,7 +208,7 @@ fn way(
     let version = said.or_else(|| survey.version());
     if let Some(setting) = &survey.suspended_at_start
         && version.and_then(release) >= Some((6, 0))
-        && !target.has_thread(FINALIZER)
+        && target.has_thread(FINALIZER) != Some(true)
     {
         return Err(Refusal::Suspended {
             pid,

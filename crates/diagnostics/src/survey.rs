@@ -81,7 +81,7 @@ const SWITCHES: [&str; 4] = [
     "COMPlus_EnableDiagnostics_IPC",
 ];
 /// Name of the agent's thread.
-const AGENT_THREAD: &[u8] = b"sidewalk";
+const AGENT_THREAD: &str = "sidewalk";
 /// A program with a CLR linked in exports this (src/native/corehost/apphost/static of
 /// dotnet/runtime).
 const SINGLE_FILE: &[u8] = b"DotNetRuntimeInfo";
@@ -119,7 +119,9 @@ impl Survey {
                 Kind::Other => {}
             }
         }
-        found.is_recorded_from_its_start &= has_agent_thread(target);
+        // There it is told from the threads, which are many files: not looked at without need.
+        found.is_recorded_from_its_start =
+            found.is_recorded_from_its_start && target.has_thread(AGENT_THREAD) != Some(false);
         if let Some(Libc::Glibc(version)) = &mut found.libc
             && let Some(file) = files.iter().find(|file| is_glibc(name_of(file)))
         {
@@ -186,17 +188,6 @@ pub fn release(version: &str) -> Option<(u32, u32)> {
     let major = parts.next()?.parse().ok()?;
     let minor = parts.next()?.parse().ok()?;
     Some((major, minor))
-}
-
-/// Whether a thread has the name of the agent's; also where the names may not be read.
-fn has_agent_thread(target: &Target) -> bool {
-    let Ok(tasks) = target.process().tasks() else {
-        return true;
-    };
-    tasks.flatten().any(|task| {
-        let name = std::fs::read(format!("/proc/{}/task/{}/comm", task.pid, task.tid));
-        name.is_ok_and(|name| name.trim_ascii_end() == AGENT_THREAD)
-    })
 }
 
 fn read_failure(pid: u32, error: io::Error) -> Error {

@@ -157,13 +157,14 @@ impl Target {
         bytes.len()
     }
 
-    /// Whether a thread has this name; the kernel keeps 15 bytes of one.
-    pub(crate) fn has_thread(&self, name: &str) -> bool {
-        let tasks = self.process.tasks().into_iter().flatten().flatten();
+    /// Whether a thread has this name; the kernel keeps 15 bytes of one. `None` where threads cannot
+    /// be seen.
+    pub(crate) fn has_thread(&self, name: &str) -> Option<bool> {
+        let tasks = self.process.tasks().ok()?.flatten();
         let mut names = tasks
             .filter_map(|task| task.stat().ok())
             .map(|stat| stat.comm);
-        names.any(|known| known == name)
+        Some(names.any(|known| known == name))
     }
 
     /// Why it does not run just now, in words; `None` where it runs, or that cannot be seen.

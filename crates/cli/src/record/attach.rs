@@ -347,15 +347,23 @@ pub(super) fn tell(pid: u32, left: &Left, console: &Console) {
 pub(super) fn targets(wanted: &[String]) -> Result<Vec<Target>> {
     let mut found: Vec<Target> = Vec::new();
     for word in wanted {
-        let target = match word.parse::<u32>() {
-            Ok(pid) => Target::new(pid)?,
-            Err(_) => by_name(word)?,
-        };
+        let target = target(word)?;
         if found.iter().all(|known| known.pid() != target.pid()) {
             found.push(target);
         }
     }
     Ok(found)
+}
+
+/// The process that a user means, likewise.
+///
+/// # Errors
+/// There is none, or a name fits several.
+pub(super) fn target(word: &str) -> Result<Target> {
+    match word.parse::<u32>() {
+        Ok(pid) => Ok(Target::new(pid)?),
+        Err(_) => by_name(word),
+    }
 }
 
 fn by_name(name: &str) -> Result<Target> {

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use diagnostics::{Libc, Survey, Target, release};
@@ -26,26 +26,22 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 /// Time between two questions whether anything was started.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+
 /// The processes below the command.
 pub(super) struct Descendants {
     loadavg: Option<File>,
     /// The number that was given out last.
     newest: Option<u32>,
-    /// The socket that our agents connect to.
-    socket: OsString,
+    /// The socket that our agents connect to; `None` where the command was started without one.
+    socket: Option<OsString>,
     /// Processes that were there before, or are not the command's.
     strangers: BTreeSet<u32>,
-    known: HashMap<u32, Known>,
+    /// The command's processes; each is watched until it is clear what it is.
+    known: HashMap<u32, Option<Watched>>,
     /// Processes with a runtime that had not connected when they were looked at.
     unrecorded: Vec<Unrecorded>,
     servers: Option<Vec<Server>>,
     due: Instant,
-}
-
-/// A process of the command's.
-struct Known {
-    /// Until it is clear what it is.
-    watched: Option<Watched>,
 }
 
 struct Watched {
@@ -70,13 +66,13 @@ struct Server {
 }
 
 impl Descendants {
-    /// Begins with `root`, whose agents are to connect to `socket`.
-    pub(super) fn of(root: u32, socket: &Path) -> Self {
+    /// Begins with `root`, whose agents are to connect to `socket`, if they have one.
+    pub(super) fn of(root: u32, socket: Option<&PathBuf>) -> Self {
         let now = Instant::now();
         let mut found = Self {
             loadavg: File::open("/proc/loadavg").ok(),
             newest: None,
-            socket: socket.into(),
+            socket: socket.map(Into::into),
             strangers: BTreeSet::new(),
             known: HashMap::new(),
             unrecorded: Vec::new(),
@@ -92,8 +88,8 @@ impl Descendants {
         self.due
     }
 
-    /// Looks, if it is time to.
-    pub(super) fn look(&mut self, now: Instant, has_connected: &dyn Fn(u32) -> bool) {
+    /// Looks, if it is time to. Settled are processes that no reason is needed of.
+    pub(super) fn look(&mut self, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
         if now < self.due {
             return;
         }
@@ -104,21 +100,18 @@ impl Descendants {
         }
         let pids: Vec<u32> = self.known.keys().copied().collect();
         for pid in pids {
-            self.examine(pid, now, has_connected);
+            self.examine(pid, now, is_settled);
         }
-        let watched = self
-            .known
-            .values()
-            .filter_map(|known| known.watched.as_ref());
+        let watched = self.known.values().flatten();
         let next = watched.map(|watched| watched.at).min();
         let ask = now + ASK_EVERY;
         self.due = next.map_or(ask, |next| next.max(now + FIRST_LOOK).min(ask));
     }
 
     /// The processes that no agent has connected from, each with the reason.
-    pub(super) fn unrecorded(&self, has_connected: &dyn Fn(u32) -> bool) -> Vec<String> {
+    pub(super) fn unrecorded(&self, is_settled: &dyn Fn(u32) -> bool) -> Vec<String> {
         let missing = self.unrecorded.iter();
-        let missing = missing.filter(|found| !has_connected(found.pid));
+        let missing = missing.filter(|found| !is_settled(found.pid));
         missing
             .map(|found| format!("{} ({}): {}", found.pid, found.command, found.why))
             .collect()
@@ -150,7 +143,7 @@ impl Descendants {
             again: FIRST_LOOK,
             at: now,
         });
-        self.known.insert(pid, Known { watched });
+        self.known.insert(pid, watched);
     }
 
     fn find_new(&mut self, now: Instant) {
@@ -184,25 +177,25 @@ impl Descendants {
     }
 
     fn has_our_socket(&self, pid: u32) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| {
-            variable.strip_prefix(b"SIDEWALK_SOCKET=") == Some(self.socket.as_bytes())
-        })
+        variables
+            .any(|variable| variable.strip_prefix(b"SIDEWALK_SOCKET=") == Some(socket.as_bytes()))
     }
 
-    fn examine(&mut self, pid: u32, now: Instant, has_connected: &dyn Fn(u32) -> bool) {
-        let Some(known) = self.known.get_mut(&pid) else {
-            return;
-        };
-        let Some(watched) = known.watched.as_mut().filter(|watched| watched.at <= now) else {
+    fn examine(&mut self, pid: u32, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
+        let watched = self.known.get_mut(&pid).and_then(Option::as_mut);
+        let Some(watched) = watched.filter(|watched| watched.at <= now) else {
             return;
         };
         watched.at = now + watched.again;
         watched.again = (watched.again * 2).min(LAST_LOOK);
-        let connected = has_connected(pid);
+        let settled = is_settled(pid);
         // A runtime never runs on one thread.
-        if !connected && stat_of(pid).is_none_or(|stat| stat.num_threads < 2) {
+        if !settled && stat_of(pid).is_none_or(|stat| stat.num_threads < 2) {
             return;
         }
         let Ok(target) = Target::new(pid) else {
@@ -214,7 +207,7 @@ impl Descendants {
             let others = build_servers().filter(|server| !known.contains_key(&server.pid));
             self.servers = Some(others.collect());
         }
-        let why = if connected {
+        let why = if settled {
             None
         } else {
             match Survey::of(&target) {
@@ -228,9 +221,7 @@ impl Descendants {
             let command = short(command);
             self.unrecorded.push(Unrecorded { pid, command, why });
         }
-        if let Some(known) = self.known.get_mut(&pid) {
-            known.watched = None;
-        }
+        self.known.insert(pid, None);
     }
 
     /// Reason why no agent connects from a process, should that be so in the end.
@@ -244,16 +235,19 @@ impl Descendants {
         if number.is_some_and(|number| number < (3, 1)) {
             return format!(".NET {version} is too old: .NET Core 3.1 is the first one that works");
         }
+        let Some(socket) = &self.socket else {
+            return "it was not there yet when --start-after was over, or could not be attached to"
+                .to_owned();
+        };
         if let Some(reason) = environment::why_not_loaded(&variable, number) {
             return reason;
         }
-        if variable("SIDEWALK_SOCKET").is_none() {
+        let Some(named) = variable("SIDEWALK_SOCKET") else {
             return "its environment was cleared, and with it the variables by which the runtime \
                     finds the agent"
                 .to_owned();
-        }
-        let named = variable("SIDEWALK_SOCKET").unwrap_or_default();
-        if named != self.socket {
+        };
+        if named != *socket {
             return "it is another sidewalk record's".to_owned();
         }
         if !target.seen(Path::new(&named)).exists() {
@@ -282,17 +276,11 @@ fn builds(command: &[String]) -> bool {
         "vstest",
         "watch",
     ];
-    let [program, arguments @ ..] = command else {
-        return false;
-    };
-    match file_name(program) {
-        "dotnet" => arguments.first().is_some_and(|first| {
-            VERBS.contains(&first.as_str())
-                || file_name(first) == "MSBuild.dll"
-                // A file-based app.
-                || first.ends_with(".cs")
-        }),
-        name => name == "MSBuild",
+    let name = profile::names::process(command).unwrap_or_default();
+    match name.strip_prefix("dotnet ") {
+        // Or a file-based app.
+        Some(verb) => VERBS.contains(&verb) || verb.ends_with(".cs"),
+        None => name == "MSBuild",
     }
 }
 
@@ -301,10 +289,8 @@ fn build_servers() -> impl Iterator<Item = Server> {
     let processes = procfs::process::all_processes().into_iter().flatten();
     processes.flatten().filter_map(|process| {
         let words = process.cmdline().ok()?;
-        let is_server = words.iter().any(|word| {
-            matches!(file_name(word), "VBCSCompiler" | "VBCSCompiler.dll")
-                || word.to_ascii_lowercase().contains("nodemode:")
-        });
+        let name = profile::names::process(&words)?;
+        let is_server = name == "VBCSCompiler" || name.starts_with("MSBuild ");
         let stat = process.stat().ok().filter(|_| is_server)?;
         Some(Server {
             pid: u32::try_from(process.pid()).ok()?,
@@ -317,14 +303,12 @@ fn build_servers() -> impl Iterator<Item = Server> {
 
 /// A command line, of the program its name alone.
 fn short(mut words: Vec<String>) -> String {
-    if let Some(program) = words.first_mut() {
-        *program = file_name(program).to_owned();
+    if let Some(program) = words.first_mut()
+        && let Some((_, name)) = program.rsplit_once('/')
+    {
+        *program = name.to_owned();
     }
     formats::command_line(&words)
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn stat_of(pid: u32) -> Option<Stat> {
@@ -360,16 +344,21 @@ thread.join()
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libcoreclr.so"), "x").unwrap();
         let socket = folder.path().join("agents");
-        let mut found = Descendants::of(std::process::id(), &socket);
+        let mut found = Descendants::of(std::process::id(), Some(&socket));
         found.look(Instant::now(), &|_| false);
         let mut said = Vec::new();
-        for variables in [
-            &[
-                ("CORECLR_PROFILER", "{X}"),
-                ("CORECLR_ENABLE_PROFILING", "1"),
-            ][..],
-            &[],
+        for (variables, socket) in [
+            (
+                &[
+                    ("CORECLR_PROFILER", "{X}"),
+                    ("CORECLR_ENABLE_PROFILING", "1"),
+                ][..],
+                Some(&socket),
+            ),
+            (&[], Some(&socket)),
+            (&[], None),
         ] {
+            found.socket = socket.map(Into::into);
             let mut python = Command::new("/usr/bin/env");
             let mut child = python
                 .args(["python3", "-c", LIKE_DOTNET])
@@ -400,6 +389,7 @@ thread.join()
         );
         assert!(said[0].contains("(python3 -c "), "{said:?}");
         assert!(said[1].contains("its environment was cleared"), "{said:?}");
+        assert!(said[2].contains("--start-after"), "{said:?}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
@@ -63,8 +63,6 @@ use crate::tested::newer_than_tested;
 use crate::top::Top;
 use crate::units;
 
-/// How often it is looked at whether waiting is to end.
-const WAIT_STEP: Duration = Duration::from_millis(50);
 /// Rows of the table that is printed when no output is asked for.
 const ROWS: usize = 10;
 
@@ -152,8 +150,7 @@ fn run_command(
         only: &args.only,
     };
     let mut session = Session::new(child, listeners, wanted, &signals, console);
-
-    session.watch(&socket);
+    session.watch(args.start_after.is_none().then_some(&socket));
     session.until = args.until_signal;
 
     // From here on the program runs: no `?` before it has ended.
@@ -175,22 +172,30 @@ fn run_command(
     for target in &joined {
         attach::leave(target);
     }
-    let recorded = recorded.and_then(|ended| {
-        let unseen = Unseen {
-            processes: session.unrecorded(),
-            servers: session.busy_servers(),
-        };
-        let processes = session.processes;
-        // A fault of ours must not replace the program's exit code either.
-        let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            finish(args, sink, &name, processes, &unseen, &signals, console)
-        }))
-        .unwrap_or_else(|_| Err(anyhow!("a fault of sidewalk: the outputs are not made")));
-        if ended != Ended::Program {
-            tell_it_goes_on(pid, ended, console);
+    let recorded = match recorded {
+        Ok(ended) => {
+            let unseen = Unseen {
+                processes: session.unrecorded(),
+                servers: session.busy_servers(),
+            };
+            let processes = session.processes;
+            // A fault of ours must not replace the program's exit code either.
+            let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                finish(args, sink, &name, processes, &unseen, &signals, console)
+            }))
+            .unwrap_or_else(|_| Err(anyhow!("a fault of sidewalk: the outputs are not made")));
+            if ended != Ended::Program {
+                tell_it_goes_on(pid, ended, console);
+            }
+            written
         }
-        written
-    });
+        Err(error) => {
+            if !sink.has_blocks() {
+                sink.discard();
+            }
+            Err(error)
+        }
+    };
     if let Err(error) = &recorded {
         let unwanted = std::mem::take(&mut session.unwanted);
         match unwanted.is_empty() || session.processes > 0 {
@@ -286,14 +291,12 @@ fn run_attached(
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
     let configuration = environment::configuration(args);
-    if let Some(time) = args.start_after {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            if signals.wants_end() {
-                bail!("nothing was recorded: it ended before --start-after was over");
-            }
-            std::thread::sleep(WAIT_STEP.min(until.saturating_duration_since(Instant::now())));
-        }
+    let mut session = Session::of_none(&signals, console);
+    session.until = args.until_signal;
+    if let Some(time) = args.start_after
+        && !session.idle(time)?
+    {
+        bail!("nothing was recorded: it ended before --start-after was over");
     }
     let wish = attach::Wish {
         configuration: &configuration,
@@ -327,8 +330,7 @@ fn run_attached(
     {
         console.warning(format_args!("{error:#}"));
     }
-    let mut session = Session::of_running(streams, &signals, console)?;
-    session.until = args.until_signal;
+    session.join(streams)?;
     session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
@@ -388,10 +390,7 @@ pub(crate) fn dump(
     console: &Console,
 ) -> Result<Profile> {
     let agent = Agent::find(carried)?;
-    let targets = attach::targets(&[word.to_owned()])?;
-    let [target] = &targets[..] else {
-        bail!("say which process");
-    };
+    let target = attach::target(word)?;
     let wanted = args.output.as_deref().map(file_at).transpose()?;
     let temporary = std::env::temp_dir();
     let mut sink = Sink::temporary_in(wanted.as_deref().map_or(&temporary, folder_of))?;
@@ -408,10 +407,11 @@ pub(crate) fn dump(
     if args.suspended {
         // The runtime must be prepared for walks of its heap when the agent comes: one that stays
         // may be there already.
-        let _gone = attach::leave(target);
+        let _gone = attach::leave(&target);
     }
-    let stream = attach::join(target, agent.path(), &wish)?;
-    let mut session = Session::of_running(vec![(stream, target.pid())], &signals, console)?;
+    let stream = attach::join(&target, agent.path(), &wish)?;
+    let mut session = Session::of_none(&signals, console);
+    session.join(vec![(stream, target.pid())])?;
     if args.suspended {
         session.wait_long();
     }
@@ -419,7 +419,7 @@ pub(crate) fn dump(
     let recorded = session.record(&mut sink, Some(Duration::ZERO));
     drop(session);
     if !args.stay {
-        attach::tell(target.pid(), &attach::leave(target), console);
+        attach::tell(target.pid(), &attach::leave(&target), console);
     }
     signals.release();
     recorded?;
@@ -478,8 +478,8 @@ fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     }
 }
 
-/// As a shell has it.
-fn code_of(status: ExitStatus) -> i32 {
+/// As a shell has it; allocates nothing.
+pub(crate) fn code_of(status: ExitStatus) -> i32 {
     let by_signal = || status.signal().map(|signal| 128 + signal);
     status.code().or_else(by_signal).unwrap_or(1)
 }

@@ -8,22 +8,22 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Parser as _;
 use control::keys;
-use diagnostics::Target;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::attach::{targets, words_of};
+use super::attach::{target, words_of};
 use super::session::process_of;
-use crate::args::{StartArgs, StopArgs};
+use crate::args::{Cli, Command as Verb, StartArgs, StopArgs};
 use crate::console::Console;
 use crate::list::agent_state;
-use crate::units;
 
 /// How often it is asked whether the recording has begun.
 const STEP: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ const STEP: Duration = Duration::from_millis(50);
 /// There is no such process, or the tool cannot be started. What else goes wrong, the recording
 /// says.
 pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
-    let target = one(&args.what)?;
+    let target = target(&args.what)?;
     let pid = target.pid();
     let own = std::env::current_exe().context("cannot find sidewalk itself")?;
     let mut recorder = Command::new(own)
@@ -73,7 +73,7 @@ pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
 /// # Errors
 /// The process is not being recorded, or the recording cannot be ended from here.
 pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
-    let target = one(&args.what)?;
+    let target = target(&args.what)?;
     let pid = target.pid();
     let state = agent_state(&target);
     let said = |key| state.as_ref().and_then(|state| state.get(key));
@@ -102,11 +102,6 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     Ok(())
 }
 
-fn one(word: &str) -> Result<Target> {
-    let mut found = targets(&[word.to_owned()])?;
-    found.pop().context("say which process")
-}
-
 /// Whether who records is this process; in a container it says so behind its number.
 fn is_by(known: &str, by: &str) -> bool {
     known
@@ -116,30 +111,18 @@ fn is_by(known: &str, by: &str) -> bool {
 
 /// The signal that ends the recording of a `sidewalk` with this command line, and not its program.
 fn ending_signal(words: &[OsString]) -> Option<Signal> {
-    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let (program, rest) = words.split_first()?;
-    let is_ours = program.rsplit('/').next() == Some("sidewalk");
-    let options: Vec<&str> = rest.iter().map(AsRef::as_ref).collect();
-    let options = options.split(|word| *word == "--").next()?;
-    if !is_ours || !options.iter().any(|word| ["record", "top"].contains(word)) {
+    let program = Path::new(words.first()?);
+    if program.file_name()? != "sidewalk" {
         return None;
     }
-    let until = options
-        .iter()
-        .position(|word| word.starts_with("--until-signal"));
-    if let Some(at) = until {
-        let given = options.get(at)?.split_once('=').map(|(_, name)| name);
-        let given = given.or_else(|| options.get(at + 1).copied());
-        return units::end_signal(given.unwrap_or("USR1"))
-            .ok()
-            .or(Some(Signal::SIGUSR1));
+    match Cli::try_parse_from(words).ok()?.command {
+        Verb::Record(args) => {
+            let is_attached = !args.pids.is_empty();
+            args.until_signal.or(is_attached.then_some(Signal::SIGINT))
+        }
+        Verb::Top(_) => Some(Signal::SIGINT),
+        _ => None,
     }
-    let is_attached = options.iter().any(|word| {
-        *word == "top"
-            || word.starts_with("--pid")
-            || (word.starts_with("-p") && !word.starts_with("--"))
-    });
-    is_attached.then_some(Signal::SIGINT)
 }
 
 #[cfg(test)]
@@ -163,6 +146,7 @@ mod tests {
                 "sidewalk record --until-signal -- app",
                 Some(Signal::SIGUSR1),
             ),
+            ("sidewalk record -qp 7 -e cpu", Some(Signal::SIGINT)),
             ("sidewalk record -- app --pid 7", None),
             ("sidewalk top 7", Some(Signal::SIGINT)),
             ("other record --pid 7", None),

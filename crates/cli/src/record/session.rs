@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -131,8 +131,8 @@ pub(super) struct Session<'s> {
     init: Option<Init>,
     /// Processes of the command, where all of them are to be recorded.
     descendants: Option<Descendants>,
-    /// Processes that have connected, by their numbers here.
-    connected: HashSet<u32>,
+    /// Processes that have connected or are not wanted, by their numbers here.
+    settled: HashSet<u32>,
 }
 
 impl<'s> Session<'s> {
@@ -145,41 +145,16 @@ impl<'s> Session<'s> {
         console: &'s Console,
     ) -> Self {
         Self {
-            signals,
-            console,
             child: Some(child),
             listeners,
-            connections: Vec::new(),
-            buffer: vec![0; 1 << 16],
-            processes: 0,
-            unfinished: 0,
             wanted,
-            unwanted: Vec::new(),
-            started: Instant::now(),
-            status: None,
-            last_interrupt: None,
-            is_interrupted_twice: false,
-            until: None,
-            is_over: false,
-            doors: Vec::new(),
-            patience: None,
-            top: None,
-            init: Init::here(),
-            descendants: None,
-            connected: HashSet::new(),
+            ..Self::of_none(signals, console)
         }
     }
 
-    /// Of programs that run already: their streams, and their numbers.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn of_running(
-        streams: Vec<(UnixStream, u32)>,
-        signals: &'s Signals,
-        console: &'s Console,
-    ) -> Result<Self> {
-        let mut session = Self {
+    /// Of programs that run already, each by [`Session::join`].
+    pub(super) fn of_none(signals: &'s Signals, console: &'s Console) -> Self {
+        Self {
             signals,
             console,
             child: None,
@@ -201,14 +176,13 @@ impl<'s> Session<'s> {
             top: None,
             init: Init::here(),
             descendants: None,
-            connected: HashSet::new(),
-        };
-        session.join(streams)?;
-        Ok(session)
+            settled: HashSet::new(),
+        }
     }
 
-    /// Looks for processes of the command that do not connect to `socket`.
-    pub(super) fn watch(&mut self, socket: &Path) {
+    /// Looks for processes of the command that do not connect to `socket`; where there is `None`,
+    /// that are not joined.
+    pub(super) fn watch(&mut self, socket: Option<&PathBuf>) {
         if let Some(child) = self.child.as_ref().filter(|_| !self.wanted.first) {
             self.descendants = Some(Descendants::of(child.id(), socket));
         }
@@ -216,10 +190,10 @@ impl<'s> Session<'s> {
 
     /// .NET processes of the command that were not recorded, with the reason.
     pub(super) fn unrecorded(&self) -> Vec<String> {
-        let has_connected = |pid| self.connected.contains(&pid);
+        let is_settled = |pid| self.settled.contains(&pid);
         let descendants = self.descendants.iter();
         descendants
-            .flat_map(|descendants| descendants.unrecorded(&has_connected))
+            .flat_map(|descendants| descendants.unrecorded(&is_settled))
             .collect()
     }
 
@@ -240,7 +214,7 @@ impl<'s> Session<'s> {
     ) -> Result<()> {
         stream.set_nonblocking(true)?;
         self.processes += 1;
-        self.connected.extend(u32::try_from(pid));
+        self.settled.extend(u32::try_from(pid));
         self.connections.push(Connection {
             door,
             stream,
@@ -293,8 +267,8 @@ impl<'s> Session<'s> {
                 wake = Some(wake.map_or(next_progress, |end| end.min(next_progress)));
             }
             if let Some(descendants) = &mut self.descendants {
-                let connected = &self.connected;
-                descendants.look(now, &|pid| connected.contains(&pid));
+                let settled = &self.settled;
+                descendants.look(now, &|pid| settled.contains(&pid));
                 let due = descendants.due();
                 wake = Some(wake.map_or(due, |end| end.min(due)));
             }
@@ -425,6 +399,7 @@ impl<'s> Session<'s> {
         };
         if let Some(name) = name.filter(|name| !only.iter().any(|wanted| wanted.is_match(name))) {
             self.unwanted.push(name);
+            self.settled.extend(u32::try_from(pid));
             return false;
         }
         !first || self.processes == 0
@@ -465,18 +440,22 @@ impl<'s> Session<'s> {
         self.doors.drain(..more);
     }
 
-    /// Lets the program run unrecorded until then, or its end.
+    /// Lets the programs run unrecorded for some time. Whether it is over: it is not where the
+    /// command has ended, or the user wants an end.
     ///
     /// # Errors
     /// The system refuses to poll or to wait.
-    pub(super) fn idle(&mut self, time: Duration) -> Result<()> {
+    pub(super) fn idle(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         self.reap()?;
-        while self.status.is_none() && !self.is_interrupted_twice && Instant::now() < until {
+        while self.status.is_none() && !self.is_interrupted_twice {
+            if Instant::now() >= until {
+                return Ok(true);
+            }
             self.poll_once(Some(until))?;
             self.handle_signals()?;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Records these processes too, from now on: a duration counts from here.
@@ -688,5 +667,37 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Color;
+
+    #[test]
+    fn a_process_that_is_not_wanted_is_not_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agents");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let signals = Signals::take().unwrap();
+        let console = Console::new(true, Color::Auto);
+        let only = [Name::parse("other").unwrap()];
+        let mut session = Session {
+            listeners: vec![listener],
+            wanted: Wanted {
+                first: false,
+                only: &only,
+            },
+            ..Session::of_none(&signals, &console)
+        };
+        let mut agent = UnixStream::connect(&path).unwrap();
+        session.accept().unwrap();
+        let mut answer = [0];
+        agent.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, NO);
+        assert_eq!(session.processes, 0);
+        assert!(session.settled.contains(&std::process::id()));
     }
 }

@@ -2,28 +2,16 @@
 
 use std::process::Command;
 
-use crate::tests::{Ran, Scene, scene};
+use crate::tests::{Ran, by, scene};
 
 /// Runs the player below a tool that is process 1 of a namespace of its own.
 fn run_as_first(actions: &[&str]) -> Ran {
-    let Scene { folder, command } = scene(&["-q", "-o", "x.swk"], actions);
     let mut first = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         first.args(["--user", "--map-root-user"]);
     }
-    first
-        .args(["--pid", "--fork", "--mount-proc"])
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir(folder.path());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => first.env(name, value),
-            None => first.env_remove(name),
-        };
-    }
-    let command = first;
-    Scene { folder, command }.run()
+    first.args(["--pid", "--fork", "--mount-proc"]);
+    by(first, scene(&["-q", "-o", "x.swk"], actions)).run()
 }
 
 pub(crate) fn orphans_are_reaped() {

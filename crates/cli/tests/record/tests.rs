@@ -58,6 +58,7 @@ pub(crate) fn all() -> Vec<Trial> {
         several_processes,
         first_process_only,
         processes_by_name_only,
+        a_command_without_dotnet_leaves_no_file_when_it_is_joined_later,
         the_socket_of_a_killed_process_is_removed,
         a_signal_stops_recording_not_the_program,
         a_process_that_outlives_the_command,
@@ -153,22 +154,27 @@ fn bare_scene(options: &[&str]) -> Scene {
 
 /// The same command line, as the arguments of a script in Python.
 pub(crate) fn by_python(script: &str, scene: Scene) -> Scene {
-    let Scene { folder, command } = scene;
     let mut python = Command::new("python3");
-    python
-        .args(["-c", script])
+    python.args(["-c", script]);
+    by(python, scene)
+}
+
+/// The same command line, behind that of another program.
+pub(crate) fn by(mut program: Command, scene: Scene) -> Scene {
+    let Scene { folder, command } = scene;
+    program
         .arg(command.get_program())
         .args(command.get_args())
         .current_dir(folder.path());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => python.env(name, value),
-            None => python.env_remove(name),
+            Some(value) => program.env(name, value),
+            None => program.env_remove(name),
         };
     }
     Scene {
         folder,
-        command: python,
+        command: program,
     }
 }
 
@@ -646,26 +652,12 @@ os.execv(sys.argv[2], sys.argv[2:])
         (&["-q", "-o", "x.swk"][..], true),
         (&["-q", "-o", "x.swk", "-o", "x.collapsed"], false),
     ] {
-        let mut command = by_python(LIMITED, scene(options, &actions));
-        let Scene { folder, .. } = &command;
         let tool = std::fs::metadata(env!("CARGO_BIN_EXE_sidewalk")).unwrap();
         // Its own file, and 2,000,000 samples of 48 bytes are more than the rest.
         let limit = (tool.len() >> 20) + 80;
-        let words: Vec<_> = command.command.get_args().map(ToOwned::to_owned).collect();
         let mut python = Command::new("python3");
-        python
-            .args(&words[..2])
-            .arg(limit.to_string())
-            .args(&words[2..])
-            .current_dir(folder.path());
-        for (name, value) in command.command.get_envs() {
-            match value {
-                Some(value) => python.env(name, value),
-                None => python.env_remove(name),
-            };
-        }
-        command.command = python;
-        let ran = command.run();
+        python.args(["-c", LIMITED]).arg(limit.to_string());
+        let ran = by(python, scene(options, &actions)).run();
         ran.code(5);
         let says_so = ran.stderr.contains("not enough memory");
         assert_eq!(says_so, !is_enough, "{}", ran.stderr);
@@ -895,6 +887,13 @@ fn processes_by_name_only() {
 }
 
 /// The limit is the tool's: the program's own is lifted again by `sh`.
+fn a_command_without_dotnet_leaves_no_file_when_it_is_joined_later() {
+    let ran = scene(&["--start-after", "1ms", "-o", "x.swk"], &["exit=3"]).run();
+    ran.code(3)
+        .says("after its start the command runs no .NET process");
+    assert_eq!(ran.files().len(), 0);
+}
+
 fn full_disk() {
     let folder = tempfile::tempdir().unwrap();
     let script =

@@ -10,6 +10,10 @@ fn folder(path: &Path) -> Folder {
     own().0.open_folder(path).unwrap()
 }
 
+fn put(folder: &Folder, name: &str, content: &[u8], loader: &Loader) -> Result<File, &'static str> {
+    super::put(folder, name, content, loader, Kept::Shared)
+}
+
 fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(path)
         .unwrap()
@@ -34,24 +38,10 @@ fn a_copy_is_made_once_and_stays_what_it_is() {
     let (_, loader) = own();
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path());
-    let first = put(
-        &folder,
-        "libsidewalk-0.so",
-        b"content",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
+    let first = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     let inode = first.metadata().unwrap().ino();
     assert_eq!(first.metadata().unwrap().mode() & 0o7777, 0o755);
-    let second = put(
-        &folder,
-        "libsidewalk-0.so",
-        b"content",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
+    let second = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert_eq!(second.metadata().unwrap().ino(), inode);
     assert_eq!(names(place.path()), ["libsidewalk-0.so"]);
 }
@@ -62,22 +52,8 @@ fn another_content_never_goes_into_the_same_file() {
     let (_, loader) = own();
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path());
-    let first = put(
-        &folder,
-        "libsidewalk-0.so",
-        b"content",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
-    let second = put(
-        &folder,
-        "libsidewalk-0.so",
-        b"another",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
+    let first = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
+    let second = put(&folder, "libsidewalk-0.so", b"another", &loader).unwrap();
     assert_ne!(
         first.metadata().unwrap().ino(),
         second.metadata().unwrap().ino()
@@ -97,27 +73,13 @@ fn what_somebody_else_may_have_put_there_is_not_taken() {
     fs::write(&path, b"content").unwrap();
     mode(&path, 0o777);
     assert!(found(&path, b"content", &loader, Kept::Shared).is_none());
-    let file = put(
-        &folder,
-        "libsidewalk-0.so",
-        b"content",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
+    let file = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o755);
     // A link to what is right, which can be turned to something else.
     let other = place.path().join("other");
     fs::rename(&path, &other).unwrap();
     std::os::unix::fs::symlink(&other, &path).unwrap();
-    put(
-        &folder,
-        "libsidewalk-0.so",
-        b"content",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
+    put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
     // Longer than it should be.
     fs::write(&path, b"content and more").unwrap();
@@ -167,15 +129,8 @@ fn what_nobody_maps_is_removed_and_what_is_locked_is_not() {
     let (_, loader) = own();
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path());
-    let held = put(
-        &folder,
-        "libsidewalk-held.so",
-        b"held",
-        &loader,
-        Kept::Shared,
-    )
-    .unwrap();
-    drop(put(&folder, "libsidewalk-old.so", b"old", &loader, Kept::Shared).unwrap());
+    let held = put(&folder, "libsidewalk-held.so", b"held", &loader).unwrap();
+    drop(put(&folder, "libsidewalk-old.so", b"old", &loader).unwrap());
     fs::write(place.path().join(".libsidewalk-now"), "").unwrap();
     let before = place.path().join(".libsidewalk-before");
     let old = File::create(&before).unwrap();

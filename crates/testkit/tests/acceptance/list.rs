@@ -1,7 +1,8 @@
 //! `sidewalk list` over real processes.
 
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
@@ -15,6 +16,23 @@ fn listed(pid: u32) -> Option<Value> {
     let list: Value = serde_json::from_str(&text).unwrap();
     let mut rows = list["processes"].as_array().unwrap().iter();
     rows.find(|row| row["pid"] == pid).cloned()
+}
+
+/// Starts a program that says nothing, and lists it until its row is the expected one.
+fn listed_when(mut command: Command, is_it: impl Fn(&Value) -> bool) -> (Child, Value) {
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    loop {
+        match listed(child.id()) {
+            Some(row) if is_it(&row) => return (child, row),
+            row => assert!(started.elapsed().as_secs() < 60, "{row:?}"),
+        }
+    }
 }
 
 fn a_running_program_is_listed(runtime: &Runtime) {
@@ -49,20 +67,9 @@ fn a_running_program_is_listed(runtime: &Runtime) {
 #[test]
 fn a_single_file_app_is_listed_with_its_version() {
     let app = Tools::get().app10;
-    let mut child = Command::new(&app.executable)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let command = Command::new(&app.executable);
     // The runtime makes its socket before it runs anything, and listens then.
-    let started = std::time::Instant::now();
-    let row = loop {
-        match listed(child.id()) {
-            Some(row) if row["record"] == "attach" => break row,
-            row => assert!(started.elapsed().as_secs() < 60, "{row:?}"),
-        }
-    };
+    let (mut child, row) = listed_when(command, |row| row["record"] == "attach");
     assert_eq!(row["runtimes"], serde_json::json!([app.version]), "{row}");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -116,25 +123,10 @@ fn a_program_with_very_long_arguments_is_listed_as_one_to_attach_to() {
 fn a_suspended_runtime_is_listed_as_one_that_waits() {
     let mut command = Runtime::net8().command(&workload("waits").dll);
     command.env("DOTNET_DefaultDiagnosticPortSuspend", "1");
-    let mut child = command
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let started = std::time::Instant::now();
-    let row = loop {
-        match listed(child.id()) {
-            Some(row)
-                if row["why_not"]
-                    .as_str()
-                    .is_some_and(|why| why.contains("resumed")) =>
-            {
-                break row;
-            }
-            row => assert!(started.elapsed().as_secs() < 60, "{row:?}"),
-        }
-    };
+    let (mut child, row) = listed_when(command, |row| {
+        let why = row["why_not"].as_str();
+        why.is_some_and(|why| why.contains("resumed"))
+    });
     assert_eq!(row["record"], Value::Null, "{row}");
     let why = row["why_not"].as_str().unwrap();
     assert!(
