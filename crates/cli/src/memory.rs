@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::libc;
 
-use crate::record::code_of;
-
 /// The recorded program while it runs, else 0.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// Exit code for the tool: the recorded program's, once it has one.
@@ -105,4 +103,10 @@ fn end() -> ! {
         // As where outputs fail in another way: not 0, although the program ended well.
         libc::_exit(code.max(1))
     }
+}
+
+/// The exit code that a shell gives for a program that ended so; allocates nothing.
+pub(crate) fn code_of(status: ExitStatus) -> i32 {
+    let by_signal = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(by_signal).unwrap_or(1)
 }

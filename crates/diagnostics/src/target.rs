@@ -157,8 +157,8 @@ impl Target {
         bytes.len()
     }
 
-    /// Whether a thread has this name; the kernel keeps 15 bytes of one. `None` where threads cannot
-    /// be seen.
+    /// Whether a thread has this name; the kernel keeps 15 bytes of one. `None` where threads
+    /// cannot be seen.
     pub(crate) fn has_thread(&self, name: &str) -> Option<bool> {
         let tasks = self.process.tasks().ok()?.flatten();
         let mut names = tasks

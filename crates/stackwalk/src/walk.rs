@@ -6,7 +6,7 @@
 
 use crate::cache::ADDRESS_LIMIT;
 use crate::cfi::Frame as _;
-use crate::map::{Code, CodeMap, Entry, Kind};
+use crate::map::{Code, CodeMap, Entry};
 use crate::rule::{Base, Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
 use crate::{cfi, jit, x86};
 use std::ops::Range;
@@ -771,16 +771,13 @@ impl<'a, M: Load> Walker<'a, M> {
             // Stubs push at most two words, and most none: the return address is at the top.
             // Compiled functions have frames, in which old return addresses may lie: there it
             // must be that of a call to this very function, which has pushed nothing yet.
-            let map = self.map;
-            let region = map.lookup(here.ip);
-            let is_compiled = region.is_some_and(|region| region.kind == Kind::Native);
-            let is_caller = |ip| match is_compiled {
-                true => map.is_behind_call_of(ip, here.ip),
-                false => map.is_behind_call(ip),
-            };
+            let is_compiled = self.is_native(here.ip);
             let pushed = if is_compiled { 0..1 } else { 0..3u64 };
             for slot in pushed.map(|pushed| here.sp.wrapping_add(pushed * 8)) {
-                if self.window.word(self.memory, slot).is_some_and(is_caller) {
+                if let Some(ip) = self.window.word(self.memory, slot)
+                    && self.map.is_behind_call(ip)
+                    && (!is_compiled || self.map.is_behind_call_of(ip, here.ip))
+                {
                     let cfa = slot.checked_add(8);
                     return self
                         .caller_at(here, cfa, LEAF_RA, Bp::Same, HEURISTIC)
@@ -811,6 +808,13 @@ impl<'a, M: Load> Walker<'a, M> {
             Step::Broken(_) | Step::Zero => Step::Broken(reason),
             step => step,
         }
+    }
+
+    /// Whether `ip` lies in native code that is known.
+    fn is_native(&self, ip: u64) -> bool {
+        let reader = self.map.grace.enter();
+        let entry = self.map.find(&reader, ip);
+        entry.is_some_and(|entry| matches!(entry.code, Code::Native(..)))
     }
 
     /// From the kernel's signal frame to the interrupted registers.

@@ -468,7 +468,7 @@ fn killed_by(status: ExitStatus) -> Option<String> {
 /// The command's own code; where it has none to give, what shells make of its signal, or of Ctrl-C.
 fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     let code = match status {
-        Some(status) => code_of(status),
+        Some(status) => memory::code_of(status),
         None => 130,
     };
     match u8::try_from(code) {
@@ -476,12 +476,6 @@ fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(_) => ExitCode::FAILURE,
     }
-}
-
-/// As a shell has it; allocates nothing.
-pub(crate) fn code_of(status: ExitStatus) -> i32 {
-    let by_signal = || status.signal().map(|signal| 128 + signal);
-    status.code().or_else(by_signal).unwrap_or(1)
 }
 
 fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {

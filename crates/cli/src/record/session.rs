@@ -500,7 +500,7 @@ impl<'s> Session<'s> {
         {
             self.status = child.try_wait().context("cannot wait for the program")?;
             if let Some(status) = self.status {
-                memory::program_ended(super::code_of(status));
+                memory::program_ended(memory::code_of(status));
             }
         }
         if let Some(init) = &self.init {
