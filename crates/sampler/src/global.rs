@@ -55,6 +55,8 @@ pub(crate) struct Global {
     pub(crate) signal: AtomicI32,
     /// Ours, for all other threads; 0: there was none.
     pub(crate) own_signal: AtomicI32,
+    /// Address of our handler of both.
+    pub(crate) on_signal: AtomicUsize,
     /// [`crate::Held`] as a number: why threads are not sent the one, or the other; 0: they are.
     pub(crate) shared_held: AtomicU8,
     pub(crate) own_held: AtomicU8,
@@ -133,6 +135,7 @@ pub(crate) static GLOBAL: Global = Global {
     tick_ns: AtomicU64::new(0),
     signal: AtomicI32::new(0),
     own_signal: AtomicI32::new(0),
+    on_signal: AtomicUsize::new(0),
     shared_held: AtomicU8::new(0),
     own_held: AtomicU8::new(0),
     moved: AtomicBool::new(false),

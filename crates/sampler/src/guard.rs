@@ -15,7 +15,6 @@ use core::sync::atomic::Ordering;
 
 use crate::config::Held;
 use crate::global::{GLOBAL, Global};
-use crate::sampler;
 use crate::slot::Slot;
 use crate::sys::{self, Action};
 
@@ -144,7 +143,8 @@ fn replace(signal: i32, found: &Action, new: &Action) -> Option<Action> {
 
 /// Whether our handler has the signal; 0 is none.
 fn is_ours(signal: i32) -> bool {
-    signal != 0 && sys::disposition(signal).sa_sigaction == sampler::handler_address()
+    let on_signal = GLOBAL.on_signal.load(Ordering::Relaxed);
+    signal != 0 && sys::disposition(signal).sa_sigaction == on_signal
 }
 
 /// A real-time signal that has no handler, the one of an earlier sampler first; 0 where there is

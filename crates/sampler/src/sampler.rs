@@ -570,7 +570,7 @@ pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
     })
 }
 
-pub(crate) fn handler_address() -> usize {
+fn handler_address() -> usize {
     handler::on_signal as *const () as usize
 }
 
@@ -783,6 +783,7 @@ fn install(signal: i32) -> Result<(), Error> {
     GLOBAL.send_errno.store(0, Ordering::Relaxed);
     GLOBAL.timer_errno.store(0, Ordering::Relaxed);
     put_on_top(signal)?;
+    GLOBAL.on_signal.store(handler_address(), Ordering::Relaxed);
     let own = guard::choose_own_signal(signal);
     GLOBAL.own_signal.store(own, Ordering::Relaxed);
     if own != 0 {

@@ -25,7 +25,7 @@
 //!
 //! # Invariants
 //!
-//! - [`walk`] takes no lock, allocates nothing, calls nothing of libc, takes at most 1,600 bytes of
+//! - [`walk`] takes no lock, allocates nothing, calls nothing of libc, takes at most 1,800 bytes of
 //!   stack, and ends: each step goes up the stack or ends the walk.
 //! - It reads stack memory only within the bounds it was given, by one function.
 //! - It never panics, whatever the registers, the stack and the tables hold.
