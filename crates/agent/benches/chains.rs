@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Instant;
 
 use agent::model::chain::{CHAIN_WORDS, ChainEnd, split};
-use agent::target::chains::seeker::Seeker;
-use agent::target::chains::{AsyncBody, Code, Home, Kind, Tables, TaskAt, gate, prepare};
+use agent::program::chains::seeker::Seeker;
+use agent::program::chains::{AsyncBody, Code, Home, Kind, Tables, TaskAt, gate, prepare};
 use stackwalk::{CodeMap, Out as _};
 
 /// As .NET 8 lays out a task and its box, in words.

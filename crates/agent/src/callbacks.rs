@@ -26,8 +26,8 @@ use crate::events::{
     self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
 };
 use crate::hooks;
+use crate::program::threads::{OwnThread, Started};
 use crate::session::{Library, Parts, arrival, signal};
-use crate::target::threads::{OwnThread, Started};
 use crate::trace::{self, ClrTrace};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
@@ -59,7 +59,7 @@ impl ClrCallbacks {
     /// This CLR as the origin of an event; none before `Initialize` has let it in.
     fn origin(&self) -> Option<Origin<'_>> {
         Some(Origin {
-            target: &self.parts.target,
+            program: &self.parts.program,
             events: &self.parts.events,
             clr: &self.clr,
             own: self.events.get()?,
@@ -88,7 +88,7 @@ impl ClrCallbacks {
         let now_ns = if wants { proc::now_ns() } else { 0 };
         let tier = if status.is_ok() {
             self.clr
-                .compiled(&self.parts.target, cx, function, rejit, kind)
+                .compiled(&self.parts.program, cx, function, rejit, kind)
         } else {
             None
         };
@@ -133,7 +133,7 @@ impl ClrCallbacks {
             info.set_event_mask2(cx, wanted.low, wanted.high)?;
         }
         if let Some(stacks) = shadow {
-            let hooks = hooks::Hooks::new(&self.parts.target, stacks, Arc::clone(&self.clr));
+            let hooks = hooks::Hooks::new(&self.parts.program, stacks, Arc::clone(&self.clr));
             info.set_fast_hooks(cx, hooks)?;
         }
         if self.parts.trace.is_wanted() {
@@ -179,7 +179,7 @@ impl Callbacks for ClrCallbacks {
             gate.watch();
             gate.open();
         }
-        parts.target.threads.own_started();
+        parts.program.threads.own_started();
         Ok(())
     }
 
@@ -269,9 +269,9 @@ impl Callbacks for ClrCallbacks {
         module: ModuleId<'rt>,
         status: Hresult,
     ) -> corprof::Result<()> {
-        self.parts.target.natives.refresh();
+        self.parts.program.natives.refresh();
         if status.is_ok() {
-            self.clr.module_loaded(&self.parts.target, cx, module);
+            self.clr.module_loaded(&self.parts.program, cx, module);
             let parts = self.parts;
             let trace = &parts.trace;
             trace.module(&self.clr, &self.trace, &parts.events, cx, module);
@@ -295,7 +295,7 @@ impl Callbacks for ClrCallbacks {
         if let Some(shadow) = &self.parts.shadow {
             shadow.module_unloaded(self.clr.number(), module.raw());
         }
-        self.clr.module_unloaded(&self.parts.target, module);
+        self.clr.module_unloaded(&self.parts.program, module);
         Ok(())
     }
 
@@ -556,7 +556,7 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Cooperative>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
-        self.clr.dynamic_unloaded(&self.parts.target, cx, function);
+        self.clr.dynamic_unloaded(&self.parts.program, cx, function);
         Ok(())
     }
 
@@ -620,7 +620,7 @@ impl Callbacks for ClrCallbacks {
         thread: ThreadId<'rt>,
         os_thread: u32,
     ) -> corprof::Result<()> {
-        let threads = &self.parts.target.threads;
+        let threads = &self.parts.program.threads;
         threads.pins.created(cx.info().key(thread));
         if threads.is_ours(os_thread) {
             return Ok(());
@@ -657,7 +657,7 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Callback>,
         thread: ThreadId<'rt>,
     ) -> corprof::Result<()> {
-        let threads = &self.parts.target.threads;
+        let threads = &self.parts.program.threads;
         self.clr.thread_ending(thread.raw());
         threads.managed_ended((self.clr.number(), thread.raw()));
         let key = cx.info().key(thread);
@@ -678,7 +678,7 @@ impl Callbacks for ClrCallbacks {
     ) -> corprof::Result<()> {
         let managed = (self.clr.number(), thread.raw());
         self.parts
-            .target
+            .program
             .threads
             .managed_named(managed, name.to_owned());
         Ok(())

@@ -11,9 +11,9 @@ use stackwalk::ADDRESS;
 use crate::base::wake;
 use crate::hooks;
 use crate::model::EndCode;
-use crate::target::chains::{self, seeker::Seeker};
-use crate::target::code::CODE_MAP;
-use crate::target::hijacks;
+use crate::program::chains::{self, seeker::Seeker};
+use crate::program::code::CODE_MAP;
+use crate::program::hijacks;
 
 /// The walker's memory for one thread, in the sampler's keeping.
 #[repr(C)]

@@ -13,7 +13,7 @@
 
 pub mod base;
 pub mod model;
-pub mod target;
+pub mod program;
 
 pub mod clr;
 mod hooks;

@@ -31,11 +31,11 @@ use agent::base::random::next_random;
 use agent::base::{proc, wake};
 use agent::clr::{Runtimes, il_maps, names};
 use agent::model::{CodeBody, EndCode};
+use agent::program::CodeHistory;
+use agent::program::code::{OwnBody, Owner, may_be_asked_for, staying_body};
+use agent::program::threads::Greet;
 use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
-use agent::target::CodeHistory;
-use agent::target::code::{OwnBody, Owner, may_be_asked_for, staying_body};
-use agent::target::threads::Greet;
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::context::Synchronous;
@@ -132,7 +132,7 @@ impl Agree {
     ) -> Agree {
         Agree {
             parts,
-            stopped: Stopped::new(&parts.target, begun.settings.max_depth),
+            stopped: Stopped::new(&parts.program, begun.settings.max_depth),
             reader: begun.reader,
             channel,
             history: CodeHistory::default(),
@@ -207,7 +207,7 @@ impl Agree {
         }
         let known = self.parts.registry.known();
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
-        let staying = self.parts.target.code.staying(|_| true);
+        let staying = self.parts.program.code.staying(|_| true);
         for body in self.history.live().chain(&staying) {
             if body.kind == MethodKind::Il {
                 let Range { start, end } = body.range;
@@ -231,9 +231,9 @@ impl Agree {
     fn look(&mut self) {
         let now = proc::now_ns();
         wake::hear_call();
-        let target = &self.parts.target;
-        target.natives.refresh();
-        let threads = &target.threads;
+        let program = &self.parts.program;
+        program.natives.refresh();
+        let threads = &program.threads;
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
             threads.scan(self.tid, &mut self.ids, Greet::All);
@@ -245,10 +245,10 @@ impl Agree {
         for slot in self.closed.drain(..) {
             threads.slot_closed(slot);
         }
-        let _unwanted = (threads.take_news(), target.natives.take_changes());
-        self.history.absorb(&target.code);
+        let _unwanted = (threads.take_news(), program.natives.take_changes());
+        self.history.absorb(&program.code);
         self.history.forget_removed(now);
-        target.code.map().reclaim();
+        program.code.map().reclaim();
     }
 
     fn stop(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8) {
@@ -257,7 +257,7 @@ impl Agree {
             trace: true,
             seeded: true,
         };
-        let targets = self.parts.target.threads.managed_of(runtime);
+        let targets = self.parts.program.threads.managed_of(runtime);
         let stopped = self.stopped.stop(
             runtimes,
             &mut self.reader,
@@ -283,7 +283,7 @@ impl Agree {
         if refused + walked > 0 {
             let _ = writeln!(self.text, "F {refused} {walked}");
         }
-        self.history.absorb(&self.parts.target.code);
+        self.history.absorb(&self.parts.program.code);
         for seen in std::mem::take(&mut self.stopped.seen) {
             if seen.plain.is_some() {
                 self.tell(runtimes, runtime, &seen, pause.at_ns);
@@ -394,9 +394,9 @@ impl Agree {
     ) -> Meaning {
         let lookup = lookup_address(word);
         let none = |kind| Meaning { kind, function: 0 };
-        let target = &self.parts.target;
+        let program = &self.parts.program;
         let of_body = |history: &CodeHistory| {
-            let staying = || staying_body(&target.code.map().lookup(lookup)?);
+            let staying = || staying_body(&program.code.map().lookup(lookup)?);
             let body = history.at(lookup, time_ns).cloned().or_else(staying)?;
             if body.kind != MethodKind::Il {
                 return Some(none('d'));
@@ -409,16 +409,16 @@ impl Agree {
         if let Some(meaning) = of_body(&self.history) {
             return meaning;
         }
-        match target.code.map().lookup(lookup) {
+        match program.code.map().lookup(lookup) {
             Some(region) if region.kind == Kind::Native => none('n'),
             Some(region) if region.kind == Kind::ReadyToRun => {
                 if Owner::of_word(region.user).runtime != runtime {
                     return none('n');
                 }
-                let start = target.code.map().r2r_function_start(lookup);
+                let start = program.code.map().r2r_function_start(lookup);
                 let start = start.unwrap_or(lookup);
                 let is_known = self.precompiled.contains_key(&start);
-                if !is_known && !may_be_asked_for(target.code.map(), word) {
+                if !is_known && !may_be_asked_for(program.code.map(), word) {
                     return none('r');
                 }
                 let function = match self.precompiled.get(&start) {
@@ -434,7 +434,7 @@ impl Agree {
                                 .unwrap_or_default();
                             // The method's own start, where `start` may be that of a funclet.
                             if let Some(at) = starts.into_iter().filter(|at| *at <= ip).max() {
-                                let map = target.code.map();
+                                let map = program.code.map();
                                 self.image_maps.compare(cx, map, at as u64);
                             }
                             Some(function.raw())
@@ -454,9 +454,9 @@ impl Agree {
             }
             // A dynamic method or a stub of before an attach: from the next walk on it has its
             // rule.
-            _ if runtimes.meet(target, lookup) => {
-                self.history.absorb(&target.code);
-                let is_dynamic = target.code.map().lookup(lookup).is_some();
+            _ if runtimes.meet(program, lookup) => {
+                self.history.absorb(&program.code);
+                let is_dynamic = program.code.map().lookup(lookup).is_some();
                 let or_dynamic = if is_dynamic { 'd' } else { 'u' };
                 of_body(&self.history).unwrap_or(none(or_dynamic))
             }

@@ -32,14 +32,14 @@ struct Costs {
 /// Walks the calling thread in both ways, twice, and counts the second time.
 pub(crate) fn measure(parts: &'static Parts, clr: &Clr, cx: &mut Cx<'_, Callback>) {
     let Some(proof) = clr.snapshots() else { return };
-    let map = parts.target.code.map();
+    let map = parts.program.code.map();
     let max_depth = parts.settings().max_depth;
     let mut words = Vec::new();
     for counted in [false, true] {
         let started = proc::now_ns();
         let walked = snapshot_here(map, cx, proof, max_depth as usize, &mut words);
         let between = proc::now_ns();
-        let (own, _) = walk_here(map, max_depth, parts.target.threads.own_hijacks());
+        let (own, _) = walk_here(map, max_depth, parts.program.threads.own_hijacks());
         let ended = proc::now_ns();
         if counted && walked.is_ok() {
             for (sum, more) in [

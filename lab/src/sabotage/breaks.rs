@@ -154,22 +154,22 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "chains: a method that runs elsewhere is taken for one that awaits",
-        file: "crates/agent/src/target/chains/reader.rs",
+        file: "crates/agent/src/program/chains/reader.rs",
         from: "if !is_first && state == -1 {",
         to: "if !is_first && state == -2 {",
         tests: &[default(
             "agent",
-            "target::chains::reader::tests::one_that_does_not_await_any_more_is_no_caller",
+            "program::chains::reader::tests::one_that_does_not_await_any_more_is_no_caller",
         )],
     },
     Break {
         what: "chains: the gate to the heap never closes",
-        file: "crates/agent/src/target/chains/gate.rs",
+        file: "crates/agent/src/program/chains/gate.rs",
         from: "        self.closed.store(true, Ordering::SeqCst);\n        self.closings",
         to: "        self.closings",
         tests: &[default(
             "agent",
-            "target::chains::gate::tests::a_gate_is_closed_until_it_is_opened",
+            "program::chains::gate::tests::a_gate_is_closed_until_it_is_opened",
         )],
     },
     Break {
@@ -204,32 +204,32 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "chains: who awaits a suspended method is eight bytes off",
-        file: "crates/agent/src/target/chains/reader.rs",
+        file: "crates/agent/src/program/chains/reader.rs",
         from: "self.field(at, places.next)",
         to: "self.field(at, places.next + 8)",
         tests: &[default(
             "agent",
-            "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
+            "program::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
         )],
     },
     Break {
         what: "chains: the task that a dispatcher runs is ignored",
-        file: "crates/agent/src/target/chains/reader.rs",
+        file: "crates/agent/src/program/chains/reader.rs",
         from: "        match self.after(next, false) {\n            Next::Task(next) => self.read_waiting(next),\n",
         to: "        match self.after(next, false) {\n            Next::Task(_) => ChainEnd::Root,\n",
         tests: &[default(
             "agent",
-            "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
+            "program::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
         )],
     },
     Break {
         what: "chains: the parent of a continuation's class is ignored",
-        file: "crates/agent/src/target/chains/types.rs",
+        file: "crates/agent/src/program/chains/types.rs",
         from: "            | Kind::Suspended(_)\n            | Kind::OfAwait { .. }\n            | Kind::Through(_)\n",
         to: "            | Kind::Through(_)\n",
         tests: &[default(
             "agent",
-            "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
+            "program::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
         )],
     },
     Break {
@@ -364,12 +364,12 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "cost: CPU time of threads that ended is taken for unseen",
-        file: "crates/agent/src/target/accounts.rs",
+        file: "crates/agent/src/program/accounts.rs",
         from: "let known_ns = live_ns + agent_ns + strange_ns + self.ended_ns;",
         to: "let known_ns = live_ns + agent_ns + strange_ns;",
         tests: &[default(
             "agent",
-            "target::accounts::tests::only_what_no_clock_tells_of_is_due_to_threads_that_ended",
+            "program::accounts::tests::only_what_no_clock_tells_of_is_due_to_threads_that_ended",
         )],
     },
     Break {
@@ -384,22 +384,22 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "sampled code: a body's end is forgotten too early",
-        file: "crates/agent/src/target/history.rs",
+        file: "crates/agent/src/program/history.rs",
         from: "removed.end_ns < drained_ns)",
         to: "removed.end_ns <= drained_ns)",
         tests: &[default(
             "agent",
-            "target::history::tests::memory_used_again_keeps_old_samples_with_the_old_body",
+            "program::history::tests::memory_used_again_keeps_old_samples_with_the_old_body",
         )],
     },
     Break {
         what: "short-lived threads: a crowd of long ago counts",
-        file: "crates/agent/src/target/threads/crowd.rs",
+        file: "crates/agent/src/program/threads/crowd.rs",
         from: "self.started_before = if is_next { self.started } else { 0 };",
         to: "self.started_before = self.started;",
         tests: &[default(
             "agent",
-            "target::threads::crowd::tests::a_pause_ends_a_crowd",
+            "program::threads::crowd::tests::a_pause_ends_a_crowd",
         )],
     },
     Break {

@@ -2,7 +2,7 @@
 //!
 //! On the agent thread, but for what only the program's threads may ask. It asks by the documented
 //! calls (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the runtime's own, never
-//! ours. What it learns goes into the handler's tables (`target::chains`); names go back to the
+//! ours. What it learns goes into the handler's tables (`program::chains`); names go back to the
 //! recorder.
 //!
 //! Invariant: nothing that can be unloaded is learned, as the handler would go on believing in it.
@@ -21,7 +21,7 @@ use stackwalk::{jit, own_memory, pe};
 use super::{Clr, lock, names};
 use crate::base::metadata::Metadata;
 use crate::model::{CodeBody, ManagedModule, MethodNames};
-use crate::target::chains::{
+use crate::program::chains::{
     self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, SuspendedAt, Tables, TaskAt, Types,
     reader, types,
 };

@@ -24,8 +24,8 @@ use recording::MethodKind;
 use super::Clr;
 use super::finalizer::Finalizer;
 use crate::base::proc;
-use crate::target::Target;
-use crate::target::threads::Started;
+use crate::program::Program;
+use crate::program::threads::Started;
 
 /// Methods that are asked about while an unload waits: some 100 µs.
 const BATCH: usize = 64;
@@ -152,9 +152,9 @@ impl Clr {
     }
 
     /// Learns of everything that was there before us. Agent thread, after `ProfilerAttachComplete`.
-    pub(crate) fn catch_up(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
-        let threads = self.threads_before_us(target, cx);
-        self.code_before_us(target, cx, &threads);
+    pub(crate) fn catch_up(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) {
+        let threads = self.threads_before_us(program, cx);
+        self.code_before_us(program, cx, &threads);
         let mut unloads = self.gate.hold();
         unloads.threads = HashSet::new();
         self.gate.catching_up.store(false, Ordering::Relaxed);
@@ -169,7 +169,12 @@ impl Clr {
     /// Learns of the body at an address that was met in a sample and that was not reported: a
     /// dynamic method or a stub of before our time, or any other code that is found
     /// ([`Clr::finds_code`]). Answers whether there is one. Agent thread.
-    pub(crate) fn meet(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, address: u64) -> bool {
+    pub(crate) fn meet(
+        &self,
+        program: &Program,
+        cx: &mut Cx<'_, AgentThread>,
+        address: u64,
+    ) -> bool {
         let info = cx.info();
         let Ok(ip) = usize::try_from(address) else {
             return false;
@@ -177,13 +182,13 @@ impl Clr {
         let mut finalizer = self.gate.finalizer();
         let _no_unload_begins = self.gate.hold();
         if let Some(finalizer) = finalizer.as_mut()
-            && !finalizer.is_idle(target.code.map())
+            && !finalizer.is_idle(program.code.map())
         {
             // It may be code that goes away; the next sample of this address asks again.
             return false;
         }
         if finalizer.is_some() && !self.gate.has_modules.load(Ordering::Relaxed) {
-            self.learn_modules(target, cx);
+            self.learn_modules(program, cx);
         }
         self.gate.asking.store(true, Ordering::SeqCst);
         let mut found = false;
@@ -197,7 +202,7 @@ impl Clr {
             } else {
                 MethodKind::Il
             };
-            self.compiled(target, cx, function, rejit, kind);
+            self.compiled(program, cx, function, rejit, kind);
             found = true;
         }
         self.gate.asking.store(false, Ordering::SeqCst);
@@ -223,7 +228,7 @@ impl Clr {
     }
 
     /// Answers their ids.
-    fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
+    fn threads_before_us(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
         // With the gate open: this takes the thread store's lock, and the finalizer thread holds
         // that while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
@@ -248,8 +253,8 @@ impl Clr {
         }
         let mut tids = Vec::new();
         for (thread, tid) in found {
-            target.threads.pins.created(info.key(thread));
-            target.threads.managed_started(Started {
+            program.threads.pins.created(info.key(thread));
+            program.threads.managed_started(Started {
                 managed: (self.number(), thread.raw()),
                 tid,
                 own: None,
@@ -261,13 +266,13 @@ impl Clr {
         tids
     }
 
-    fn code_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
+    fn code_before_us(&self, program: &Program, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
         let mut finalizer = Finalizer::among(threads);
         let mut done = HashSet::new();
         // The map of native code decides whether the finalizer thread is in managed code.
-        target.natives.refresh();
+        program.natives.refresh();
         let until = Instant::now() + PATIENCE;
-        while !self.code_until_unload(target, cx, &mut finalizer, &mut done) {
+        while !self.code_until_unload(program, cx, &mut finalizer, &mut done) {
             if Instant::now() >= until {
                 *self.gate.finalizer() = Some(finalizer);
                 return;
@@ -289,25 +294,25 @@ impl Clr {
     /// `CodeVersionManager::GetNonDefaultILVersionCount`).
     fn code_until_unload(
         &self,
-        target: &Target,
+        program: &Program,
         cx: &mut Cx<'_, AgentThread>,
         finalizer: &mut Finalizer,
         done: &mut HashSet<usize>,
     ) -> bool {
         let info = cx.info();
         let mut unloads = self.gate.hold();
-        if !finalizer.is_idle(target.code.map()) {
+        if !finalizer.is_idle(program.code.map()) {
             return false;
         }
         let unloaded = unloads.modules;
         // First: the names and the ends of collectible methods hang on them.
-        self.learn_modules(target, cx);
+        self.learn_modules(program, cx);
         let now = info.enum_jited_functions(cx).unwrap_or_default();
         for batch in now.chunks(BATCH) {
             for function in batch {
                 // Once for all of its bodies in the list.
                 if done.insert(function.raw()) {
-                    self.bodies_of(target, cx, *function);
+                    self.bodies_of(program, cx, *function);
                 }
             }
             drop(unloads);
@@ -320,17 +325,17 @@ impl Clr {
     }
 
     /// Registers the modules that were loaded before the attach. No module may be unloading.
-    fn learn_modules(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
+    fn learn_modules(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) {
         self.gate.has_modules.store(true, Ordering::Relaxed);
         for module in cx.info().enum_modules(cx).unwrap_or_default() {
-            self.module_loaded(target, cx, module);
+            self.module_loaded(program, cx, module);
         }
     }
 
     /// Every body of a method. Dynamic ones are found when they are met.
     fn bodies_of<'rt>(
         &self,
-        target: &Target,
+        program: &Program,
         cx: &mut Cx<'rt, AgentThread>,
         function: FunctionId<'rt>,
     ) {
@@ -343,7 +348,7 @@ impl Clr {
             versions.push(RejitId::ORIGINAL);
         }
         for version in versions {
-            self.compiled(target, cx, function, version, MethodKind::Il);
+            self.compiled(program, cx, function, version, MethodKind::Il);
         }
     }
 }

@@ -24,8 +24,8 @@ use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::method::UNKNOWN_NS;
 use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
-use crate::target::code::{CodeChange, OwnBody, Owner};
-use crate::target::{Target, chains};
+use crate::program::code::{CodeChange, OwnBody, Owner};
+use crate::program::{Program, chains};
 
 /// How many code headers of a runtime are read with care, and held against what it answers, before
 /// they are read fast and alone.
@@ -71,7 +71,7 @@ impl Clr {
     /// Learns of a module and of the ReadyToRun code in it.
     pub(crate) fn module_loaded<'rt, C: Context>(
         &self,
-        target: &Target,
+        program: &Program,
         cx: &Cx<'rt, C>,
         module: ModuleId<'rt>,
     ) {
@@ -94,7 +94,7 @@ impl Clr {
             // SAFETY: as above.
             && let Some(composite) = unsafe { pe::composite_of(base) }
         {
-            self.learn_composite(target, &found.path, composite);
+            self.learn_composite(program, &found.path, composite);
         }
         let facts = Arc::new(ManagedModule {
             serial: next_serial(),
@@ -118,31 +118,31 @@ impl Clr {
         let replaced = lock(&self.modules).insert(module.raw(), facts);
         self.forget(replaced.as_deref());
         if let Some(image) = image {
-            target.code.image_added(image, self.number());
+            program.code.image_added(image, self.number());
         }
     }
 
     /// A module is being unloaded: its code goes, before the callback returns.
-    pub(crate) fn module_unloaded(&self, target: &Target, module: ModuleId<'_>) {
+    pub(crate) fn module_unloaded(&self, program: &Program, module: ModuleId<'_>) {
         let facts = {
             let _held = self.gate.unloading();
             lock(&self.modules).remove(&module.raw())
         };
         let ranges = lock(&self.unloadable).remove(&module.raw());
-        target.code.removed(ranges.unwrap_or_default());
+        program.code.removed(ranges.unwrap_or_default());
         self.forget(facts.as_deref());
         if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
-            target.code.image_removed(code);
+            program.code.image_removed(code);
         }
         // The code is unmapped once the callback has returned.
-        target.code.map().quiesce(64);
+        program.code.map().quiesce(64);
     }
 
     /// A dynamic method is being unloaded: its code goes, before the callback returns. What it was
     /// is told where a sample may have met it.
     pub(crate) fn dynamic_unloaded<'rt, C: Synchronous>(
         &self,
-        target: &Target,
+        program: &Program,
         cx: &Cx<'rt, C>,
         function: FunctionId<'rt>,
     ) {
@@ -153,12 +153,12 @@ impl Clr {
         let code = cx.info().get_code_info(cx, function).ok();
         let taken = code.as_ref().and_then(|code| {
             let start = code.start_address as u64;
-            target.code.take_dynamic(start, runtime, function.raw())
+            program.code.take_dynamic(start, runtime, function.raw())
         });
         // Only now: the agent thread finds it in the map no more, or has asked before this goes on.
         let named = lock(&self.named_dynamics).remove(&function.raw());
         if let Some(range) = named {
-            target.code.removed([range]);
+            program.code.removed([range]);
             return;
         }
         let met = taken.filter(|taken| taken.was_met);
@@ -166,14 +166,14 @@ impl Clr {
         let untold = || {
             let code = code.filter(|_| self.finds_code())?;
             let start = code.start_address as u64;
-            let was_met = target.code.map().take_untold(start);
+            let was_met = program.code.map().take_untold(start);
             was_met.then(|| start..start + code.size as u64)
         };
         let Some(range) = met.or_else(untold) else {
             return;
         };
         let body = self.dynamic_body(range.clone(), cx, function);
-        target.code.push([
+        program.code.push([
             CodeChange::Added(body),
             CodeChange::Removed {
                 range,
@@ -189,9 +189,9 @@ impl Clr {
     /// dynamic method takes its body out of the code map and then waits here, in cooperative mode,
     /// while its name is asked for. These calls need no lock of the runtime's, and can be made at
     /// any time (`GetDynamicFunctionInfo`).
-    pub(crate) fn name_dynamic(&self, target: &Target, cx: &Cx<'_, AgentThread>, address: u64) {
+    pub(crate) fn name_dynamic(&self, program: &Program, cx: &Cx<'_, AgentThread>, address: u64) {
         let mut named = lock(&self.named_dynamics);
-        let Some(region) = target.code.map().lookup(address) else {
+        let Some(region) = program.code.map().lookup(address) else {
             return;
         };
         let owner = Owner::of_word(region.user);
@@ -214,7 +214,7 @@ impl Clr {
         let range = region.start..region.end;
         let body = self.dynamic_body(range.clone(), cx, function);
         named.insert(unnamed, range);
-        target.code.push([CodeChange::Added(body)]);
+        program.code.push([CodeChange::Added(body)]);
     }
 
     fn dynamic_body<'rt, C: Synchronous>(
@@ -242,7 +242,7 @@ impl Clr {
     /// be asked for later.
     fn dynamic_compiled<'rt, C: MayTriggerGc>(
         &self,
-        target: &Target,
+        program: &Program,
         cx: &mut Cx<'rt, C>,
         function: FunctionId<'rt>,
     ) -> bool {
@@ -255,7 +255,7 @@ impl Clr {
         let Some((_, unwind)) = self.body_at(cx, function, code.start_address) else {
             return true;
         };
-        target
+        program
             .code
             .dynamic_added(unwind, self.number(), function.raw())
     }
@@ -285,13 +285,13 @@ impl Clr {
     /// unloads off.
     pub(crate) fn compiled<'rt, C: MayTriggerGc>(
         &self,
-        target: &Target,
+        program: &Program,
         cx: &mut Cx<'rt, C>,
         function: FunctionId<'rt>,
         rejit: RejitId,
         kind: MethodKind,
     ) -> Option<Tier> {
-        if kind != MethodKind::Il && self.dynamic_compiled(target, cx, function) {
+        if kind != MethodKind::Il && self.dynamic_compiled(program, cx, function) {
             return Some(Tier::Optimized);
         }
         let info = cx.info();
@@ -319,7 +319,7 @@ impl Clr {
         // Each start is looked up once: behind a compilation nothing of the map is in the
         // processor's caches.
         let mut regions: Vec<Option<Region>> = if kind == MethodKind::Il {
-            let map = target.code.map();
+            let map = program.code.map();
             starts.iter().map(|at| map.at_start(*at as u64)).collect()
         } else {
             // The one body of a dynamic method is new, whatever its addresses were before.
@@ -340,7 +340,7 @@ impl Clr {
                 self.compiled_once_more(cx, function, start);
             }
             let (facts, keeper) = self.collectible_facts(cx, function, kind, start);
-            let of_this = self.tier(target, &unwind, kind, &regions);
+            let of_this = self.tier(program, &unwind, kind, &regions);
             tier = Some(of_this);
             let body = CodeBody {
                 range: range.clone(),
@@ -357,12 +357,12 @@ impl Clr {
             {
                 self.sees_async();
             }
-            self.added(target, body, keeper, unwind);
+            self.added(program, body, keeper, unwind);
             // Where more than one is new, this is what the next comes after.
             if at + 1 < starts.len()
                 && let Some(region) = regions.get_mut(at)
             {
-                *region = target.code.map().at_start(start);
+                *region = program.code.map().at_start(start);
             }
         }
         tier
@@ -372,7 +372,7 @@ impl Clr {
     /// now.
     fn tier(
         &self,
-        target: &Target,
+        program: &Program,
         unwind: &jit::Body,
         kind: MethodKind,
         regions: &[Option<Region>],
@@ -391,7 +391,7 @@ impl Clr {
                 && match Owner::of_word(region.user).body {
                     OwnBody::Stays(_, tier) => tier != Tier::Osr,
                     OwnBody::Queued | OwnBody::Unnamed(_) => {
-                        !target.code.map().begins_on_a_frame(region.start)
+                        !program.code.map().begins_on_a_frame(region.start)
                     }
                 }
         };
@@ -405,14 +405,14 @@ impl Clr {
     }
 
     /// Makes a body known: to its owner's unload, and to the code index.
-    fn added(&self, target: &Target, body: CodeBody, keeper: Keeper, unwind: jit::Body) {
+    fn added(&self, program: &Program, body: CodeBody, keeper: Keeper, unwind: jit::Body) {
         let range = body.range.clone();
         let function = body.function;
         match keeper {
             // Nothing can go, whatever it is made of; and what is caught up with is not sure to be
             // that young.
             Keeper::Runtime if !self.any_collectible() && !self.gate.is_catching_up() => {
-                target.code.staying_added(body, unwind);
+                program.code.staying_added(body, unwind);
                 return;
             }
             Keeper::Runtime => {}
@@ -424,7 +424,7 @@ impl Clr {
                 lock(&self.named_dynamics).insert(function, range);
             }
         }
-        target.code.added(body, unwind);
+        program.code.added(body, unwind);
     }
 
     /// Where a body is that the runtime has just published, and its unwind rules. The runtime is

@@ -16,7 +16,7 @@ use stackwalk::pe;
 
 use super::{Clr, lock};
 use crate::base::proc;
-use crate::target::Target;
+use crate::program::Program;
 
 /// A composite image of a runtime.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Composite {
 
 impl Clr {
     /// Learns of the composite image of this name, which has the code of a module of this path.
-    pub(super) fn learn_composite(&self, target: &Target, path: &str, name: String) {
+    pub(super) fn learn_composite(&self, program: &Program, path: &str, name: String) {
         let folder = Path::new(path).parent().unwrap_or(Path::new(""));
         let is_this = |known: &Composite| known.name == name && Path::new(&known.folder) == folder;
         if lock(&self.composites).iter().any(is_this) {
@@ -50,7 +50,7 @@ impl Clr {
             let image = unsafe { pe::r2r_image(mapping.range.start) }.ok()?;
             let start = image.code().start;
             let is_loaded = proc::mapping_of(&mappings, start).is_some_and(|code| code.executable);
-            let is_new = target.code.map().lookup(start).is_none();
+            let is_new = program.code.map().lookup(start).is_none();
             (is_loaded && is_new).then_some(image)
         });
         let Some(image) = found else {
@@ -62,7 +62,7 @@ impl Clr {
             base: image.base(),
             code: image.code(),
         });
-        target.code.image_added(image, self.number());
+        program.code.image_added(image, self.number());
     }
 
     /// Address of the composite image that has this code.

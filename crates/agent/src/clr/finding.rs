@@ -23,8 +23,8 @@ use stackwalk::Region;
 use stackwalk::heaps::CodeHeaps;
 
 use super::{Clr, version};
-use crate::target::Target;
-use crate::target::code::{OwnBody, Owner};
+use crate::program::Program;
+use crate::program::code::{OwnBody, Owner};
 
 /// Bodies of which a runtime has told that its records are held against: at least, and at most.
 const TO_HOLD: (usize, usize) = (16, 256);
@@ -97,15 +97,15 @@ impl Clr {
     }
 
     /// Asks it to be silent, if its code can be found, or to tell.
-    pub(crate) fn be_silent(&self, target: &Target, cx: &Cx<'_, AgentThread>, silent: bool) {
+    pub(crate) fn be_silent(&self, program: &Program, cx: &Cx<'_, AgentThread>, silent: bool) {
         let info = cx.info();
         if silent && self.finding.heaps.get().is_none() {
-            let known = known_bodies(target, self.number());
+            let known = known_bodies(program, self.number());
             if known.len() < TO_HOLD.0 {
                 // It is asked for again.
                 return;
             }
-            let heaps = || find_heaps(target, cx, &known);
+            let heaps = || find_heaps(program, cx, &known);
             self.finding.heaps.get_or_init(heaps);
         }
         if silent && self.finding.heaps().is_none() {
@@ -123,9 +123,9 @@ impl Clr {
 }
 
 /// Some bodies of which a CLR has told, each with its method.
-fn known_bodies(target: &Target, runtime: u8) -> Vec<(Region, u64)> {
+fn known_bodies(program: &Program, runtime: u8) -> Vec<(Region, u64)> {
     let mut known = Vec::new();
-    target.code.map().each_jit_body(|region| {
+    program.code.map().each_jit_body(|region| {
         let owner = Owner::of_word(region.user);
         let (OwnBody::Unnamed(function) | OwnBody::Stays(function, _)) = owner.body else {
             return;
@@ -140,13 +140,13 @@ fn known_bodies(target: &Target, runtime: u8) -> Vec<(Region, u64)> {
 /// The records of a CLR, in which walks look for code from now on. `None`: it has none that are
 /// known, or bodies that are there are not in them.
 fn find_heaps(
-    target: &Target,
+    program: &Program,
     cx: &Cx<'_, AgentThread>,
     known: &[(Region, u64)],
 ) -> Option<CodeHeaps> {
     let contract = version::contract_of(cx.info())?;
     let heaps = CodeHeaps::of_runtime(contract).ok()?;
-    let map = target.code.map();
+    let map = program.code.map();
     let mut agreed = 0;
     for (region, function) in known {
         if heaps.agree(&(region.start..region.end), *function) {

@@ -38,9 +38,9 @@ use self::rewritten::Rewritten;
 use self::tiers::Tiering;
 use crate::base::numbers::NumberMap;
 use crate::model::ManagedModule;
-use crate::target::chains::suspended::Stopped;
-use crate::target::chains::{self, Gate, Survey, Types};
-use crate::target::hijacks;
+use crate::program::chains::suspended::Stopped;
+use crate::program::chains::{self, Gate, Survey, Types};
+use crate::program::hijacks;
 
 /// One CLR.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use corprof::{AgentCx, Cx, Runtime, RuntimeIndex};
 
 use super::Clr;
 use super::registry::{KnownClr, Registry};
-use crate::target::Target;
+use crate::program::Program;
 
 /// The CLRs, for the agent thread to ask.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl<'a> Runtimes<'a> {
 
     /// Learns of code at an address that no callback has reported, if a CLR knows it. Answers
     /// whether one does.
-    pub fn meet(&mut self, target: &Target, address: u64) -> bool {
+    pub fn meet(&mut self, program: &Program, address: u64) -> bool {
         let untold = |known: &&KnownClr| {
             let reach = known.reach.as_ref().filter(|_| !known.ending);
             reach.is_some_and(|(clr, _)| clr.has_untold_code())
@@ -56,7 +56,7 @@ impl<'a> Runtimes<'a> {
             .map(|known| known.number)
             .collect();
         numbers.into_iter().any(|number| {
-            self.with(number, |clr, cx| clr.meet(target, cx, address))
+            self.with(number, |clr, cx| clr.meet(program, cx, address))
                 .unwrap_or(false)
         })
     }

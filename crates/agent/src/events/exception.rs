@@ -28,7 +28,7 @@ use super::sample::{Catcher, EventSample};
 use super::source::{Asked, EventSource, Need, RuntimeFacts};
 use crate::clr::names;
 use crate::model::chain;
-use crate::target::code::may_be_asked_for;
+use crate::program::code::may_be_asked_for;
 use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
@@ -147,7 +147,7 @@ fn outermost<'rt>(
     if sample.end.end() != WalkEnd::Root {
         return None;
     }
-    let body = |word: &u64| managed_at(origin.target.code.map(), *word);
+    let body = |word: &u64| managed_at(origin.program.code.map(), *word);
     let (frames, _) = chain::split(&sample.frames);
     let (lookup, start) = frames.iter().rev().find_map(body)?;
     let all = frames.iter().filter_map(body);

@@ -38,7 +38,7 @@ use super::{Origin, lock};
 use crate::clr::async_types::RUNTIME_TASK;
 use crate::clr::names;
 use crate::model::chain;
-use crate::target::Target;
+use crate::program::Program;
 use crate::walkers::here::stack_pointer;
 
 /// The class library's methods that call the program's first, on the main thread (.NET 11 on) and
@@ -316,7 +316,7 @@ fn whole_name<'rt>(
     sample: &EventSample,
     own_name: &Arc<str>,
 ) -> Option<Arc<str>> {
-    let (lookup, start) = throwing(origin.target, sample).next()??;
+    let (lookup, start) = throwing(origin.program, sample).next()??;
     let known = &origin.own.thrown.nested;
     let key = (start, Arc::clone(own_name));
     if let Some(name) = lock(known).get(&key) {
@@ -342,10 +342,10 @@ fn name_of<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, function: usize) -> 
 /// On top is the runtime's managed dispatch, which raises the event, and below that the native code
 /// by which the method that threw called it.
 fn throwing<'a>(
-    target: &'a Target,
+    program: &'a Program,
     sample: &'a EventSample,
 ) -> impl Iterator<Item = Option<(u64, u64)>> + 'a {
-    let map = target.code.map();
+    let map = program.code.map();
     let (frames, _) = chain::split(&sample.frames);
     let frames = frames.iter().map(move |word| managed_at(map, *word));
     let dispatched = frames
@@ -360,7 +360,7 @@ fn may_be_caught<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, sample: &Event
     if sample.end.end() != WalkEnd::Root {
         return true;
     }
-    let mut throwing = throwing(origin.target, sample).peekable();
+    let mut throwing = throwing(origin.program, sample).peekable();
     if throwing.peek().is_none() {
         return true;
     }

@@ -50,7 +50,7 @@ use crate::base::wake::Wake;
 use crate::clr::{Clr, Runtimes};
 use crate::model::phase::PhaseReader;
 use crate::model::{EndCode, EventSet, Settings, WalkerKind};
-use crate::target::Target;
+use crate::program::Program;
 use crate::walkers::here::walk_here;
 use crate::walkers::snapshot::snapshot_here;
 
@@ -110,7 +110,7 @@ pub(crate) struct ClrEvents {
 /// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
-    pub(crate) target: &'static Target,
+    pub(crate) program: &'static Program,
     pub(crate) events: &'a Events,
     pub(crate) clr: &'a Clr,
     pub(crate) own: &'a ClrEvents,
@@ -296,15 +296,15 @@ impl Events {
     /// called.
     pub(crate) fn call_ended(
         &self,
-        target: &'static Target,
+        program: &'static Program,
         name: &Arc<str>,
         ns: u64,
         is_error: bool,
     ) {
         let max_depth = self.max_depth.load(Ordering::Relaxed);
         let time_ns = proc::now_ns();
-        let hijacks = target.threads.own_hijacks();
-        let (frames, end) = walk_here(target.code.map(), max_depth, hijacks);
+        let hijacks = program.threads.own_hijacks();
+        let (frames, end) = walk_here(program.code.map(), max_depth, hijacks);
         let text = if is_error {
             "ended by an exception"
         } else {
@@ -379,7 +379,7 @@ impl Origin<'_> {
     /// The stack of the calling thread.
     fn walk<'rt, C: Context>(self, cx: &mut Cx<'rt, C>) -> (Box<[u64]>, EndCode) {
         let max_depth = self.events.max_depth.load(Ordering::Relaxed);
-        let map = self.target.code.map();
+        let map = self.program.code.map();
         if self.events.by_snapshot.load(Ordering::Relaxed)
             && let Some(proof) = self.clr.snapshots()
         {
@@ -390,7 +390,7 @@ impl Origin<'_> {
             // The runtime refuses to walk now, as it does while it dispatches an exception: we
             // walk.
         }
-        walk_here(map, max_depth, self.target.threads.own_hijacks())
+        walk_here(map, max_depth, self.program.threads.own_hijacks())
     }
 
     /// A sample of the calling thread, now.

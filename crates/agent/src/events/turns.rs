@@ -26,7 +26,7 @@ use super::{ClrEvents, EventNews, Events, lock};
 use crate::base::proc;
 use crate::base::random::next_random;
 use crate::clr::Runtimes;
-use crate::target::threads::Threads;
+use crate::program::threads::Threads;
 
 /// Objects a second from which on turns are taken: they cost a hundredth of a processor.
 const MANY: u64 = 1_500;

@@ -18,8 +18,8 @@ use super::{EventNews, Events};
 use crate::base::proc;
 use crate::clr::Runtimes;
 use crate::model::WalkedStack;
+use crate::program::{Program, Threads};
 use crate::record::Recorder;
-use crate::target::{Target, Threads};
 
 /// How much CPU time a thread may use for the search for a handler before the exception counts as
 /// unhandled. Little: a program that ends by it is gone soon.
@@ -182,14 +182,14 @@ impl EventWriter {
     pub(crate) fn write(
         &mut self,
         events: &Events,
-        target: &Target,
+        program: &Program,
         runtimes: &mut Runtimes<'_>,
         recorder: &mut Recorder,
     ) {
         for (thread, mut sample) in std::mem::take(&mut self.ready) {
             if let Some(followed) = sample.followed.take() {
                 let raw = walked(thread, &sample, None);
-                if let Some(stack) = recorder.resolve(target, runtimes, raw) {
+                if let Some(stack) = recorder.resolve(program, runtimes, raw) {
                     let place = (thread, stack);
                     self.live.follow(events, recorder, place, sample, followed);
                 }
@@ -198,7 +198,7 @@ impl EventWriter {
             let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
             let detail = self.details.number(recorder, key);
             let raw = walked(thread, &sample, Some(detail));
-            recorder.sample(target, runtimes, raw);
+            recorder.sample(program, runtimes, raw);
         }
         for (event, limited) in self.limited.drain(..) {
             recorder.record(&Record::Limited {

@@ -27,7 +27,7 @@ use crate::base::proc;
 use crate::clr::{Clr, names};
 use crate::model::phase::PhaseReader;
 use crate::model::{Settings, WalkerKind};
-use crate::target::Target;
+use crate::program::Program;
 use methods::Methods;
 use stack::ShadowStack;
 
@@ -241,7 +241,7 @@ pub(crate) fn own_word() -> u64 {
 
 /// The hooks of one runtime.
 pub(crate) struct Hooks {
-    target: &'static Target,
+    program: &'static Program,
     stacks: &'static ShadowStacks,
     clr: Arc<Clr>,
     is_runtime_async: OnceLock<bool>,
@@ -249,12 +249,12 @@ pub(crate) struct Hooks {
 
 impl Hooks {
     pub(crate) fn new(
-        target: &'static Target,
+        program: &'static Program,
         stacks: &'static ShadowStacks,
         clr: Arc<Clr>,
     ) -> Hooks {
         Hooks {
-            target,
+            program,
             stacks,
             clr,
             is_runtime_async: OnceLock::new(),
@@ -275,10 +275,10 @@ impl Hooks {
     #[inline(never)]
     fn begin(&self) -> Option<&'static ShadowStack> {
         let tid = proc::own_tid();
-        if self.target.threads.number_of(tid).is_none() {
-            self.target.threads.own_started();
+        if self.program.threads.number_of(tid).is_none() {
+            self.program.threads.own_started();
         }
-        if let Some(thread) = self.target.threads.number_of(tid) {
+        if let Some(thread) = self.program.threads.number_of(tid) {
             self.stacks.own_thread_starts(thread);
         }
         let own = table::own();

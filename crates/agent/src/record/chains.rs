@@ -22,8 +22,8 @@ use crate::clr::Runtimes;
 use crate::clr::async_types::{self, Note};
 use crate::model::WalkedStack;
 use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
-use crate::target::code::Owner;
-use crate::target::{Target, chains};
+use crate::program::code::Owner;
+use crate::program::{Program, chains};
 
 /// Reasons why a chain is missing that the agent thread finds.
 const NOT_KNOWN: &str = "method not known yet";
@@ -68,11 +68,11 @@ impl Recorder {
     /// Tells the handler which of the code that was there before the session is an async method's,
     /// if the session wants chains. After that code has been taken in, and before the first sample:
     /// one in code that is not known has no chain, and says nothing of it.
-    pub fn learn_async_bodies(&mut self, target: &Target, runtimes: &mut Runtimes<'_>) {
+    pub fn learn_async_bodies(&mut self, program: &Program, runtimes: &mut Runtimes<'_>) {
         let Some(tables) = chains::wanted() else {
             return;
         };
-        for body in target.code.staying(|_| true) {
+        for body in program.code.staying(|_| true) {
             runtimes.with(body.runtime, |clr, cx| clr.learn_body(cx, tables, &body));
         }
         for body in self.history.live() {
@@ -361,13 +361,13 @@ impl Recorder {
     /// `time_ns`.
     pub fn suspended(
         &mut self,
-        target: &Target,
+        program: &Program,
         runtimes: &mut Runtimes<'_>,
         (runtime, words): (u8, &[u64]),
         (time_ns, value): (u64, u64),
     ) {
         self.make_room();
-        let look = &mut Lookup { target, runtimes };
+        let look = &mut Lookup { program, runtimes };
         let (_, Some(chain)) = chain::split(words) else {
             return;
         };
@@ -541,7 +541,7 @@ impl Recorder {
         if let Some(body) = self.history.at(lookup, time_ns) {
             return Some(body.runtime);
         }
-        let region = look.target.code.map().lookup(lookup)?;
+        let region = look.program.code.map().lookup(lookup)?;
         (region.kind != Kind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 

@@ -27,7 +27,7 @@ use self::stubs::Stubs;
 use crate::clr::{Clr, Runtimes};
 use crate::model::chain;
 use crate::model::{EndCode, WalkedStack};
-use crate::target::{CodeHistory, Target};
+use crate::program::{CodeHistory, Program};
 
 pub use self::channel::{Channel, Command};
 
@@ -75,8 +75,8 @@ impl Recorder {
     }
 
     /// Takes in what happened to code since the last call. Answers whether anything did.
-    pub fn absorb_code(&mut self, target: &Target) -> bool {
-        self.history.absorb(&target.code)
+    pub fn absorb_code(&mut self, program: &Program) -> bool {
+        self.history.absorb(&program.code)
     }
 
     /// How many records have been written so far.
@@ -85,16 +85,16 @@ impl Recorder {
     }
 
     /// The number of a CLR that has ended is about to be another's: its code is forgotten.
-    pub fn forget_runtime(&mut self, target: &Target, clr: &Clr) {
-        self.absorb_code(target);
+    pub fn forget_runtime(&mut self, program: &Program, clr: &Clr) {
+        self.absorb_code(program);
         self.forget_chains_of(clr.number());
         // Samples of it may still wait.
-        let staying = target.code.staying(|runtime| runtime == clr.number());
+        let staying = program.code.staying(|runtime| runtime == clr.number());
         self.history.learn(staying);
-        target.code.removed(self.history.of_runtime(clr.number()));
-        target.code.runtime_removed(clr.number());
+        program.code.removed(self.history.of_runtime(clr.number()));
+        program.code.runtime_removed(clr.number());
         for code in clr.images() {
-            target.code.image_removed(code);
+            program.code.image_removed(code);
         }
     }
 
@@ -102,14 +102,14 @@ impl Recorder {
     /// resumed: they may be asked for names.
     pub fn sample(
         &mut self,
-        target: &Target,
+        program: &Program,
         runtimes: &mut Runtimes<'_>,
         mut sample: WalkedStack<'_>,
     ) {
-        sample.end = end_of(target, &sample);
+        sample.end = end_of(program, &sample);
         self.broke(sample.end);
         self.make_room();
-        self.write_sample(&mut Lookup { target, runtimes }, sample);
+        self.write_sample(&mut Lookup { program, runtimes }, sample);
     }
 
     /// Counts a stack whose walk broke, if it did.
@@ -126,14 +126,14 @@ impl Recorder {
     /// [`Recorder::sample`].
     pub fn resolve(
         &mut self,
-        target: &Target,
+        program: &Program,
         runtimes: &mut Runtimes<'_>,
         sample: WalkedStack<'_>,
     ) -> Option<Resolved> {
-        let end = end_of(target, &sample);
+        let end = end_of(program, &sample);
         self.make_room();
         let sample = WalkedStack { end, ..sample };
-        let (stack, logical) = self.stacks_of(&mut Lookup { target, runtimes }, sample)?;
+        let (stack, logical) = self.stacks_of(&mut Lookup { program, runtimes }, sample)?;
         Some(Resolved {
             stack,
             logical,
@@ -217,19 +217,19 @@ pub struct Resolved {
     pub end: EndCode,
 }
 
-fn end_of(target: &Target, sample: &WalkedStack<'_>) -> EndCode {
-    if sample.end.is_unknown_code() && is_native(target, sample) {
+fn end_of(program: &Program, sample: &WalkedStack<'_>) -> EndCode {
+    if sample.end.is_unknown_code() && is_native(program, sample) {
         return EndCode::NOT_READ_YET;
     }
     sample.end
 }
 
 /// Whether the frame at which a walk ended is of a library, as far as is known by now.
-fn is_native(target: &Target, sample: &WalkedStack<'_>) -> bool {
+fn is_native(program: &Program, sample: &WalkedStack<'_>) -> bool {
     let (frames, _) = chain::split(sample.frames);
     let region = frames.last().and_then(|word| {
         let address = word & stackwalk::ADDRESS;
-        target.code.map().lookup(address)
+        program.code.map().lookup(address)
     });
     region.is_some_and(|region| region.kind == stackwalk::Kind::Native)
 }

@@ -26,9 +26,9 @@ use crate::base::numbers::NumberMap;
 use crate::clr::{Clr, Runtimes, async_types, names};
 use crate::model::chain;
 use crate::model::{CodeBody, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
-use crate::target::code::{OwnBody, Owner, may_be_asked_for, staying_body};
-use crate::target::natives::NativeChange;
-use crate::target::{Target, chains};
+use crate::program::code::{OwnBody, Owner, may_be_asked_for, staying_body};
+use crate::program::natives::NativeChange;
+use crate::program::{Program, chains};
 
 /// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
 const MAX_ADDRESSES: usize = 64 * 1024;
@@ -160,7 +160,7 @@ impl Written {
 
 /// The tables in which addresses are looked up.
 pub(super) struct Lookup<'a, 'r> {
-    pub(super) target: &'a Target,
+    pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
 }
 
@@ -200,8 +200,8 @@ impl Recorder {
     }
 
     /// Takes in the native modules that came and went since the last call.
-    pub fn absorb_natives(&mut self, target: &Target) {
-        for change in target.natives.take_changes() {
+    pub fn absorb_natives(&mut self, program: &Program) {
+        for change in program.natives.take_changes() {
             match change {
                 NativeChange::Loaded(native, module) => {
                     let number = self.next_module();
@@ -357,7 +357,7 @@ impl Recorder {
         }
         let rest = sample.frames.get(beneath..).unwrap_or_default();
         let native = rest.iter().take_while(|word| {
-            let region = look.target.code.map().lookup(**word & ADDRESS);
+            let region = look.program.code.map().lookup(**word & ADDRESS);
             beneath > 0 && region.is_some_and(|region| region.kind == Kind::Native)
         });
         match rest.get(native.count()..) {
@@ -437,12 +437,12 @@ impl Recorder {
     /// known.
     pub fn method_of(
         &mut self,
-        target: &Target,
+        program: &Program,
         runtimes: &mut Runtimes<'_>,
         runtime: u8,
         function: usize,
     ) -> Option<u32> {
-        let look = &mut Lookup { target, runtimes };
+        let look = &mut Lookup { program, runtimes };
         let key = (u32::from(runtime), function);
         if let Some(known) = self.written.methods.get(&key) {
             return Some(*known);
@@ -461,7 +461,7 @@ impl Recorder {
         if let Some(body) = self.history.at(lookup, time_ns).cloned() {
             return self.managed(look, &body, lookup);
         }
-        let region = look.target.code.map().lookup(lookup);
+        let region = look.program.code.map().lookup(lookup);
         if let Some(body) = self.late_body(look, region.as_ref(), lookup, time_ns) {
             return self.managed(look, &body, lookup);
         }
@@ -474,7 +474,7 @@ impl Recorder {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
                 if !self.written.native_modules.contains_key(&native) {
                     // A callback found it after this round of draining began.
-                    self.absorb_natives(look.target);
+                    self.absorb_natives(look.program);
                 }
                 match self.written.native_modules.get(&native) {
                     Some((module, bias)) => Frame::Native {
@@ -485,10 +485,10 @@ impl Recorder {
                 }
             }
             Some(region) => self.jitted(look, &region, lookup, time_ns),
-            None if may_be_asked_for(look.target.code.map(), word)
-                && look.runtimes.meet(look.target, lookup) =>
+            None if may_be_asked_for(look.program.code.map(), word)
+                && look.runtimes.meet(look.program, lookup) =>
             {
-                match look.target.code.map().lookup(lookup) {
+                match look.program.code.map().lookup(lookup) {
                     Some(region) => self.jitted(look, &region, lookup, time_ns),
                     None => self.stub(look, lookup),
                 }
@@ -507,9 +507,9 @@ impl Recorder {
     ) -> Frame<'static> {
         let owner = Owner::of_word(region.user);
         if matches!(owner.body, OwnBody::Unnamed(_)) {
-            let target = look.target;
+            let program = look.program;
             let name = |clr: &Arc<Clr>, cx: &mut Cx<'_, AgentThread>| {
-                clr.name_dynamic(target, cx, lookup);
+                clr.name_dynamic(program, cx, lookup);
             };
             look.runtimes.with(owner.runtime, name);
         }
@@ -530,7 +530,7 @@ impl Recorder {
     ) -> Option<CodeBody> {
         // After the map was asked: another body may have had the address when the sample was taken,
         // and its end is in the queue before this one was in the map.
-        let has_news = self.history.absorb(&look.target.code);
+        let has_news = self.history.absorb(&look.program.code);
         let queued = has_news.then(|| self.history.at(lookup, time_ns).cloned());
         queued.flatten().or_else(|| staying_body(region?))
     }
@@ -604,7 +604,7 @@ impl Recorder {
         word: u64,
     ) -> Frame<'static> {
         let lookup = lookup_address(word);
-        let map = look.target.code.map();
+        let map = look.program.code.map();
         let start = map.r2r_function_start(lookup).unwrap_or(lookup);
         let known = self.written.precompiled.get(&start).copied();
         if known.is_none() && is_cut_short(look, runtime, lookup) {
@@ -741,7 +741,7 @@ impl Recorder {
             .runtimes
             .with(runtime, |clr, cx| match jitted {
                 Some(function) => clr.il_map(cx, function, code_start),
-                None => clr.precompiled_il_map(cx, look.target.code.map(), code_start),
+                None => clr.precompiled_il_map(cx, look.program.code.map(), code_start),
             })
             .unwrap_or_default();
         self.written.il_maps.insert(code_start, &map);
@@ -773,7 +773,7 @@ impl Recorder {
     /// the return address on top of the stack, so that its caller is certain.
     fn is_stub(&mut self, look: &Lookup<'_, '_>, word: u64) -> bool {
         let lookup = lookup_address(word);
-        match look.target.code.map().lookup(lookup) {
+        match look.program.code.map().lookup(lookup) {
             Some(region) => region.kind != Kind::Native,
             None => self.generated(look, lookup).is_runtimes(),
         }
@@ -781,7 +781,7 @@ impl Recorder {
 
     /// The origin of the code at an address that no body has.
     fn generated(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Generated {
-        let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
+        let runtime_in = |range: &Range<u64>| look.program.code.runtime_in(range);
         self.stubs.of(lookup, &runtime_in)
     }
 
@@ -808,7 +808,7 @@ fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
 
 /// [`Clr::is_cut_short_at`], also where its runtime is out of reach.
 fn is_cut_short(look: &mut Lookup<'_, '_>, runtime: u8, address: u64) -> bool {
-    let map = look.target.code.map();
+    let map = look.program.code.map();
     let found = look
         .runtimes
         .with(runtime, |clr, _| clr.is_cut_short_at(map, address));

@@ -14,18 +14,18 @@ use crate::clr::async_types::Note;
 use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, Link, NO_STATE, Role};
 use crate::model::phase::new_phase;
 use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
-use crate::target::code::{CODE_MAP, CodeChange};
+use crate::program::code::{CODE_MAP, CodeChange};
 
 /// Runs on a thread that may ask CLRs, of which there are none; what was written.
 fn record(
-    write: impl FnOnce(&mut Recorder, &'static Target, &mut Runtimes<'_>) + Send + 'static,
+    write: impl FnOnce(&mut Recorder, &'static Program, &mut Runtimes<'_>) + Send + 'static,
 ) -> Told {
     let (writer, phase) = new_phase();
     writer
         .change(&[crate::model::Phase::Idle], crate::model::Phase::Recording)
         .unwrap();
     let wake = Box::leak(Box::new(Wake::new()));
-    let target: &'static Target = Box::leak(Box::new(Target::new(phase, wake)));
+    let program: &'static Program = Box::leak(Box::new(Program::new(phase, wake)));
     let registry: &'static Registry = Box::leak(Box::new(Registry::new(phase)));
     let (channel, say, reads) = listen();
     let done = corprof::spawn_agent_thread("test", move |cx: &mut AgentCx| {
@@ -39,7 +39,7 @@ fn record(
             time_ns: 0,
         });
         let mut runtimes = Runtimes::new(cx, registry, &[]);
-        write(&mut recorder, target, &mut runtimes);
+        write(&mut recorder, program, &mut runtimes);
         recorder.close();
     });
     done.unwrap().join().unwrap();
@@ -104,12 +104,12 @@ fn stacks(told: &Told) -> Vec<Vec<&str>> {
 
 #[test]
 fn what_is_known_is_said_once() {
-    let told = record(|recorder, target, runtimes| {
-        target.code.push([method(0x1000..0x1100, 1, "Add", 1)]);
-        recorder.absorb_code(target);
+    let told = record(|recorder, program, runtimes| {
+        program.code.push([method(0x1000..0x1100, 1, "Add", 1)]);
+        recorder.absorb_code(program);
         // A return address belongs to the call before it: IL 0 at its end, IL 5 behind it.
         for _ in 0..3 {
-            recorder.sample(target, runtimes, sample(10, &[0x1010, 0x1020, NATIVE_RUN]));
+            recorder.sample(program, runtimes, sample(10, &[0x1010, 0x1020, NATIVE_RUN]));
         }
     });
     let expected = ["Shop.Cart.Add IL 0", "Shop.Cart.Add IL 5", "[native]"];
@@ -119,21 +119,21 @@ fn what_is_known_is_said_once() {
 
 #[test]
 fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         let removed = CodeChange::Removed {
             range: 0x1000..0x1100,
             at_ns: 50,
         };
-        target.code.push([
+        program.code.push([
             method(0x1000..0x1100, 1, "Old", 1),
             removed,
             // The FunctionID is given out again too.
             method(0x1000..0x1080, 1, "New", 60),
         ]);
-        recorder.absorb_code(target);
-        recorder.sample(target, runtimes, sample(40, &[0x1041]));
+        recorder.absorb_code(program);
+        recorder.sample(program, runtimes, sample(40, &[0x1041]));
         recorder.forget_removed(55);
-        recorder.sample(target, runtimes, sample(70, &[0x1041]));
+        recorder.sample(program, runtimes, sample(70, &[0x1041]));
     });
     assert_eq!(
         stacks(&told),
@@ -143,26 +143,26 @@ fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
 
 #[test]
 fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
-    let told = record(|recorder, target, runtimes| {
-        target.code.push([
+    let told = record(|recorder, program, runtimes| {
+        program.code.push([
             method(0x1000..0x1100, 1, "Root", 1),
             method(0x2000..0x2100, 2, "Old", 1),
         ]);
-        recorder.absorb_code(target);
+        recorder.absorb_code(program);
         let mut at = |time_ns, frames: &[u64]| {
-            recorder.sample(target, runtimes, sample(time_ns, frames));
+            recorder.sample(program, runtimes, sample(time_ns, frames));
             if time_ns == 10 {
-                target.code.push([method(0x3000..0x3100, 3, "Late", 11)]);
+                program.code.push([method(0x3000..0x3100, 3, "Late", 11)]);
             }
             if time_ns == 40 {
-                target.code.push([
+                program.code.push([
                     CodeChange::Removed {
                         range: 0x2000..0x2100,
                         at_ns: 50,
                     },
                     method(0x2000..0x2100, 4, "New", 60),
                 ]);
-                recorder.absorb_code(target);
+                recorder.absorb_code(program);
             }
             if time_ns == 70 {
                 recorder.forget_removed(65);
@@ -197,14 +197,14 @@ fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
 
 #[test]
 fn native_code_is_a_module_and_nobody_s_code_an_address() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         // Only the first who looks at a process hears of its modules.
-        target.natives.refresh();
-        target.natives.announce_all();
-        recorder.absorb_natives(target);
+        program.natives.refresh();
+        program.natives.announce_all();
+        recorder.absorb_natives(program);
         let here = stacks as *const () as u64;
         assert!(CODE_MAP.lookup(here).is_some());
-        recorder.sample(target, runtimes, sample(1, &[here + 1, 0x10]));
+        recorder.sample(program, runtimes, sample(1, &[here + 1, 0x10]));
     });
     let stack = &told.samples[0].stack;
     assert_eq!(stack[1], "0xf");
@@ -220,7 +220,7 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
 fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten() {
     // A number that no other test has.
     const RUNTIME: u8 = 77;
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         let code: &'static [u8] = vec![0x90; 0x3000].leak();
         let at = code.as_ptr() as u64 + 0x1000;
         let stays = CodeBody {
@@ -239,28 +239,28 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         let CodeChange::Added(old) = method(at..at + 0x80, 2, "Old", 1) else {
             unreachable!()
         };
-        target.code.added(old, unwind());
-        recorder.sample(target, runtimes, sample(10, &[at + 0x41]));
-        target.code.staying_added(stays, unwind());
-        let queued = target.code.queued();
+        program.code.added(old, unwind());
+        recorder.sample(program, runtimes, sample(10, &[at + 0x41]));
+        program.code.staying_added(stays, unwind());
+        let queued = program.code.queued();
         assert_eq!(queued, 1, "the end of the old one, and nothing of the new");
-        recorder.absorb_code(target);
-        recorder.sample(target, runtimes, sample(u64::MAX, &[at + 0x41]));
+        recorder.absorb_code(program);
+        recorder.sample(program, runtimes, sample(u64::MAX, &[at + 0x41]));
         // Everything that is still to be read of before.
-        recorder.sample(target, runtimes, sample(11, &[at + 0x41]));
-        assert_eq!(target.code.runtime_in(&(at..at + 1)), Some(RUNTIME));
+        recorder.sample(program, runtimes, sample(11, &[at + 0x41]));
+        assert_eq!(program.code.runtime_in(&(at..at + 1)), Some(RUNTIME));
 
         let ended = Clr::new(RUNTIME);
-        recorder.forget_runtime(target, &ended);
-        assert_eq!(target.code.runtime_in(&(at..at + 1)), None);
+        recorder.forget_runtime(program, &ended);
+        assert_eq!(program.code.runtime_in(&(at..at + 1)), None);
         recorder.sample(
-            target,
+            program,
             runtimes,
             sample(crate::base::proc::now_ns() - 1, &[at + 0xc1]),
         );
-        recorder.absorb_code(target);
+        recorder.absorb_code(program);
         recorder.forget_removed(u64::MAX);
-        recorder.sample(target, runtimes, sample(u64::MAX, &[at + 0xc1]));
+        recorder.sample(program, runtimes, sample(u64::MAX, &[at + 0xc1]));
     });
     let [old, stays] = ["Shop.Cart.Old IL 5", "stub managed code without a name"];
     let found = stacks(&told);
@@ -272,7 +272,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
 /// that one has told us.
 #[test]
 fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         // SAFETY: a new mapping, which is never unmapped; nothing in it is run.
         let memory = unsafe {
             let [access, flags] = [
@@ -288,17 +288,17 @@ fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
         };
         // SAFETY: the range is within the mapping.
         let unwind = unsafe { stackwalk::jit::body_from_code(at, 0x100) };
-        target.code.added(add, unwind);
+        program.code.added(add, unwind);
         let stack = [at + 0x411, at + 0x811, at + 0x11];
-        recorder.sample(target, runtimes, sample(10, &stack));
-        recorder.sample(target, runtimes, sample(20, &stack));
-        target
+        recorder.sample(program, runtimes, sample(10, &stack));
+        recorder.sample(program, runtimes, sample(20, &stack));
+        program
             .code
             .push([method(at + 0x400..at + 0x500, 2, "Late", 25)]);
-        recorder.absorb_code(target);
-        recorder.sample(target, runtimes, sample(30, &stack));
+        recorder.absorb_code(program);
+        recorder.sample(program, runtimes, sample(30, &stack));
         // This one was not reported.
-        recorder.sample(target, runtimes, sample(10_000_000_000, &stack));
+        recorder.sample(program, runtimes, sample(10_000_000_000, &stack));
     });
     let add = "Shop.Cart.Add IL 5";
     let [stub, late] = ["stub runtime stub", "Shop.Cart.Late IL 5"];
@@ -313,10 +313,10 @@ fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
 
 #[test]
 fn full_tables_start_again_and_what_follows_stands_by_itself() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         for address in 0..150_000u64 {
             let stack = [0x4000_0001 + address * 16, 0x9001];
-            recorder.sample(target, runtimes, sample(1, &stack));
+            recorder.sample(program, runtimes, sample(1, &stack));
         }
         assert!(recorder.memory() < 32 << 20, "{}", recorder.memory());
     });
@@ -331,7 +331,7 @@ fn full_tables_start_again_and_what_follows_stands_by_itself() {
 
 #[test]
 fn broken_stacks_are_counted_and_marked() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         let broken = EndCode(EndCode::of(stackwalk::End::Broken(
             stackwalk::Reason::UnknownCode,
         )));
@@ -340,7 +340,7 @@ fn broken_stacks_are_counted_and_marked() {
                 end: broken,
                 ..sample(1, &[0x11])
             };
-            recorder.sample(target, runtimes, sample);
+            recorder.sample(program, runtimes, sample);
         }
         recorder.tell_broken();
     });
@@ -349,18 +349,18 @@ fn broken_stacks_are_counted_and_marked() {
 
 #[test]
 fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         let broken = EndCode(EndCode::of(stackwalk::End::Broken(
             stackwalk::Reason::UnknownCode,
         )));
-        target.natives.refresh();
+        program.natives.refresh();
         // The walk ended in the C library, which had not been read then.
         let stack = [0x11, libc::getpid as *const () as u64 + 1];
         let sample = WalkedStack {
             end: broken,
             ..sample(1, &stack)
         };
-        recorder.sample(target, runtimes, sample);
+        recorder.sample(program, runtimes, sample);
         recorder.tell_broken();
     });
     let stacks = stacks(&told);
@@ -373,7 +373,7 @@ fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
 
 #[test]
 fn an_exceptions_stack_begins_where_it_was_thrown() {
-    let told = record(|recorder, target, runtimes| {
+    let told = record(|recorder, program, runtimes| {
         let dispatch = MethodNames {
             module: None,
             token: 1,
@@ -387,18 +387,18 @@ fn an_exceptions_stack_begins_where_it_was_thrown() {
             names: Some(dispatch),
             il_map: Box::default(),
         }));
-        target.code.push([
+        program.code.push([
             CodeChange::Added(body),
             method(0x2000..0x2100, 2, "Thrower", 1),
         ]);
-        recorder.absorb_code(target);
+        recorder.absorb_code(program);
         let frames = [0x1011, 0x2001, 0x1021];
         let thrown = WalkedStack {
             event: Event::Exception,
             ..sample(10, &frames[..2])
         };
-        recorder.sample(target, runtimes, thrown);
-        recorder.sample(target, runtimes, sample(10, &frames[..2]));
+        recorder.sample(program, runtimes, thrown);
+        recorder.sample(program, runtimes, sample(10, &frames[..2]));
     });
     let whole = ["System.Runtime.EH.RhThrowEx", "Shop.Cart.Thrower IL 0"];
     assert_eq!(stacks(&told), [&whole[1..], &whole[..]]);
@@ -432,10 +432,10 @@ fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Ve
 
 /// Samples of `Charge`, which `Pay` calls after a dispatcher has resumed it.
 fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -> Told {
-    record(|recorder, target, runtimes| {
+    record(|recorder, program, runtimes| {
         let pay = names("Shop+<Pay>d__1", "MoveNext", 11);
         let task = "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1";
-        target.code.push([
+        program.code.push([
             method(0x1000..0x1100, 1, "Charge", 1),
             body(0x2000..0x2100, 2, pay.clone(), 1),
             body(0x3000..0x3100, 3, names(task, "MoveNext", 3), 1),
@@ -463,9 +463,9 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
         let numbers = 5..;
         for ((names, start), number) in others.into_iter().zip(starts).zip(numbers) {
             let code = body(start..start + 0x100, number, names, 1);
-            target.code.push([code]);
+            program.code.push([code]);
         }
-        recorder.absorb_code(target);
+        recorder.absorb_code(program);
         recorder.begin_chains(true);
         recorder.note_class(0, PAY, Note::Method(pay));
         let ship = names("Shop+<Ship>d__4", "MoveNext", 14);
@@ -478,7 +478,7 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
         }
         write(&mut |frames, chain| {
             let words = [frames, chain].concat();
-            recorder.sample(target, runtimes, sample(10, &words));
+            recorder.sample(program, runtimes, sample(10, &words));
         });
         recorder.tell_cut_chains();
     })
@@ -617,7 +617,7 @@ fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
 fn a_root_whose_class_is_known_by_now_is_one() {
     const ROOT: u64 = 0x10_0300;
     const ITERATOR: u64 = 0x10_0400;
-    use crate::target::chains::{Kind, TaskAt, prepare};
+    use crate::program::chains::{Kind, TaskAt, prepare};
     let task = TaskAt {
         continuation: 0x20,
         flags: 0x34,

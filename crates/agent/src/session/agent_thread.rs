@@ -238,8 +238,8 @@ impl Agent {
         if !self.parts.registry.is_deserted() || self.parts.is_started() {
             return false;
         }
-        self.parts.target.threads.forget_strangers();
-        self.parts.target.natives.forget_all();
+        self.parts.program.threads.forget_strangers();
+        self.parts.program.natives.forget_all();
         self.parts.wake.also_by(None);
         self.parts.door.close();
         *runs = false;
@@ -263,16 +263,16 @@ fn why_we_stay(registry: &Registry) -> String {
 pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder, cx: &mut AgentCx) {
     parts.catch_up(cx);
     let now_ns = proc::now_ns();
-    recorder.absorb_code(&parts.target);
+    recorder.absorb_code(&parts.program);
     recorder.forget_removed(now_ns);
-    parts.target.code.map().reclaim();
+    parts.program.code.map().reclaim();
     if let Some(ending) = parts.registry.ending(|| {}) {
         for known in parts.registry.known() {
             if ending.numbers.contains(&known.number)
                 && let Some((clr, _)) = &known.reach
             {
-                recorder.forget_runtime(&parts.target, clr);
-                recorder.absorb_code(&parts.target);
+                recorder.forget_runtime(&parts.program, clr);
+                recorder.absorb_code(&parts.program);
                 recorder.forget_removed(proc::now_ns());
             }
         }
@@ -287,7 +287,7 @@ pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder, cx: &mut AgentC
             parts.events.give_back_handles(&mut runtimes);
         }
         for clr in parts.registry.take_former() {
-            recorder.forget_runtime(&parts.target, &clr);
+            recorder.forget_runtime(&parts.program, &clr);
         }
     }
 }

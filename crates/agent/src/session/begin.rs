@@ -11,7 +11,7 @@ use crate::clr::Clr;
 use crate::handler;
 use crate::model::chain::CHAIN_WORDS;
 use crate::model::{Settings, WalkerKind};
-use crate::target::chains;
+use crate::program::chains;
 
 /// A session that has begun: samples may be on their way. The agent thread takes it from here.
 #[derive(Debug)]
@@ -68,16 +68,16 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     parts.set_settings(Arc::clone(&settings));
     let forgotten = parts.registry.begin(settings.runtimes.clone());
     parts.events.begin(&settings);
-    parts.trace.begin(&parts.target, &parts.events, &settings);
+    parts.trace.begin(&parts.program, &parts.events, &settings);
     if let Some(shadow) = &parts.shadow {
         shadow.begin(&settings);
     }
     parts.set_sampler(sampler);
-    parts.target.threads.begin(sampler);
-    parts.target.threads.allow_crowds(settings.allows_crowds());
+    parts.program.threads.begin(sampler);
+    parts.program.threads.allow_crowds(settings.allows_crowds());
     // Before the first sample: the stack above us is native code.
-    parts.target.natives.refresh();
-    parts.target.natives.announce_all();
+    parts.program.natives.refresh();
+    parts.program.natives.announce_all();
     let running = parts.registry.running();
     if !running.is_empty() {
         // CLRs had the signal before us.
@@ -99,8 +99,8 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
 /// taken.
 pub fn stop(parts: &Parts) {
     parts.phases.drain();
-    let sampler = parts.target.threads.sampler();
-    parts.target.threads.end();
+    let sampler = parts.program.threads.sampler();
+    parts.program.threads.end();
     if let Some(sampler) = sampler {
         sampler.stop();
     }
@@ -108,8 +108,8 @@ pub fn stop(parts: &Parts) {
 
 /// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
 pub(super) fn forget(parts: &Parts) {
-    parts.target.threads.forget_session();
-    parts.target.natives.forget_changes();
+    parts.program.threads.forget_session();
+    parts.program.natives.forget_changes();
     chains::want(false);
     parts.events.forget_session();
     parts.phases.over();

@@ -65,7 +65,7 @@ impl Session<'_> {
             let settings = Arc::new(settings);
             // For CLRs that start from here on.
             self.parts.set_settings(Arc::clone(&settings));
-            let threads = &self.parts.target.threads;
+            let threads = &self.parts.program.threads;
             threads.allow_crowds(settings.allows_crowds());
             self.settings = Arc::clone(&settings);
             self.parts.events.change(events);

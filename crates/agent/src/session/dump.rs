@@ -14,7 +14,7 @@ use recording::Record;
 
 use super::Session;
 use crate::base::proc::{self, ThreadState};
-use crate::target::threads::Greet;
+use crate::program::threads::Greet;
 
 /// How long threads may take to answer, all together.
 const BOUND_NS: u64 = 500_000_000;
@@ -29,11 +29,11 @@ const LOOK: Duration = Duration::from_millis(1);
 impl Session<'_> {
     /// Writes a stack and the state of each thread.
     pub(super) fn dump(&mut self, cx: &mut AgentCx) {
-        let target = &self.parts.target;
+        let program = &self.parts.program;
         // Where the stop comes before the first round, no CLR is known yet that can be asked for
         // names.
         self.announce();
-        target.natives.refresh();
+        program.natives.refresh();
         let until = proc::now_ns().saturating_add(BOUND_NS);
         let mut found: BTreeMap<u32, ThreadState> = BTreeMap::new();
         let mut asked: BTreeMap<u32, u8> = BTreeMap::new();
@@ -53,11 +53,11 @@ impl Session<'_> {
                 Greet::All
             };
             looks += 1;
-            target.threads.scan(self.tid, &mut self.ids, greet);
-            target.threads.take_hellos(&mut self.reader);
+            program.threads.scan(self.tid, &mut self.ids, greet);
+            program.threads.take_hellos(&mut self.reader);
             for &tid in found.keys() {
-                let thread = target.threads.number_of(tid);
-                let Some((thread, slot)) = thread.zip(target.threads.armed_slot_of(tid)) else {
+                let thread = program.threads.number_of(tid);
+                let Some((thread, slot)) = thread.zip(program.threads.armed_slot_of(tid)) else {
                     continue;
                 };
                 let times = asked.entry(tid).or_default();
@@ -72,7 +72,7 @@ impl Session<'_> {
             self.drain(cx, false);
             let is_waited_for = |tid: &u32| {
                 // One that has ended meanwhile has no number any more.
-                let thread = target.threads.number_of(*tid);
+                let thread = program.threads.number_of(*tid);
                 thread.is_some_and(|thread| !self.walker.has_stack_of(thread))
             };
             if !found.keys().any(is_waited_for) || proc::now_ns() >= until {
@@ -80,7 +80,7 @@ impl Session<'_> {
             }
         }
         for (tid, state) in found {
-            let Some(thread) = target.threads.number_of(tid) else {
+            let Some(thread) = program.threads.number_of(tid) else {
                 continue;
             };
             let missing = if self.walker.has_stack_of(thread) {
@@ -101,7 +101,7 @@ impl Session<'_> {
 
     /// Why there is no stack of a thread.
     fn why_none(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
-        let threads = &self.parts.target.threads;
+        let threads = &self.parts.program.threads;
         let sampler = threads.sampler();
         let held = sampler
             .zip(threads.slot_of(tid))

@@ -50,8 +50,8 @@ use crate::events::subscription::{self, Subscription};
 use crate::events::{EventNews, EventWriter, Turns};
 use crate::hooks;
 use crate::model::{Settings, WalkerKind};
+use crate::program::threads::{Greet, Scan, ThreadNews};
 use crate::record::{Channel, Command, Recorder};
-use crate::target::threads::{Greet, Scan, ThreadNews};
 use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Making, Round, Walker};
 
@@ -126,10 +126,10 @@ impl<'a> Session<'a> {
         recorder.new_epoch(channel);
         recorder.begin_chains(settings.has_chains());
         for clr in forgotten {
-            recorder.forget_runtime(&parts.target, &clr);
+            recorder.forget_runtime(&parts.program, &clr);
         }
         let walker = walkers::make(&Making {
-            target: &parts.target,
+            program: &parts.program,
             settings: &settings,
             sampler,
             shadow: parts.shadow.as_ref(),
@@ -309,14 +309,14 @@ impl<'a> Session<'a> {
         }
         self.newcomers(cx);
         signal::look_after(self.parts);
-        let target = &self.parts.target;
-        target.natives.refresh();
+        let program = &self.parts.program;
+        program.natives.refresh();
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
             let now_and_then = now + SCAN_NS >= self.stats_due;
             let count = proc::thread_count();
             let is_other = count == 0 || count != self.thread_count;
-            let scans = match target.threads.want_scan() {
+            let scans = match program.threads.want_scan() {
                 Scan::Now => true,
                 Scan::WhenTheirNumberChanges => is_other,
                 Scan::NowAndThen => is_other || now_and_then,
@@ -333,17 +333,17 @@ impl<'a> Session<'a> {
                 } else {
                     Greet::Nobody
                 };
-                target.threads.scan(self.tid, &mut self.ids, greet);
+                program.threads.scan(self.tid, &mut self.ids, greet);
             }
             if now_and_then {
-                target.threads.look_at_names();
+                program.threads.look_at_names();
             }
             self.look_at_crowds(cx, count);
         }
-        target.threads.take_hellos(&mut self.reader);
+        program.threads.take_hellos(&mut self.reader);
         let has_code = self.drain(cx, false);
-        target.code.map().reclaim();
-        target.code.map().age_untold();
+        program.code.map().reclaim();
+        program.code.map().age_untold();
         self.be_silent_or_tell(cx);
         if self.parts.trace.take_settled() {
             // A reader of the recording while it is made knows from when on calls are counted.
@@ -364,7 +364,7 @@ impl<'a> Session<'a> {
             self.tell_totals();
             self.confirm_change(cx);
             let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-            let threads = &self.parts.target.threads;
+            let threads = &self.parts.program.threads;
             self.turns
                 .look(&self.parts.events, threads, &mut runtimes, now);
         }
@@ -409,7 +409,7 @@ impl<'a> Session<'a> {
     }
 
     fn tell_end(&mut self) {
-        let left_out = self.parts.target.threads.left_out();
+        let left_out = self.parts.program.threads.left_out();
         if left_out > 0 {
             self.recorder.note(&format!(
                 "{left_out} threads that lived shortly were not sampled and are not listed: others of their kind, chosen by chance, stand for them"
@@ -421,7 +421,7 @@ impl<'a> Session<'a> {
     }
 
     fn thread_news(&mut self) {
-        self.parts.target.threads.swap_news(&mut self.thread_news);
+        self.parts.program.threads.swap_news(&mut self.thread_news);
         for news in self.thread_news.drain(..) {
             match news {
                 ThreadNews::Named {
@@ -460,15 +460,15 @@ impl<'a> Session<'a> {
     /// is the `last` time. Answers whether code came or went.
     fn drain(&mut self, cx: &mut AgentCx, last: bool) -> bool {
         let drained_ns = proc::now_ns();
-        let target = &self.parts.target;
+        let program = &self.parts.program;
         self.reader.clear_wake();
         self.events
-            .collect(&self.parts.events, &target.threads, drained_ns, last);
-        let has_code = self.recorder.absorb_code(target);
-        self.recorder.absorb_natives(target);
+            .collect(&self.parts.events, &program.threads, drained_ns, last);
+        let has_code = self.recorder.absorb_code(program);
+        self.recorder.absorb_natives(program);
         self.thread_news();
         let mut round = Round {
-            target,
+            program,
             runtimes: Runtimes::new(cx, &self.parts.registry, &self.clrs),
             reader: &mut self.reader,
             closed: Vec::new(),
@@ -480,7 +480,7 @@ impl<'a> Session<'a> {
         }
         let events = &self.parts.events;
         self.events
-            .write(events, target, &mut round.runtimes, self.recorder);
+            .write(events, program, &mut round.runtimes, self.recorder);
         let runtimes = &mut round.runtimes;
         self.events
             .look_at_live(events, runtimes, self.recorder, drained_ns, last);
@@ -489,16 +489,16 @@ impl<'a> Session<'a> {
         }
         for one in self.collected.drain(..) {
             self.recorder.record(&Record::Collected {
-                thread: target.threads.at(one.tid, one.from_ns),
+                thread: program.threads.at(one.tid, one.from_ns),
                 time_ns: one.from_ns,
                 ns: one.ns,
             });
         }
         for slot in round.closed {
-            target.threads.slot_closed(slot);
+            program.threads.slot_closed(slot);
         }
         // Entries that wait in the queues are younger.
-        target
+        program
             .threads
             .forget_former(drained_ns.saturating_sub(STATS_NS));
         self.recorder.forget_removed(drained_ns);
@@ -519,8 +519,8 @@ impl<'a> Session<'a> {
             let told = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
             if let Some(silent) = clr.is_to_be_silent(told, after) {
                 let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-                let target = &self.parts.target;
-                runtimes.with(known.number, |clr, cx| clr.be_silent(target, cx, silent));
+                let program = &self.parts.program;
+                runtimes.with(known.number, |clr, cx| clr.be_silent(program, cx, silent));
             }
         }
     }
@@ -529,14 +529,14 @@ impl<'a> Session<'a> {
     fn endings(&mut self, cx: &mut AgentCx) {
         let Parts {
             registry,
-            target,
+            program,
             phases,
             ..
         } = self.parts;
         // No CLR is left to record after the last one; another CLR of this process goes on.
         let rest = || {
             phases.runtimes_rest();
-            target.threads.rest();
+            program.threads.rest();
         };
         let Some(ending) = registry.ending(rest) else {
             return;
@@ -617,10 +617,10 @@ impl<'a> Session<'a> {
     /// Before threads that run already are sampled, which the first round sees to: code that was
     /// compiled before the session.
     fn learn_what_was_there(&mut self, cx: &mut AgentCx) {
-        self.recorder.absorb_code(&self.parts.target);
+        self.recorder.absorb_code(&self.parts.program);
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
         self.recorder
-            .learn_async_bodies(&self.parts.target, &mut runtimes);
+            .learn_async_bodies(&self.parts.program, &mut runtimes);
     }
 
     /// Asks the CLRs for no more events than they report anyway.

@@ -15,13 +15,13 @@ use crate::events::Events;
 use crate::hooks::ShadowStacks;
 use crate::model::phase::PhaseReader;
 use crate::model::{Settings, WalkerKind};
-use crate::target::Target;
+use crate::program::Program;
 use crate::trace::Trace;
 
 /// The parts of a process. They live as long as it does.
 pub struct Parts {
     /// Facts about the program.
-    pub target: Target,
+    pub program: Program,
     /// The CLRs.
     pub registry: Registry,
     /// Events that are not sampled by time.
@@ -57,7 +57,7 @@ impl Parts {
         let shadow =
             (settings.walker == WalkerKind::Shadow).then(|| ShadowStacks::new(&settings, phase));
         Box::leak(Box::new(Parts {
-            target: Target::new(phase, wake),
+            program: Program::new(phase, wake),
             registry: Registry::new(phase),
             events: Events::new(phase, wake),
             trace: Trace::new(wake),
@@ -85,9 +85,9 @@ impl Parts {
         let known = self.registry.known();
         let found = known.iter().find(|known| known.number == number);
         if let Some((_, runtime)) = found.and_then(|known| known.reach.as_ref()) {
-            self.target.threads.pins.left(runtime.index());
+            self.program.threads.pins.left(runtime.index());
         }
-        self.target.threads.runtime_ended(number);
+        self.program.threads.runtime_ended(number);
         self.events.remove(number);
         self.trace.remove(number);
         self.registry.acknowledge(number);
@@ -100,7 +100,7 @@ impl Parts {
             let known = self.registry.known();
             let mut runtimes = Runtimes::new(cx, &self.registry, &known);
             for number in &arrived {
-                runtimes.with(*number, |clr, cx| clr.catch_up(&self.target, cx));
+                runtimes.with(*number, |clr, cx| clr.catch_up(&self.program, cx));
             }
         }
         arrived

@@ -2,7 +2,7 @@
 //! thread runs.
 //!
 //! Each runtime is asked for two collections of all generations, at whose ends it walks its heap
-//! for us (`target::chains::suspended`): the first finds classes, the second one tasks. Both are
+//! for us (`program::chains::suspended`): the first finds classes, the second one tasks. Both are
 //! asked for on threads that live for that, as the runtime makes them its own. Invariant: whatever
 //! the runtime refuses, its event mask is what it was before, and it is said why there are no
 //! stacks.
@@ -15,8 +15,8 @@ use recording::Record;
 use super::Session;
 use crate::base::proc;
 use crate::clr::Runtimes;
-use crate::target::chains::suspended::{Found, Stopped};
-use crate::target::chains::{self, Survey};
+use crate::program::chains::suspended::{Found, Stopped};
+use crate::program::chains::{self, Survey};
 
 /// The callbacks of a walk, and those that tell for how long the runtime stood still.
 const WALKS: EventMaskLow = EventMaskLow::MONITOR_GC.union(EventMaskLow::MONITOR_SUSPENDS);
@@ -40,11 +40,11 @@ impl Session<'_> {
                 }
             };
             let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-            let target = &self.parts.target;
+            let program = &self.parts.program;
             for (words, count) in groups {
                 let chain = (number, &*words);
                 self.recorder
-                    .suspended(target, &mut runtimes, chain, (time_ns, count));
+                    .suspended(program, &mut runtimes, chain, (time_ns, count));
             }
             if left_out > 0 {
                 self.recorder.note(&format!(

@@ -11,8 +11,8 @@ use recording::WalkEnd;
 use super::*;
 use crate::events::sample::EventSample;
 use crate::model::Phase;
+use crate::program::threads::Started;
 use crate::record::told::{Told, listen};
-use crate::target::threads::Started;
 
 /// The parts of this test's process, for one test at a time: sampler and code map are one per
 /// process.
@@ -213,14 +213,18 @@ fn a_session_whose_tool_is_gone_leaves_an_idle_process() {
     let parts = process.parts;
     let mut running = Running::begin(parts, "event=cpu,gc;engine=timer");
     let tid = proc::own_tid();
-    parts.target.threads.own_started();
+    parts.program.threads.own_started();
     // Hung up in the middle, as a killed tool does.
     running.say.shutdown(std::net::Shutdown::Both).unwrap();
     running.runs.join().unwrap();
     assert_eq!(parts.phase.get(), Phase::Idle);
-    assert!(parts.target.threads.sampler().is_none());
-    assert_eq!(parts.target.threads.number_of(tid), None, "no CLR knows it");
-    assert!(parts.target.threads.take_news().is_empty());
+    assert!(parts.program.threads.sampler().is_none());
+    assert_eq!(
+        parts.program.threads.number_of(tid),
+        None,
+        "no CLR knows it"
+    );
+    assert!(parts.program.threads.take_news().is_empty());
     running = Running::begin(parts, "event=cpu;engine=timer");
     running.stop();
 }
@@ -230,15 +234,15 @@ fn the_last_clr_s_end_is_told_before_it_is_let_go() {
     let process = Process::alone();
     let parts = process.parts;
     let running = Running::begin(parts, "event=cpu;engine=timer");
-    parts.target.threads.managed_started(Started {
+    parts.program.threads.managed_started(Started {
         managed: (7, 0x100),
         tid: proc::own_tid(),
-        own: Some(crate::target::threads::OwnThread::here()),
+        own: Some(crate::program::threads::OwnThread::here()),
         hijack: None,
         stands_for: 1,
     });
     parts
-        .target
+        .program
         .threads
         .managed_named((7, 0x100), "managed one".into());
     let told = running.stop();
@@ -246,10 +250,10 @@ fn the_last_clr_s_end_is_told_before_it_is_let_go() {
     assert!(told.threads[&thread].1);
     // It stays known while its CLR does.
     assert_eq!(
-        parts.target.threads.number_of(proc::own_tid()),
+        parts.program.threads.number_of(proc::own_tid()),
         Some(thread)
     );
-    parts.target.threads.runtime_ended(7);
+    parts.program.threads.runtime_ended(7);
 }
 
 /// Resident memory of this process, bytes.
@@ -291,10 +295,10 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
             for at in 0..100 {
                 let managed = (7, second * 100 + at + 1);
                 parts
-                    .target
+                    .program
                     .threads
                     .managed_named(managed, format!("worker {at}"));
-                parts.target.threads.managed_started(Started {
+                parts.program.threads.managed_started(Started {
                     managed,
                     // A number that no thread of the kernel has.
                     tid: (1 << 23) + at as u32,
@@ -303,10 +307,10 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                     stands_for: 1,
                 });
                 parts
-                    .target
+                    .program
                     .threads
                     .at((1 << 23) + at as u32, proc::now_ns());
-                parts.target.threads.managed_ended(managed);
+                parts.program.threads.managed_ended(managed);
             }
             for at in 0..250u64 {
                 let range = base + at * 4096..base + at * 4096 + 3000;
@@ -322,13 +326,13 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                 };
                 // SAFETY: the range is within `code`, which is leaked.
                 let unwind = unsafe { stackwalk::jit::body_from_code(range.start, 3000) };
-                parts.target.code.added(body, unwind);
-                parts.target.code.removed([range]);
+                parts.program.code.added(body, unwind);
+                parts.program.code.removed([range]);
             }
-            parts.target.natives.refresh();
+            parts.program.natives.refresh();
             // A second has more time for the agent thread than this one, which it must have woken
             // for.
-            while parts.target.code.queued() > 8192 {
+            while parts.program.code.queued() > 8192 {
                 std::thread::yield_now();
             }
             parts
@@ -380,8 +384,8 @@ fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
     parts
         .events
         .tell(EventNews::Note("nobody reads this".into()));
-    parts.target.threads.own_started();
-    assert!(parts.target.threads.take_news().iter().all(|news| {
+    parts.program.threads.own_started();
+    assert!(parts.program.threads.take_news().iter().all(|news| {
         // Events from before it are not reported, and nothing new is added.
         !matches!(news, ThreadNews::Named { .. })
     }));

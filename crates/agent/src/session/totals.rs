@@ -9,7 +9,7 @@ use syscalls::{Call, Verdict};
 
 use super::{Parts, Session};
 use crate::base::proc;
-use crate::target::accounts::{self, Claim};
+use crate::program::accounts::{self, Claim};
 
 fn unseen(claim: Claim) -> Record<'static> {
     Record::Unseen {
@@ -158,7 +158,7 @@ impl Session<'_> {
         let memory = self.recorder.memory()
             + self.walker.memory()
             + self.events.memory(&parts.events)
-            + (parts.target.code.map().memory().bytes + self.reader.memory()) as u64;
+            + (parts.program.code.map().memory().bytes + self.reader.memory()) as u64;
         self.tell_cost();
         let totals = &self.totals;
         self.recorder.record(&Record::Stats {
@@ -207,7 +207,7 @@ impl Session<'_> {
 
     /// Writes which CPU time no sample stands for. Answers for how much they should.
     fn tell_unseen(&mut self) -> Option<u64> {
-        let threads = &self.parts.target.threads;
+        let threads = &self.parts.program.threads;
         threads.look(&mut self.ids);
         let report = threads.report()?;
         // A thread that takes its ticks at last owes nothing any more.

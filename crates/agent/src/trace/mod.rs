@@ -41,7 +41,7 @@ use crate::base::wake::Wake;
 use crate::clr::{Clr, names};
 use crate::events::{EventNews, Events};
 use crate::model::Settings;
-use crate::target::Target;
+use crate::program::Program;
 
 /// Most methods that are listed as not traced, by name.
 const MAX_REFUSED: usize = 200;
@@ -166,7 +166,7 @@ impl Trace {
     /// A session begins.
     pub(crate) fn begin(
         &self,
-        target: &'static Target,
+        program: &'static Program,
         events: &'static Events,
         settings: &Settings,
     ) {
@@ -192,7 +192,7 @@ impl Trace {
         state.is_summed_up = false;
         drop(state);
         if !patterns.is_empty() {
-            probes::begin(target, events);
+            probes::begin(program, events);
             events.tell(EventNews::Source {
                 event: Event::TracedCall,
                 source: probes::source(),

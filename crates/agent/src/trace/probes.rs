@@ -19,11 +19,11 @@ use super::table::{self, Method, NEVER};
 use crate::base::processor::Processor;
 use crate::events::Events;
 use crate::hooks::Clock;
-use crate::target::Target;
+use crate::program::Program;
 
 /// Where slow calls go.
 struct Keeper {
-    target: &'static Target,
+    program: &'static Program,
     events: &'static Events,
     clock: Clock,
     processor: Option<Processor>,
@@ -54,10 +54,10 @@ fn keeper() -> Option<&'static Keeper> {
 }
 
 /// A session that traces begins. Agent thread, or before there is one.
-pub(super) fn begin(target: &'static Target, events: &'static Events) {
+pub(super) fn begin(program: &'static Program, events: &'static Events) {
     if KEEPER.load(Relaxed).is_null() {
         let made = Box::into_raw(Box::new(Keeper {
-            target,
+            program,
             events,
             clock: Clock::new(),
             processor: Processor::find(),
@@ -323,7 +323,7 @@ fn keep(keeper: &'static Keeper, method: &'static Method, ns: u64, is_error: boo
     let kept = catch_unwind(AssertUnwindSafe(|| {
         keeper
             .events
-            .call_ended(keeper.target, &method.name, ns, is_error);
+            .call_ended(keeper.program, &method.name, ns, is_error);
     }));
     if let Err(panic) = kept {
         // Dropping a panic's payload may panic again.

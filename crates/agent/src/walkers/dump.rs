@@ -42,10 +42,10 @@ impl Walker for DumpWalker {
     }
 
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
-        let (target, runtimes, closed) = (round.target, &mut round.runtimes, &mut round.closed);
+        let (program, runtimes, closed) = (round.program, &mut round.runtimes, &mut round.closed);
         round.reader.drain_all(
             |slot, sample| {
-                let Some(thread) = target.threads.of_slot(slot) else {
+                let Some(thread) = program.threads.of_slot(slot) else {
                     return;
                 };
                 if self.answered.insert(thread) {
@@ -58,7 +58,7 @@ impl Walker for DumpWalker {
                         frames: sample.frames,
                         detail: None,
                     };
-                    recorder.sample(target, runtimes, stack);
+                    recorder.sample(program, runtimes, stack);
                 }
             },
             |slot| closed.push(slot),

@@ -16,8 +16,8 @@ use stackwalk::{ADDRESS, CodeMap, End, Kind, Reason, Region, Regs, Scratch, Stac
 use crate::base::proc;
 use crate::model::EndCode;
 use crate::model::chain::{self, CHAIN_WORDS};
-use crate::target::chains::{self, seeker::Seeker};
-use crate::target::hijacks::Places;
+use crate::program::chains::{self, seeker::Seeker};
+use crate::program::hijacks::Places;
 
 /// Room for the frames of this library, beside those that are kept.
 const OWN_FRAMES: usize = 64;

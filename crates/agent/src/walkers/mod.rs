@@ -36,12 +36,12 @@ use sampler::{Reader, SampleEvent, Sampler, SlotId};
 use crate::clr::Runtimes;
 use crate::hooks::ShadowStacks;
 use crate::model::{Settings, WalkerKind};
+use crate::program::Program;
 use crate::record::Recorder;
-use crate::target::Target;
 
 /// The means of a walker in one round of the agent thread.
 pub(crate) struct Round<'a, 'r> {
-    pub(crate) target: &'static Target,
+    pub(crate) program: &'static Program,
     pub(crate) runtimes: Runtimes<'r>,
     pub(crate) reader: &'a mut Reader,
     /// Slots that were given back; whose threads they were can be forgotten.
@@ -111,7 +111,7 @@ pub(crate) trait Walker {
 
 /// The parts of which a walker is made.
 pub(crate) struct Making<'a> {
-    pub(crate) target: &'static Target,
+    pub(crate) program: &'static Program,
     pub(crate) settings: &'a Settings,
     pub(crate) sampler: &'static Sampler,
     /// Where the process has hooks.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use corprof::{Registers, Seed, SeedRefused, WalkError};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, HEURISTIC, Kind, Traced, lookup_address};
 
-use crate::target::code::{Owner, may_be_asked_for};
+use crate::program::code::{Owner, may_be_asked_for};
 
 /// The outcome of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

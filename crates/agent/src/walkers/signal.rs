@@ -47,10 +47,10 @@ impl Walker for SignalWalker {
 
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         round.reader.tick(round.now_ns);
-        let (target, runtimes, closed) = (round.target, &mut round.runtimes, &mut round.closed);
+        let (program, runtimes, closed) = (round.program, &mut round.runtimes, &mut round.closed);
         round.reader.drain_all(
             |slot, sample| {
-                if let Some(thread) = target.threads.of_slot(slot) {
+                if let Some(thread) = program.threads.of_slot(slot) {
                     let stack = WalkedStack {
                         thread,
                         time_ns: sample.time_ns,
@@ -60,7 +60,7 @@ impl Walker for SignalWalker {
                         frames: sample.frames,
                         detail: None,
                     };
-                    recorder.sample(target, runtimes, stack);
+                    recorder.sample(program, runtimes, stack);
                 }
             },
             |slot| closed.push(slot),

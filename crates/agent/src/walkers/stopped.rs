@@ -22,7 +22,7 @@ use super::seed::{self, SeedState};
 use crate::base::proc;
 use crate::clr::Runtimes;
 use crate::model::ThreadTarget;
-use crate::target::Target;
+use crate::program::Program;
 
 /// Most frames of one stop, all threads: 2 MiB, touched as far as it is used.
 const ROOM: usize = 64 * 1024;
@@ -166,7 +166,7 @@ struct Place {
 
 /// Room for one stop, used again for each.
 pub struct Stopped {
-    program: &'static Target,
+    program: &'static Program,
     max_depth: usize,
     /// Frames of `DoStackSnapshot`.
     pub frames: Vec<SnapFrame>,
@@ -181,7 +181,7 @@ pub struct Stopped {
 
 impl Stopped {
     /// For the threads of `program`, with room for stacks of so many frames.
-    pub fn new(program: &'static Target, max_depth: u32) -> Stopped {
+    pub fn new(program: &'static Program, max_depth: u32) -> Stopped {
         Stopped {
             program,
             max_depth: max_depth as usize,

@@ -20,8 +20,8 @@ use super::stopped::{NoMore, NotStopped, RuntimeStop, Stopped, Ways};
 use super::{Making, Round, Walker};
 use crate::base::proc;
 use crate::model::{EndCode, NATIVE_RUN, ThreadTarget, WalkedStack};
+use crate::program::Program;
 use crate::record::Recorder;
-use crate::target::Target;
 
 /// How often within one tick the walk of a thread is tried again that holds a lock of its CLR's.
 const RETRIES: u32 = 2;
@@ -78,7 +78,7 @@ impl SuspendWalker {
             interval_ns: settings.interval_ns,
             due_ns: making.now_ns + settings.interval_ns,
             last_tick_ns: making.now_ns,
-            stopped: Stopped::new(making.target, settings.max_depth),
+            stopped: Stopped::new(making.program, settings.max_depth),
             accounts: HashMap::new(),
             stacks: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -92,7 +92,7 @@ impl SuspendWalker {
     /// The threads of a CLR that are to be walked in this tick.
     fn targets(&mut self, round: &Round<'_, '_>, runtime: u8) -> Vec<ThreadTarget> {
         let by_wall = self.events.contains(&Event::Wall);
-        let mut targets = round.target.threads.managed_of(runtime);
+        let mut targets = round.program.threads.managed_of(runtime);
         targets.retain(|target| {
             let cpu = proc::thread_cpu_ns(target.tid);
             let account = self.accounts.entry(target.thread).or_insert(Account {
@@ -145,7 +145,7 @@ impl SuspendWalker {
                         stopping_ns: stop.stopping_ns,
                         stopped_ns: stop.stopped_ns,
                     });
-                    targets = self.take(round.target, stop, last);
+                    targets = self.take(round.program, stop, last);
                 }
                 Err(NotStopped::Gone | NotStopped::Refused(SuspendError::NotStarted)) => return,
                 Err(NotStopped::Refused(error)) => {
@@ -162,7 +162,7 @@ impl SuspendWalker {
     }
 
     /// Takes what was seen of each thread; answers those to be tried again.
-    fn take(&mut self, target: &Target, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
+    fn take(&mut self, program: &Program, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
         let mut again = Vec::new();
         for seen in std::mem::take(&mut self.stopped.seen) {
             let snap = if self.seeded {
@@ -189,7 +189,7 @@ impl SuspendWalker {
             let stack = self.stacks.entry(seen.target.thread).or_default();
             let frames = self.stopped.frames.get(snap.frames.clone());
             merge::place(
-                target.code.map(),
+                program.code.map(),
                 frames.unwrap_or_default(),
                 &mut stack.placed,
             );
@@ -255,7 +255,7 @@ impl SuspendWalker {
                     frames: &self.words,
                     detail: None,
                 };
-                recorder.sample(round.target, &mut round.runtimes, sample);
+                recorder.sample(round.program, &mut round.runtimes, sample);
             }
         }
         self.stacks.clear();

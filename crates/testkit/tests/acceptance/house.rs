@@ -179,7 +179,7 @@ fn dependencies_go_one_way() {
 const FLOORS: [&str; 13] = [
     "base",
     "model",
-    "target",
+    "program",
     "clr",
     "hooks",
     "record",

@@ -21,7 +21,7 @@ use super::Origin;
 use super::alloc::{of_own_events, size_text, thinned};
 use super::source::{Asked, EventSource, Need};
 use crate::clr::{Clr, Runtimes};
-use crate::target::chains::Gate;
+use crate::program::chains::Gate;
 
 /// Most objects that are followed.
 const MOST_FOLLOWED: usize = 16 * 1024;

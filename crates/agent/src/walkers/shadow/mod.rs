@@ -40,7 +40,7 @@ fn pen<'a, 'r>(round: &'a mut Round<'_, 'r>, recorder: &'a mut Recorder) -> Pen<
     recorder.make_room();
     Pen {
         recorder,
-        target: round.target,
+        program: round.program,
         runtimes: &mut round.runtimes,
     }
 }
@@ -63,17 +63,17 @@ impl Walker for ShadowWalker {
     }
 
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
-        let (target, closed) = (round.target, &mut round.closed);
+        let (program, closed) = (round.program, &mut round.closed);
         recorder.make_room();
         let mut pen = Pen {
             recorder,
-            target,
+            program,
             runtimes: &mut round.runtimes,
         };
         let trees = &mut self.trees;
         round.reader.drain_all(
             |slot, sample| {
-                let Some(thread) = target.threads.of_slot(slot) else {
+                let Some(thread) = program.threads.of_slot(slot) else {
                     return;
                 };
                 let moment = Moment {

@@ -18,8 +18,8 @@ use crate::base::proc;
 use crate::clr::Runtimes;
 use crate::hooks::ShadowStacks;
 use crate::hooks::stack::{NO_METHOD, NO_ROOM, ROOT, ShadowStack, TRUNCATED};
+use crate::program::Program;
 use crate::record::Recorder;
-use crate::target::Target;
 
 /// The part of a node that has been written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,7 +56,7 @@ struct Namer {
 /// The means that are needed to write.
 pub(super) struct Pen<'a, 'r> {
     pub(super) recorder: &'a mut Recorder,
-    pub(super) target: &'a Target,
+    pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
 }
 
@@ -237,9 +237,9 @@ impl Namer {
             Some(names) => Some(pen.recorder.method(runtime, MethodKind::Il, &names)),
             None if method.unloadable => None,
             None => {
-                let (target, runtimes) = (pen.target, &mut *pen.runtimes);
+                let (program, runtimes) = (pen.program, &mut *pen.runtimes);
                 pen.recorder
-                    .method_of(target, runtimes, runtime, method.function)
+                    .method_of(program, runtimes, runtime, method.function)
             }
         };
         match known {

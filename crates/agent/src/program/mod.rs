@@ -22,7 +22,7 @@ pub use natives::NativeModules;
 pub use threads::Threads;
 
 /// Facts about the program.
-pub struct Target {
+pub struct Program {
     /// Code that the runtimes have made.
     pub code: CodeIndex,
     /// Libraries.
@@ -31,10 +31,10 @@ pub struct Target {
     pub threads: Threads,
 }
 
-impl Target {
+impl Program {
     /// Nothing known yet. `wake` is rung when the agent thread should take what is queued.
-    pub fn new(phase: PhaseReader, wake: &'static Wake) -> Target {
-        Target {
+    pub fn new(phase: PhaseReader, wake: &'static Wake) -> Program {
+        Program {
             code: CodeIndex::new(phase, wake),
             natives: NativeModules::new(phase),
             threads: Threads::new(phase),

@@ -40,7 +40,7 @@ pub struct Tables {
 /// About 1.3 MiB, made when a session first asks for chains.
 static TABLES: OnceLock<Tables> = OnceLock::new();
 
-/// One for each CLR that runs at once, by its place in the row (`target::hijacks`).
+/// One for each CLR that runs at once, by its place in the row (`program::hijacks`).
 static GATES: [Gate; HIJACKS] = [const { Gate::new() }; HIJACKS];
 
 /// The tables, made where there are none yet. Not in a handler.

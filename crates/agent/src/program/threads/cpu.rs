@@ -9,7 +9,7 @@ use sampler::Sampler;
 
 use super::{State, Threads};
 use crate::base::proc;
-use crate::target::accounts::{self, Reason, Report};
+use crate::program::accounts::{self, Reason, Report};
 
 /// Between two looks at a thread's signal mask: less than between two reports.
 const LOOK_NS: u64 = 500_000_000;

@@ -14,8 +14,8 @@ use super::{Started, ThreadNews};
 use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::ManagedThread;
-use crate::target::accounts::{Account, Accounts};
-use crate::target::hijacks::{self, Places};
+use crate::program::accounts::{Account, Accounts};
+use crate::program::hijacks::{self, Places};
 
 /// A managed thread that runs on a kernel thread.
 #[derive(Clone, Copy, Debug)]

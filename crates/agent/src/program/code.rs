@@ -299,7 +299,7 @@ impl CodeIndex {
 mod tests {
     use super::*;
     use crate::model::phase::new_phase;
-    use crate::target::history::tests::body;
+    use crate::program::history::tests::body;
 
     #[test]
     fn a_word_says_whose_code_it_is() {
