@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Instant;
 
 use agent::model::chain::{CHAIN_WORDS, ChainEnd, split};
-use agent::program::chains::seeker::Seeker;
-use agent::program::chains::{AsyncBody, Code, Home, Kind, Tables, TaskAt, gate, prepare};
+use agent::program::chains::finder::AsyncFrameFinder;
+use agent::program::chains::{AsyncBody, ChainTables, CodeRole, Home, Kind, TaskAt, gate, prepare};
 use stackwalk::{CodeMap, Out as _};
 
 /// As .NET 8 lays out a task and its box, in words.
@@ -39,7 +39,7 @@ struct Made {
 }
 
 impl Made {
-    fn new(tables: &Tables, depth: u64) -> Made {
+    fn new(tables: &ChainTables, depth: u64) -> Made {
         let mut made = Made {
             words: vec![0; usize::try_from((2 * depth + 1) * STRIDE).unwrap()],
             depth,
@@ -107,7 +107,7 @@ fn main() {
     gate.open();
     assert!(
         tables.bodies.add(AsyncBody {
-            code: Code::OfValue,
+            code: CodeRole::OfValue,
             range: CODE..CODE + 0x400,
             gate: 0,
             runtime: 0,
@@ -164,19 +164,19 @@ fn main() {
 
 /// Does the handler's work beside a walk, which has found [`FRAMES`] frames; the resumed one is of
 /// the code at `resumed`. Returns the number of words then.
-fn walk(tables: &'static Tables, resumed: u64, stack: &[u64; 64], out: &mut [u64]) -> usize {
+fn walk(tables: &'static ChainTables, resumed: u64, stack: &[u64; 64], out: &mut [u64]) -> usize {
     let mut inside = 0;
     let (low, end) = (stack.as_ptr() as u64, stack.as_ptr_range().end as u64);
-    let mut seeker = Seeker::new(tables, &CODE_MAP, 0, end, out, &mut inside).unwrap();
+    let mut finder = AsyncFrameFinder::new(tables, &CODE_MAP, 0, end, out, &mut inside).unwrap();
     for depth in 0..FRAMES {
         let word = match depth {
             RESUMED => resumed + 0x100,
             // Each in a piece of code of its own.
             _ => CODE + 0x10_0000 + (depth as u64) * 0x400,
         };
-        assert!(seeker.put(depth, black_box(word), low, low + 32));
+        assert!(finder.put(depth, black_box(word), low, low + 32));
     }
-    seeker.finish(FRAMES)
+    finder.finish(FRAMES)
 }
 
 fn timed(run: impl FnOnce()) -> u64 {

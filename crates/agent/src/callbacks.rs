@@ -26,8 +26,8 @@ use crate::events::{
     self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
 };
 use crate::hooks;
-use crate::program::threads::{OwnThread, Started};
-use crate::session::{Library, Parts, arrival, signal};
+use crate::program::threads::{OwnThread, StartedThread};
+use crate::session::{AgentState, Library, arrival, signal};
 use crate::trace::{self, ClrTrace};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
@@ -36,7 +36,7 @@ const WALK_OF_THE_DYING: Duration = Duration::from_secs(2);
 
 /// The callbacks that a CLR is given.
 pub(crate) struct ClrCallbacks {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     library: &'static Library,
     clr: Arc<Clr>,
     /// Set in `Initialize`, before any other callback.
@@ -46,9 +46,13 @@ pub(crate) struct ClrCallbacks {
 
 impl ClrCallbacks {
     /// Of a CLR.
-    pub(crate) fn new(parts: &'static Parts, library: &'static Library, clr: Clr) -> ClrCallbacks {
+    pub(crate) fn new(
+        agent: &'static AgentState,
+        library: &'static Library,
+        clr: Clr,
+    ) -> ClrCallbacks {
         ClrCallbacks {
-            parts,
+            agent,
             library,
             clr: Arc::new(clr),
             events: OnceLock::new(),
@@ -59,8 +63,8 @@ impl ClrCallbacks {
     /// This CLR as the origin of an event; none before `Initialize` has let it in.
     fn origin(&self) -> Option<Origin<'_>> {
         Some(Origin {
-            program: &self.parts.program,
-            events: &self.parts.events,
+            program: &self.agent.program,
+            events: &self.agent.events,
             clr: &self.clr,
             own: self.events.get()?,
         })
@@ -68,9 +72,9 @@ impl ClrCallbacks {
 
     fn compiling(&self, cx: &mut Cx<'_, Callback>, function: FunctionId<'_>) {
         if let Some(watch) = self.library.compiling {
-            watch(self.parts, &self.clr, cx);
+            watch(self.agent, &self.clr, cx);
         }
-        if self.parts.events.wants(Event::Jit) {
+        if self.agent.events.wants(Event::Jit) {
             events::jit::started(function);
         }
     }
@@ -84,11 +88,11 @@ impl ClrCallbacks {
         kind: MethodKind,
     ) {
         self.clr.learn_expected(cx);
-        let wants = self.parts.events.wants(Event::Jit);
+        let wants = self.agent.events.wants(Event::Jit);
         let now_ns = if wants { proc::now_ns() } else { 0 };
         let tier = if status.is_ok() {
             self.clr
-                .compiled(&self.parts.program, cx, function, rejit, kind)
+                .compiled(&self.agent.program, cx, function, rejit, kind)
         } else {
             None
         };
@@ -122,8 +126,8 @@ impl ClrCallbacks {
     /// Its refusal.
     fn subscribe(&self, cx: &mut Cx<'_, Startup>, own: &Arc<ClrEvents>) -> corprof::Result<()> {
         let info = cx.info();
-        let settings = self.parts.settings();
-        let shadow = self.parts.shadow.as_ref();
+        let settings = self.agent.settings();
+        let shadow = self.agent.shadow.as_ref();
         let hooks = shadow.map_or(EventMaskLow::empty(), |_| hooks::EVENTS);
         let wanted = subscription::of_session(&settings, How::Startup, &own.facts, hooks);
         if settings.needs_snapshots() {
@@ -133,15 +137,15 @@ impl ClrCallbacks {
             info.set_event_mask2(cx, wanted.low, wanted.high)?;
         }
         if let Some(stacks) = shadow {
-            let hooks = hooks::Hooks::new(&self.parts.program, stacks, Arc::clone(&self.clr));
+            let hooks = hooks::Hooks::new(&self.agent.program, stacks, Arc::clone(&self.clr));
             info.set_fast_hooks(cx, hooks)?;
         }
-        if self.parts.trace.is_wanted() {
-            trace::enable(&self.trace, &self.clr, &self.parts.events, cx);
+        if self.agent.trace.is_wanted() {
+            trace::enable(&self.trace, &self.clr, &self.agent.events, cx);
         }
-        self.parts.events.tell_all(&wanted);
+        self.agent.events.tell_all(&wanted);
         if let Some(trouble) = subscription::start_session(cx, own, &wanted) {
-            self.parts.events.tell(EventNews::Note(trouble));
+            self.agent.events.tell(EventNews::Note(trouble));
         }
         Ok(())
     }
@@ -149,37 +153,37 @@ impl ClrCallbacks {
 
 impl Callbacks for ClrCallbacks {
     fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> corprof::Result<()> {
-        let parts = self.parts;
+        let agent = self.agent;
         let info = cx.info();
         let facts = self.look_at_runtime(cx);
         let version = facts.version.clone();
-        let begin = || parts.phases.runtime_starts();
-        let admitted = parts
+        let begin = || agent.phases.runtime_starts();
+        let admitted = agent
             .registry
             .admit(&self.clr, info.runtime(), version, begin);
         // A refused CLR too has taken the signal for itself.
-        signal::settle(parts);
+        signal::install_on_top(agent);
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
         let admitted = admitted.ok_or(refusal)?;
         self.clr.set_hijack_place(admitted.hijack_place);
         let own = Arc::new(ClrEvents::new(facts));
         let own = self.events.get_or_init(|| own);
-        parts.events.add(self.clr.number(), Arc::clone(own));
-        parts.trace.add(self.clr.number(), Arc::clone(&self.trace));
+        agent.events.add(self.clr.number(), Arc::clone(own));
+        agent.trace.add(self.clr.number(), Arc::clone(&self.trace));
         if let Err(refusal) = self.subscribe(cx, own) {
-            parts.events.remove(self.clr.number());
-            parts.trace.remove(self.clr.number());
-            parts.registry.withdraw(self.clr.number());
+            agent.events.remove(self.clr.number());
+            agent.trace.remove(self.clr.number());
+            agent.registry.withdraw(self.clr.number());
             return Err(refusal);
         }
-        if parts.settings().minds_collections()
+        if agent.settings().minds_collections()
             && let Some(gate) = self.clr.heap_gate()
         {
             // Nothing runs yet.
             gate.watch();
             gate.open();
         }
-        parts.program.threads.own_started();
+        agent.program.threads.own_started();
         Ok(())
     }
 
@@ -196,25 +200,25 @@ impl Callbacks for ClrCallbacks {
         });
         let asked = asked.ok_or(Hresult::E_INVALIDARG)?;
         let socket = Path::new(asked.get(keys::SOCKET).ok_or(Hresult::E_INVALIDARG)?);
-        let parts = self.parts;
+        let agent = self.agent;
         let info = cx.info();
         let facts = self.look_at_runtime(cx);
         let version = facts.version.clone();
         let own = Arc::new(ClrEvents::new(facts));
         let own = self.events.get_or_init(|| own);
         // All ends from the first callback on are noted, until the past is known.
-        self.clr.begin_to_catch_up();
+        self.clr.begin_catch_up();
         let admit = || {
-            let admitted = parts
+            let admitted = agent
                 .registry
                 .admit_attached(&self.clr, info.runtime(), version)
                 .ok_or(refusal)?;
             self.clr.set_hijack_place(admitted.hijack_place);
-            parts.events.add(self.clr.number(), Arc::clone(own));
-            parts.trace.add(self.clr.number(), Arc::clone(&self.trace));
+            agent.events.add(self.clr.number(), Arc::clone(own));
+            agent.trace.add(self.clr.number(), Arc::clone(&self.trace));
             Ok(())
         };
-        let arrived = arrival::arrive(parts, self.library, socket, admit).and_then(|()| {
+        let arrived = arrival::arrive(agent, self.library, socket, admit).and_then(|()| {
             // Stacks may be asked for by a session to come; the runtime allows that now or never.
             let wanted = subscription::of_idle();
             if asked.get(keys::HEAP) == Some("1") {
@@ -228,27 +232,27 @@ impl Callbacks for ClrCallbacks {
             Ok(())
         });
         arrived.inspect_err(|_| {
-            parts.events.remove(self.clr.number());
-            parts.trace.remove(self.clr.number());
-            parts.registry.refuse_attached(self.clr.number());
+            agent.events.remove(self.clr.number());
+            agent.trace.remove(self.clr.number());
+            agent.registry.refuse_attached(self.clr.number());
             // There may be no CLR left to look after.
-            parts.wake.ring();
+            agent.waker.wake();
         })
     }
 
     /// The answer to the attach command goes out when this has returned, and no other command is
     /// served before: what was there before us is asked for on the agent thread.
     fn profiler_attach_complete<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
-        self.parts.registry.attach_complete(self.clr.number());
-        self.parts.wake.ring();
+        self.agent.registry.attach_complete(self.clr.number());
+        self.agent.waker.wake();
         Ok(())
     }
 
     /// Nothing of the runtime answers any more, and no callback will come: what is kept of it goes
     /// before this returns.
     fn profiler_detach_succeeded<'rt>(&self, _cx: &mut Cx<'rt, Detached>) -> corprof::Result<()> {
-        let wake = || self.parts.wake.ring();
-        self.parts.registry.ends(self.clr.number(), wake);
+        let wake = || self.agent.waker.wake();
+        self.agent.registry.ends(self.clr.number(), wake);
         Ok(())
     }
 
@@ -257,8 +261,8 @@ impl Callbacks for ClrCallbacks {
     }
 
     fn shutdown<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
-        let wake = || self.parts.wake.ring();
-        self.parts.registry.ends(self.clr.number(), wake);
+        let wake = || self.agent.waker.wake();
+        self.agent.registry.ends(self.clr.number(), wake);
         self.trace.end();
         Ok(())
     }
@@ -269,12 +273,12 @@ impl Callbacks for ClrCallbacks {
         module: ModuleId<'rt>,
         status: Hresult,
     ) -> corprof::Result<()> {
-        self.parts.program.natives.refresh();
+        self.agent.program.natives.refresh();
         if status.is_ok() {
-            self.clr.module_loaded(&self.parts.program, cx, module);
-            let parts = self.parts;
-            let trace = &parts.trace;
-            trace.module(&self.clr, &self.trace, &parts.events, cx, module);
+            self.clr.module_loaded(&self.agent.program, cx, module);
+            let agent = self.agent;
+            let trace = &agent.trace;
+            trace.module(&self.clr, &self.trace, &agent.events, cx, module);
             if let Some(facts) = self.clr.module(module.raw())
                 && let Some(origin) = self.origin()
             {
@@ -292,10 +296,10 @@ impl Callbacks for ClrCallbacks {
         if let Some(own) = self.events.get() {
             own.names.forget();
         }
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.module_unloaded(self.clr.number(), module.raw());
         }
-        self.clr.module_unloaded(&self.parts.program, module);
+        self.clr.module_unloaded(&self.agent.program, module);
         Ok(())
     }
 
@@ -318,7 +322,7 @@ impl Callbacks for ClrCallbacks {
         status: Hresult,
     ) -> corprof::Result<()> {
         let module = cx.info().key(module);
-        self.parts.trace.failed(module, method, status);
+        self.agent.trace.failed(module, method, status);
         Ok(())
     }
 
@@ -409,7 +413,7 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Cooperative>,
         object: ObjectId<'rt>,
     ) -> corprof::Result<()> {
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.thrown();
         }
         if let Some(origin) = self.origin() {
@@ -484,14 +488,14 @@ impl Callbacks for ClrCallbacks {
         if let Some(own) = self.events.get() {
             own.collector().stopping(reason, proc::now_ns());
         }
-        if self.parts.phase.get().is_session() {
-            self.clr.collecting().begins(reason);
+        if self.agent.phase.get().is_session() {
+            self.clr.collection_times().begin(reason);
         }
         Ok(())
     }
 
     fn runtime_suspend_aborted<'rt>(&self, _cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
-        self.clr.collecting().ends();
+        self.clr.collection_times().end();
         if let Some(gate) = self.clr.heap_gate() {
             gate.open();
         }
@@ -499,7 +503,7 @@ impl Callbacks for ClrCallbacks {
     }
 
     fn runtime_resume_started<'rt>(&self, _cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
-        self.clr.collecting().ends();
+        self.clr.collection_times().end();
         if let Some(gate) = self.clr.heap_gate() {
             gate.open();
         }
@@ -535,7 +539,7 @@ impl Callbacks for ClrCallbacks {
             own.collector().finished();
         }
         self.clr.survey(|survey| survey.collection_ends());
-        self.parts.events.collected();
+        self.agent.events.collected();
         Ok(())
     }
 
@@ -556,7 +560,7 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Cooperative>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
-        self.clr.dynamic_unloaded(&self.parts.program, cx, function);
+        self.clr.dynamic_unloaded(&self.agent.program, cx, function);
         Ok(())
     }
 
@@ -565,7 +569,7 @@ impl Callbacks for ClrCallbacks {
         _cx: &mut Cx<'rt, Callback>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.filter_begins(self.clr.number(), function.raw());
         }
         Ok(())
@@ -575,7 +579,7 @@ impl Callbacks for ClrCallbacks {
         &self,
         _cx: &mut Cx<'rt, Callback>,
     ) -> corprof::Result<()> {
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.filter_ends();
         }
         Ok(())
@@ -586,7 +590,7 @@ impl Callbacks for ClrCallbacks {
         _cx: &mut Cx<'rt, NoTrigger>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.unwind_begins(function.raw());
         }
         Ok(())
@@ -596,7 +600,7 @@ impl Callbacks for ClrCallbacks {
         &self,
         _cx: &mut Cx<'rt, NoTrigger>,
     ) -> corprof::Result<()> {
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.unwind_ends();
         }
         Ok(())
@@ -608,7 +612,7 @@ impl Callbacks for ClrCallbacks {
         function: FunctionId<'rt>,
         _object: Option<ObjectId<'rt>>,
     ) -> corprof::Result<()> {
-        if let Some(shadow) = &self.parts.shadow {
+        if let Some(shadow) = &self.agent.shadow {
             shadow.caught(function.raw());
         }
         Ok(())
@@ -620,9 +624,9 @@ impl Callbacks for ClrCallbacks {
         thread: ThreadId<'rt>,
         os_thread: u32,
     ) -> corprof::Result<()> {
-        let threads = &self.parts.program.threads;
+        let threads = &self.agent.program.threads;
         threads.pins.created(cx.info().key(thread));
-        if threads.is_ours(os_thread) {
+        if threads.is_agent_thread(os_thread) {
             return Ok(());
         }
         let here = proc::own_tid() == os_thread;
@@ -636,7 +640,7 @@ impl Callbacks for ClrCallbacks {
         let Some(stands_for) = chosen else {
             return Ok(());
         };
-        threads.managed_started(Started {
+        threads.managed_started(StartedThread {
             managed,
             tid: os_thread,
             own: here.then(OwnThread::here),
@@ -644,7 +648,7 @@ impl Callbacks for ClrCallbacks {
             stands_for,
         });
         if here
-            && let Some(shadow) = &self.parts.shadow
+            && let Some(shadow) = &self.agent.shadow
             && let Some(number) = threads.number_of(os_thread)
         {
             shadow.own_thread_starts(number);
@@ -657,12 +661,12 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Callback>,
         thread: ThreadId<'rt>,
     ) -> corprof::Result<()> {
-        let threads = &self.parts.program.threads;
+        let threads = &self.agent.program.threads;
         self.clr.thread_ending(thread.raw());
         threads.managed_ended((self.clr.number(), thread.raw()));
         let key = cx.info().key(thread);
         if !threads.pins.destroyed_within(cx, key, WALK_OF_THE_DYING) {
-            self.parts.events.tell(EventNews::Note(format!(
+            self.agent.events.tell(EventNews::Note(format!(
                 "a thread ended while it was walked, and the walk did not end within {} s",
                 WALK_OF_THE_DYING.as_secs()
             )));
@@ -677,7 +681,7 @@ impl Callbacks for ClrCallbacks {
         name: &str,
     ) -> corprof::Result<()> {
         let managed = (self.clr.number(), thread.raw());
-        self.parts
+        self.agent
             .program
             .threads
             .managed_named(managed, name.to_owned());

@@ -8,10 +8,10 @@
 
 use stackwalk::ADDRESS;
 
-use crate::base::wake;
+use crate::base::waker;
 use crate::hooks;
 use crate::model::EndCode;
-use crate::program::chains::{self, seeker::Seeker};
+use crate::program::chains::{self, finder::AsyncFrameFinder};
 use crate::program::code::CODE_MAP;
 use crate::program::hijacks;
 
@@ -77,14 +77,15 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
         let (regs, stack) = interrupted(context, stack_end);
         let words = std::slice::from_raw_parts_mut(out, cap);
         let inside = &mut (*own).inside;
-        let seeker = chains::tables()
-            .and_then(|tables| Seeker::new(tables, &CODE_MAP, regs.all, stack_end, words, inside));
-        let Some(mut seeker) = seeker else {
+        let finder = chains::tables().and_then(|tables| {
+            AsyncFrameFinder::new(tables, &CODE_MAP, regs.all, stack_end, words, inside)
+        });
+        let Some(mut finder) = finder else {
             return self::walk(context, stack_end, scratch, out, cap);
         };
         let cold = (*own).walker.cold;
-        let walk = stackwalk::walk_into(&CODE_MAP, regs, &stack, &mut (*own).walker, &mut seeker);
-        let words = seeker.finish(walk.depth);
+        let walk = stackwalk::walk_into(&CODE_MAP, regs, &stack, &mut (*own).walker, &mut finder);
+        let words = finder.finish(walk.depth);
         let out = std::slice::from_raw_parts(out, cap);
         look_again((*own).walker.cold != cold, walk, out);
         walked(words, walk.end)
@@ -102,7 +103,7 @@ fn look_again(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
                 .take(walk.depth)
                 .any(|word| word & stackwalk::BY_FRAME_POINTER != 0))
     {
-        wake::call_from_handler();
+        waker::wake_from_handler();
     }
 }
 

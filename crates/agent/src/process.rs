@@ -16,7 +16,7 @@ use crate::callbacks::ClrCallbacks;
 use crate::clr::{Clr, version};
 use crate::model::Settings;
 use crate::record::Channel;
-use crate::session::{Library, Parts, agent_thread, arrival, begin, signal};
+use crate::session::{AgentState, Library, agent_thread, arrival, begin, signal};
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
@@ -40,7 +40,7 @@ pub const SIDEWALK: Library = Library {
 const FILTERED: Hresult = Hresult::from_bits(0xa053_0001);
 
 struct Process {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     pid: u32,
 }
 
@@ -51,13 +51,13 @@ fn process(settings: Settings) -> &'static Process {
         // A panic is caught where it would leave us, and counted; nothing is printed into the
         // program's output. The hook is that of our own copy of the standard library.
         std::panic::set_hook(Box::new(|_| {}));
-        let parts = Parts::new(settings);
-        parts.wake.serve_handler();
+        let agent = AgentState::new(settings);
+        agent.waker.register_for_handler();
         // SAFETY: the function stays loaded (the library is linked with -z nodelete) and takes no
         // arguments.
         unsafe { libc::atexit(process_exits) };
         Process {
-            parts,
+            agent,
             pid: std::process::id(),
         }
     })
@@ -85,9 +85,9 @@ pub fn create(
     if arrival == Arrival::Attached {
         // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so
         // far, and keeps what we make here.
-        let parts = process(Settings::default()).parts;
+        let agent = process(Settings::default()).agent;
         let clr = Clr::attached(beside);
-        return Ok(Box::new(ClrCallbacks::new(parts, library, clr)));
+        return Ok(Box::new(ClrCallbacks::new(agent, library, clr)));
     }
     let refused = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
     if beside {
@@ -100,14 +100,14 @@ pub fn create(
     if !*STARTED.get_or_init(|| start(library)) {
         return Err(refused);
     }
-    let parts = PROCESS.get().ok_or(refused)?.parts;
-    let Some(number) = parts.registry.claim(version::of_caller) else {
+    let agent = PROCESS.get().ok_or(refused)?.agent;
+    let Some(number) = agent.registry.claim(version::of_caller) else {
         // It has taken the signal for itself all the same.
-        signal::settle(parts);
+        signal::install_on_top(agent);
         return Err(refused);
     };
     let clr = Clr::started(number, beside);
-    Ok(Box::new(ClrCallbacks::new(parts, library, clr)))
+    Ok(Box::new(ClrCallbacks::new(agent, library, clr)))
 }
 
 /// Begins the session of the tool that started this program. False: this process is not to be
@@ -120,18 +120,18 @@ fn start(library: &'static Library) -> bool {
         return false;
     };
     let settings = Settings::parse(&std::env::var("SIDEWALK_CONFIG").unwrap_or_default());
-    let parts = process(settings.clone()).parts;
-    let mut runs = parts.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    let agent = process(settings.clone()).agent;
+    let mut runs = agent.runs.lock().unwrap_or_else(PoisonError::into_inner);
     if *runs {
         // Another CLR of this process was attached to before this one began: who did that records
         // it too.
         return true;
     }
-    let Ok(begun) = begin::begin(parts, settings) else {
+    let Ok(begun) = begin::begin(agent, settings) else {
         return false;
     };
-    parts.set_started();
-    *runs = arrival::spawn(parts, library, Some((begun, channel)));
+    agent.set_started();
+    *runs = arrival::spawn(agent, library, Some((begun, channel)));
     *runs
 }
 
@@ -146,11 +146,11 @@ extern "C" fn process_exits() {
         if std::process::id() != process.pid {
             return;
         }
-        let parts = process.parts;
-        for number in parts.registry.running() {
-            parts.registry.ends(number, || parts.wake.ring());
+        let agent = process.agent;
+        for number in agent.registry.running() {
+            agent.registry.ends(number, || agent.waker.wake());
         }
-        parts.door.close();
+        agent.control_socket.close();
     });
     if let Err(panic) = ended {
         std::mem::forget(panic);

@@ -28,14 +28,14 @@ use std::time::Duration;
 
 use agent::base::numbers::NumberMap;
 use agent::base::random::next_random;
-use agent::base::{proc, wake};
+use agent::base::{proc, waker};
 use agent::clr::{Runtimes, il_maps, names};
 use agent::model::{CodeBody, EndCode};
 use agent::program::CodeHistory;
-use agent::program::code::{OwnBody, Owner, may_be_asked_for, staying_body};
-use agent::program::threads::Greet;
+use agent::program::code::{CodeLifetime, Owner, can_query_runtime, permanent_body};
+use agent::program::threads::StackProbes;
 use agent::record::{Channel, Command};
-use agent::session::{Begun, Parts, begin};
+use agent::session::{AgentState, Begun, begin};
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::context::Synchronous;
@@ -68,7 +68,7 @@ struct Meaning {
 
 /// The agent thread's state in place of a session.
 pub(crate) struct Agree {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     reader: Reader,
     channel: Channel,
     stopped: Stopped,
@@ -125,14 +125,14 @@ fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str 
 impl Agree {
     /// Over the session that has begun; `random_seeds` as often.
     pub(crate) fn new(
-        parts: &'static Parts,
+        agent: &'static AgentState,
         begun: Begun,
         channel: Channel,
         random_seeds: u32,
     ) -> Agree {
         Agree {
-            parts,
-            stopped: Stopped::new(&parts.program, begun.settings.max_depth),
+            agent,
+            stopped: Stopped::new(&agent.program, begun.settings.max_depth),
             reader: begun.reader,
             channel,
             history: CodeHistory::default(),
@@ -156,16 +156,16 @@ impl Agree {
         loop {
             self.pause();
             if self.channel.command() != Command::None {
-                begin::stop(self.parts);
+                begin::stop(self.agent);
                 return;
             }
             self.look();
-            let known = self.parts.registry.known();
+            let known = self.agent.registry.known();
             for clr in known.iter().skip(self.announced) {
                 let _ = writeln!(self.text, "R {} {}", clr.number, clr.version);
             }
             self.announced = known.len();
-            let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
+            let mut runtimes = Runtimes::new(cx, &self.agent.registry, &known);
             for runtime in runtimes.recorded() {
                 self.stop(&mut runtimes, runtime);
             }
@@ -182,7 +182,7 @@ impl Agree {
                 let _ = writeln!(self.text, "I {same} {other} {unread}");
             }
             for clr in known.iter().filter(|clr| clr.ending && clr.reach.is_some()) {
-                self.parts.registry.acknowledge(clr.number);
+                self.agent.registry.acknowledge(clr.number);
             }
             if self.channel.send(self.text.as_bytes()).is_err() {
                 return;
@@ -200,15 +200,15 @@ impl Agree {
                 Command::None => {}
                 Command::Stop => break,
                 Command::Gone => {
-                    begin::stop(self.parts);
+                    begin::stop(self.agent);
                     return;
                 }
             }
         }
-        let known = self.parts.registry.known();
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
-        let staying = self.parts.program.code.staying(|_| true);
-        for body in self.history.live().chain(&staying) {
+        let known = self.agent.registry.known();
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &known);
+        let permanent = self.agent.program.code.permanent_bodies(|_| true);
+        for body in self.history.live().chain(&permanent) {
             if body.kind == MethodKind::Il {
                 let Range { start, end } = body.range;
                 let (length, tier) = (end - start, body.tier);
@@ -217,35 +217,35 @@ impl Agree {
             }
         }
         let _gone = self.channel.send(self.text.as_bytes());
-        begin::stop(self.parts);
+        begin::stop(self.agent);
     }
 
     /// A random time, or until somebody calls.
     fn pause(&mut self) {
         let us = next_random(&mut self.random) % PAUSE_US;
         let timeout = Duration::from_micros(us);
-        self.parts.wake.wait(&[self.channel.fd()], Some(timeout));
+        self.agent.waker.wait(&[self.channel.fd()], Some(timeout));
     }
 
     /// Threads, modules and bodies that are new.
     fn look(&mut self) {
         let now = proc::now_ns();
-        wake::hear_call();
-        let program = &self.parts.program;
+        waker::clear_handler_wake();
+        let program = &self.agent.program;
         program.natives.refresh();
         let threads = &program.threads;
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
-            threads.scan(self.tid, &mut self.ids, Greet::All);
+            threads.scan(self.tid, &mut self.ids, StackProbes::All);
         }
-        threads.take_hellos(&mut self.reader);
+        threads.take_stack_probes(&mut self.reader);
         self.reader.clear_wake();
         let closed = &mut self.closed;
         self.reader.drain_all(|_, _| {}, |slot| closed.push(slot));
         for slot in self.closed.drain(..) {
             threads.slot_closed(slot);
         }
-        let _unwanted = (threads.take_news(), program.natives.take_changes());
+        let _unwanted = (threads.take_changes(), program.natives.take_changes());
         self.history.absorb(&program.code);
         self.history.forget_removed(now);
         program.code.map().reclaim();
@@ -257,7 +257,7 @@ impl Agree {
             trace: true,
             seeded: true,
         };
-        let targets = self.parts.program.threads.managed_of(runtime);
+        let targets = self.agent.program.threads.managed_of(runtime);
         let stopped = self.stopped.stop(
             runtimes,
             &mut self.reader,
@@ -283,7 +283,7 @@ impl Agree {
         if refused + walked > 0 {
             let _ = writeln!(self.text, "F {refused} {walked}");
         }
-        self.history.absorb(&self.parts.program.code);
+        self.history.absorb(&self.agent.program.code);
         for seen in std::mem::take(&mut self.stopped.seen) {
             if seen.plain.is_some() {
                 self.tell(runtimes, runtime, &seen, pause.at_ns);
@@ -394,10 +394,10 @@ impl Agree {
     ) -> Meaning {
         let lookup = lookup_address(word);
         let none = |kind| Meaning { kind, function: 0 };
-        let program = &self.parts.program;
+        let program = &self.agent.program;
         let of_body = |history: &CodeHistory| {
-            let staying = || staying_body(&program.code.map().lookup(lookup)?);
-            let body = history.at(lookup, time_ns).cloned().or_else(staying)?;
+            let permanent = || permanent_body(&program.code.map().lookup(lookup)?);
+            let body = history.at(lookup, time_ns).cloned().or_else(permanent)?;
             if body.kind != MethodKind::Il {
                 return Some(none('d'));
             }
@@ -418,7 +418,7 @@ impl Agree {
                 let start = program.code.map().r2r_function_start(lookup);
                 let start = start.unwrap_or(lookup);
                 let is_known = self.precompiled.contains_key(&start);
-                if !is_known && !may_be_asked_for(program.code.map(), word) {
+                if !is_known && !can_query_runtime(program.code.map(), word) {
                     return none('r');
                 }
                 let function = match self.precompiled.get(&start) {
@@ -449,12 +449,14 @@ impl Agree {
                     function,
                 }
             }
-            Some(region) if matches!(Owner::of_word(region.user).body, OwnBody::Unnamed(_)) => {
+            Some(region)
+                if matches!(Owner::of_word(region.user).body, CodeLifetime::Unnamed(_)) =>
+            {
                 none('d')
             }
             // A dynamic method or a stub of before an attach: from the next walk on it has its
             // rule.
-            _ if runtimes.meet(program, lookup) => {
+            _ if runtimes.discover(program, lookup) => {
                 self.history.absorb(&program.code);
                 let is_dynamic = program.code.map().lookup(lookup).is_some();
                 let or_dynamic = if is_dynamic { 'd' } else { 'u' };

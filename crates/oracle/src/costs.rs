@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent::base::proc;
 use agent::clr::Clr;
-use agent::session::Parts;
+use agent::session::AgentState;
 use agent::walkers::here::walk_here;
 use agent::walkers::snapshot::snapshot_here;
 use corprof::Cx;
@@ -30,16 +30,16 @@ struct Costs {
 }
 
 /// Walks the calling thread in both ways, twice, and counts the second time.
-pub(crate) fn measure(parts: &'static Parts, clr: &Clr, cx: &mut Cx<'_, Callback>) {
+pub(crate) fn measure(agent: &'static AgentState, clr: &Clr, cx: &mut Cx<'_, Callback>) {
     let Some(proof) = clr.snapshots() else { return };
-    let map = parts.program.code.map();
-    let max_depth = parts.settings().max_depth;
+    let map = agent.program.code.map();
+    let max_depth = agent.settings().max_depth;
     let mut words = Vec::new();
     for counted in [false, true] {
         let started = proc::now_ns();
         let walked = snapshot_here(map, cx, proof, max_depth as usize, &mut words);
         let between = proc::now_ns();
-        let (own, _) = walk_here(map, max_depth, parts.program.threads.own_hijacks());
+        let (own, _) = walk_here(map, max_depth, agent.program.threads.own_hijacks());
         let ended = proc::now_ns();
         if counted && walked.is_ok() {
             for (sum, more) in [

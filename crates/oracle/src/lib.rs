@@ -12,7 +12,7 @@ mod random_seeds;
 
 use agent::Library;
 use agent::record::Channel;
-use agent::session::{Begun, End, Parts, guest};
+use agent::session::{AgentState, Begun, End, oracle_session};
 use corprof::AgentCx;
 
 use crate::agree::Agree;
@@ -24,13 +24,13 @@ static ORACLE: Library = Library {
 
 corprof::export_profiler!(|request| agent::create(request, &ORACLE));
 
-fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
+fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
     let (begun, channel, settings) = match first {
         Some((begun, channel)) => {
             let settings = std::env::var("SIDEWALK_CONFIG").unwrap_or_default();
             (begun, channel, settings)
         }
-        None => match guest::await_session(parts, cx) {
+        None => match oracle_session::await_session(agent, cx) {
             Some(session) => session,
             None => return End::Over,
         },
@@ -41,7 +41,7 @@ fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut AgentCx
         found.and_then(|(_, number)| number.parse().ok())
     };
     let (random_seeds, bodies) = (number("random_seeds"), number("bodies"));
-    let agree = Agree::new(parts, begun, channel, random_seeds.unwrap_or(0));
+    let agree = Agree::new(agent, begun, channel, random_seeds.unwrap_or(0));
     if bodies == Some(1) {
         agree.tell_bodies(cx);
     } else {

@@ -9,4 +9,4 @@ pub mod one_mapping;
 pub mod proc;
 pub mod processor;
 pub mod random;
-pub mod wake;
+pub mod waker;

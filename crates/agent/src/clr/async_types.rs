@@ -22,8 +22,8 @@ use super::{Clr, lock, names};
 use crate::base::metadata::Metadata;
 use crate::model::{CodeBody, ManagedModule, MethodNames};
 use crate::program::chains::{
-    self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, SuspendedAt, Tables, TaskAt, Types,
-    reader, types,
+    self, AsyncBody, ChainTables, CodeRole, HeldIn, HeldTask, Home, Kind, ObjectAt, SuspendedAt,
+    TaskAt, Types, reader, types,
 };
 
 /// How far up parents are asked for.
@@ -164,7 +164,7 @@ impl RuntimeAsync {
 
 /// The label of a class in a chain.
 #[derive(Clone, Debug)]
-pub enum Note {
+pub enum ClassNote {
     /// An async method's task: the method as it was compiled, `MoveNext` of its state machine.
     Method(MethodNames),
     /// Something else, by the name of its class.
@@ -245,9 +245,13 @@ fn field_of<'rt, C: Synchronous>(
 }
 
 /// Returns the role of a class's objects in a chain, and their label.
-fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>) -> (Kind, Note) {
+fn describe<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    line: &Lineage<'rt>,
+) -> (Kind, ClassNote) {
     let own = line.own_name();
-    let named = || Note::Class(own.to_owned());
+    let named = || ClassNote::Class(own.to_owned());
     let or_other = |kind: Option<Kind>| kind.unwrap_or(Kind::Other);
     let through = |class: &str, field: &str| {
         let place = line.field(clr, cx, class, field);
@@ -346,7 +350,7 @@ fn machine_of<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     line: &Lineage<'rt>,
     task: TaskAt,
-) -> Option<(Kind, Note)> {
+) -> Option<(Kind, ClassNote)> {
     let (holder, info, _) = line.find(|name| name.ends_with(BOX))?;
     let machine = (*info.type_args.last()?)?;
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
@@ -377,7 +381,7 @@ fn machine_of<'rt, C: Synchronous>(
         },
         (None, _) => Kind::Task(task),
     };
-    Some((kind, Note::Method(note)))
+    Some((kind, ClassNote::Method(note)))
 }
 
 /// The state machine that is in a box without a task.
@@ -385,7 +389,7 @@ fn pooled<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     line: &Lineage<'rt>,
-) -> Option<(Kind, Note)> {
+) -> Option<(Kind, ClassNote)> {
     let (holder, info, _) = line.classes.first()?;
     let machine = (*info.type_args.last()?)?;
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
@@ -397,7 +401,7 @@ fn pooled<'rt, C: Synchronous>(
         state: place.checked_add(state)?,
         promise: field_of(clr, cx, *source, its_info, "_valueTaskSource")?,
     })?;
-    Some((kind, Note::Method(moves(clr, cx, machine, &of)?)))
+    Some((kind, ClassNote::Method(moves(clr, cx, machine, &of)?)))
 }
 
 /// `MoveNext` of a state machine.
@@ -430,11 +434,11 @@ fn learn_class<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     types: &Types,
     class: ClassId<'rt>,
-) -> Option<Note> {
+) -> Option<ClassNote> {
     let info = cx.info();
     if let Ok(Some(_)) = info.is_array_class(cx, class) {
         types.learn(class.raw() as u64, Kind::Other);
-        return Some(Note::Class(names::of_class(clr, cx, class)));
+        return Some(ClassNote::Class(names::of_class(clr, cx, class)));
     }
     if clr.any_collectible() && names::collectible_class(clr, cx, class, 0).is_some() {
         return None;
@@ -444,12 +448,12 @@ fn learn_class<'rt, C: Synchronous>(
         return None;
     }
     let (kind, note) = describe(clr, cx, &line);
-    learn_line(clr, cx, types, (line, kind));
+    learn_lineage(clr, cx, types, (line, kind));
     Some(note)
 }
 
 /// Learns of a class, which is of this kind, and of those that it derives from.
-fn learn_line<'rt, C: Synchronous>(
+fn learn_lineage<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     types: &Types,
@@ -458,7 +462,7 @@ fn learn_line<'rt, C: Synchronous>(
     if let Some((class, ..)) = line.classes.first() {
         types.learn(class.raw() as u64, kind);
     }
-    look_at_parents(types, &line);
+    check_parent_layout(types, &line);
     // Its base classes allow conclusions about other classes.
     let mut rest = line;
     while rest.classes.len() > 1 {
@@ -473,7 +477,7 @@ fn learn_line<'rt, C: Synchronous>(
 }
 
 /// Sees whether method tables refer to their parents' as expected.
-fn look_at_parents(types: &Types, line: &Lineage<'_>) {
+fn check_parent_layout(types: &Types, line: &Lineage<'_>) {
     let as_said = line.classes.iter().all(|(class, info, _)| {
         let mut word = [0u8; 8];
         let at = class.raw() as u64 + types::PARENT;
@@ -553,7 +557,7 @@ impl Clr {
     pub(crate) fn learn_precompiled<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
-        tables: &Tables,
+        tables: &ChainTables,
         function: usize,
         start: u64,
     ) -> bool {
@@ -593,15 +597,15 @@ impl Clr {
 
     /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`:
     /// it may have gone since, or can go.
-    pub(crate) fn learn_met(
+    pub(crate) fn learn_sampled_class(
         &self,
         cx: &mut Cx<'_, AgentThread>,
         types: &Types,
         table: u64,
         time_ns: u64,
-    ) -> Option<Note> {
+    ) -> Option<ClassNote> {
         // No module goes while we ask, and none has gone since.
-        let _no_unload_begins = self.gate.hold_if_none_since(time_ns)?;
+        let _no_unload_begins = self.gate.hold_unless_unloaded_since(time_ns)?;
         // SAFETY: the first word of an object that lived then is its class's id
         // (`GetClassFromObject`), and no class of this runtime has gone since.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
@@ -611,7 +615,7 @@ impl Clr {
 
     /// Learns of classes that objects of the heap had at `time_ns`, each with the word where its
     /// parent is expected: of those that chains are about.
-    pub(crate) fn learn_found(
+    pub(crate) fn learn_heap_classes(
         &self,
         cx: &mut Cx<'_, AgentThread>,
         types: &Types,
@@ -621,7 +625,7 @@ impl Clr {
         let mut parents = Vec::new();
         for (table, parent) in found {
             let is_new = types.get(*table).is_none();
-            if is_new && self.learn_one_found(cx, types, *table, time_ns) == Some(false) {
+            if is_new && self.learn_heap_class(cx, types, *table, time_ns) == Some(false) {
                 parents.push(*parent);
             }
         }
@@ -630,20 +634,20 @@ impl Clr {
         parents.dedup();
         let parents = parents.into_iter().filter(|_| types.has_parents());
         for parent in parents.filter(|parent| *parent != 0 && types.get(*parent).is_none()) {
-            self.learn_one_found(cx, types, parent, time_ns);
+            self.learn_heap_class(cx, types, parent, time_ns);
         }
     }
 
     /// Whether the class at a method table has a name; `None` where it may have gone. It is learned
     /// where chains are about it: there is no room for all of a heap.
-    fn learn_one_found(
+    fn learn_heap_class(
         &self,
         cx: &mut Cx<'_, AgentThread>,
         types: &Types,
         table: u64,
         time_ns: u64,
     ) -> Option<bool> {
-        let _no_unload_begins = self.gate.hold_if_none_since(time_ns)?;
+        let _no_unload_begins = self.gate.hold_unless_unloaded_since(time_ns)?;
         // SAFETY: the first word of an object that lived then is its class's id, or that of the
         // class that it derives from, and no class of this runtime has gone since.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
@@ -660,9 +664,9 @@ impl Clr {
         }
         let (kind, _) = describe(self, cx, &line);
         if kind != Kind::Other {
-            learn_line(self, cx, types, (line, kind));
+            learn_lineage(self, cx, types, (line, kind));
         } else if !types.has_parents() {
-            look_at_parents(types, &line);
+            check_parent_layout(types, &line);
         }
         Some(true)
     }
@@ -673,10 +677,10 @@ impl Clr {
     pub(crate) fn learn_earlier_body(
         &self,
         cx: &Cx<'_, AgentThread>,
-        tables: &Tables,
+        tables: &ChainTables,
         body: &CodeBody,
     ) -> bool {
-        let none_goes = self.gate.hold_if_none_since(body.added_ns);
+        let none_goes = self.gate.hold_unless_unloaded_since(body.added_ns);
         none_goes.is_some() && self.learn_body(cx, tables, body)
     }
 
@@ -685,7 +689,7 @@ impl Clr {
     pub(crate) fn learn_body<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
-        tables: &Tables,
+        tables: &ChainTables,
         body: &CodeBody,
     ) -> bool {
         if body.kind != MethodKind::Il || body.collectible.is_some() {
@@ -714,11 +718,11 @@ impl Clr {
 
     fn add_body(
         &self,
-        tables: &Tables,
+        tables: &ChainTables,
         range: Range<u64>,
-        machine: &Machine,
+        machine: &StateMachine,
         homes: Vec<Home>,
-        held: Vec<Held>,
+        held: Vec<HeldTask>,
     ) -> bool {
         let Some(gate) = self.place() else {
             return false;
@@ -764,8 +768,8 @@ fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
 }
 
 /// A state machine as its code needs it, or none.
-struct Machine {
-    code: Code,
+struct StateMachine {
+    code: CodeRole,
     builder: Option<u16>,
     /// Facts about one that is an object.
     object: Option<ObjectAt>,
@@ -775,10 +779,10 @@ struct Machine {
     class: u64,
 }
 
-impl Machine {
+impl StateMachine {
     /// Of which nothing else is known.
-    fn of(code: Code) -> Machine {
-        Machine {
+    fn of(code: CodeRole) -> StateMachine {
+        StateMachine {
             code,
             builder: None,
             object: None,
@@ -795,8 +799,8 @@ impl Machine {
         find: impl FnOnce() -> Option<Vec<gc_info::Home>>,
     ) -> Vec<Home> {
         match self.code {
-            Code::Resumer | Code::Keeper | Code::Promise => return Vec::new(),
-            Code::Dispatcher => {
+            CodeRole::Resumer | CodeRole::TaskHolder | CodeRole::Promise => return Vec::new(),
+            CodeRole::Dispatcher => {
                 let anywhere = 0..info.code_length();
                 let pairs = gc_info::untracked_pairs(info).into_iter();
                 let homes = pairs.map(|from_bp| Home {
@@ -806,11 +810,11 @@ impl Machine {
                 });
                 return homes.collect();
             }
-            Code::OfValue | Code::OfObject | Code::OfTask => {}
+            CodeRole::OfValue | CodeRole::OfObject | CodeRole::OfTask => {}
         }
         let found = find().unwrap_or_default();
         // A value's address is that of the middle of something.
-        let of_values = self.code != Code::OfObject;
+        let of_values = self.code != CodeRole::OfObject;
         let fit = found.into_iter();
         let fit = fit.filter(|home| home.interior == of_values || !home.tracked);
         let homes = fit.map(|home| Home {
@@ -822,7 +826,7 @@ impl Machine {
     }
 
     /// Where the frames of a task's own code may have the task, when they have called.
-    fn held(&self, info: &gc_info::GcInfo<'_>) -> Vec<Held> {
+    fn held(&self, info: &gc_info::GcInfo<'_>) -> Vec<HeldTask> {
         let returns = if self.has_task {
             gc_info::live_at_returns(info).unwrap_or_default()
         } else {
@@ -838,7 +842,7 @@ impl Machine {
                 } if by_rbp => HeldIn::FromBp(offset),
                 Place::Stack { .. } => return None,
             };
-            Some(Held { at, place })
+            Some(HeldTask { at, place })
         });
         places.take(MAX_HELD).collect()
     }
@@ -959,7 +963,7 @@ const DISPATCHES: [&str; 2] = ["DispatchContinuations", "InstrumentedDispatchCon
 
 /// Methods of which a task's own may become a part, when the compiler knows from the program's run
 /// what they call.
-const KEEPERS: [(&str, &str); 3] = [
+const TASK_HOLDERS: [(&str, &str); 3] = [
     ("System.Threading.ThreadPoolWorkQueue", "Dispatch"),
     (AWAIT, "RunOrScheduleAction"),
     (TASK, "RunContinuations"),
@@ -992,7 +996,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     types: &Types,
     function: FunctionId<'rt>,
-) -> Option<Machine> {
+) -> Option<StateMachine> {
     let found = cx.info().get_function_info2(cx, function).ok()??;
     let facts = clr.module(found.module?.raw())?;
     // The name alone first: this is asked of each method that is compiled.
@@ -1002,7 +1006,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
     }
     let method = own.method(found.token.0)?;
     if method.name == RUNS_TASKS {
-        return (method.type_name == TASK).then(|| Machine::of(Code::OfTask));
+        return (method.type_name == TASK).then(|| StateMachine::of(CodeRole::OfTask));
     }
     if method.type_name == OF_AWAIT {
         // Objects of it are in nearly each chain, and it may have been there before the session.
@@ -1018,7 +1022,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
         if let Some(class) = found.class {
             learn_class(clr, cx, types, class);
         }
-        return Some(Machine::of(Code::Dispatcher));
+        return Some(StateMachine::of(CodeRole::Dispatcher));
     }
     if resumes(&method.type_name, &method.name) {
         let is_box = method.type_name.ends_with(BOX) || method.type_name.ends_with(POOLED);
@@ -1028,22 +1032,22 @@ fn machine_that_moves<'rt, C: Synchronous>(
         }
         let has_task = method.type_name.ends_with(BOX);
         let class = found.class.filter(|_| has_task);
-        return Some(Machine {
+        return Some(StateMachine {
             has_task,
             class: class.map_or(0, |class| class.raw() as u64),
-            ..Machine::of(Code::Resumer)
+            ..StateMachine::of(CodeRole::Resumer)
         });
     }
     if is_promise(&method.type_name, &method.name) {
-        return Some(Machine {
+        return Some(StateMachine {
             class: found.class.map_or(0, |class| class.raw() as u64),
-            ..Machine::of(Code::Promise)
+            ..StateMachine::of(CodeRole::Promise)
         });
     }
-    if KEEPERS.contains(&(method.type_name.as_str(), method.name.as_str())) {
-        return Some(Machine {
+    if TASK_HOLDERS.contains(&(method.type_name.as_str(), method.name.as_str())) {
+        return Some(StateMachine {
             has_task: true,
-            ..Machine::of(Code::Keeper)
+            ..StateMachine::of(CodeRole::TaskHolder)
         });
     }
     if method.name != "MoveNext" {
@@ -1060,17 +1064,17 @@ fn machine_that_moves<'rt, C: Synchronous>(
             })
         };
         let (code, object) = match is_value(clr, cx, &info) {
-            true => (Code::OfValue, None),
-            false => (Code::OfObject, object()),
+            true => (CodeRole::OfValue, None),
+            false => (CodeRole::OfObject, object()),
         };
-        Some(Machine {
+        Some(StateMachine {
             builder: fields.is_builder.then_some(builder),
             object,
-            ..Machine::of(code)
+            ..StateMachine::of(code)
         })
     });
     // Of code that several types share the runtime does not say.
-    Some(exact.unwrap_or(Machine::of(Code::OfValue)))
+    Some(exact.unwrap_or(StateMachine::of(CodeRole::OfValue)))
 }
 
 /// How a runtime's own compiler writes its GcInfo.

@@ -6,10 +6,10 @@
 //! methods and stubs.
 //!
 //! Invariants: code is listed and asked about only while none goes away. No unload is under way as
-//! the [`Gate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]);
+//! the [`UnloadGate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]);
 //! and none begins while it is shut, as the callback that announces it waits there, for [`BATCH`]
 //! methods at most. An id that is given out again belongs to something newer, of which a callback
-//! tells. Where no such moment comes for [`PATIENCE`], code is found as samples meet it.
+//! tells. Where no such moment comes for [`UNLOAD_TIMEOUT`], code is found as samples meet it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,16 +25,16 @@ use super::Clr;
 use super::finalizer::Finalizer;
 use crate::base::proc;
 use crate::program::Program;
-use crate::program::threads::Started;
+use crate::program::threads::StartedThread;
 
 /// Methods that are asked about while an unload waits: some 100 µs.
 const BATCH: usize = 64;
 
 /// How often the end of a dynamic method looks whether it is still asked about: some 100 µs.
-const QUESTIONS: u32 = 2000;
+const MAX_RETRIES: u32 = 2000;
 
 /// How long a moment is waited for in which no code goes away.
-const PATIENCE: Duration = Duration::from_secs(2);
+const UNLOAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Between two looks for it.
 const LOOK: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ const DYING_NS: u64 = 1_000_000;
 
 /// State behind the gate.
 #[derive(Debug, Default)]
-struct Unloads {
+struct UnloadState {
     modules: u64,
     /// When the last of them was about to go, CLOCK_MONOTONIC.
     last_ns: u64,
@@ -61,8 +61,8 @@ struct Unloads {
 /// these calls need. The end of a thread may be reported under the thread store's lock, so nothing
 /// that takes that is called with the gate shut.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
-    unloads: Mutex<Unloads>,
+pub(super) struct UnloadGate {
+    unloads: Mutex<UnloadState>,
     catching_up: AtomicBool,
     /// The agent thread asks about a function that may be a dynamic method.
     asking: AtomicBool,
@@ -77,8 +77,8 @@ pub(super) struct Gate {
     dynamic: AtomicUsize,
 }
 
-impl Gate {
-    fn hold(&self) -> MutexGuard<'_, Unloads> {
+impl UnloadGate {
+    fn hold(&self) -> MutexGuard<'_, UnloadState> {
         self.unloads.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -91,7 +91,7 @@ impl Gate {
     }
 
     /// A module is about to go.
-    pub(super) fn unloading(&self) -> impl Drop + '_ {
+    pub(super) fn module_unloading(&self) -> impl Drop + '_ {
         let mut unloads = self.hold();
         unloads.modules += 1;
         unloads.last_ns = proc::now_ns();
@@ -99,17 +99,17 @@ impl Gate {
     }
 
     /// None goes while this is held, and none has gone since `time_ns`; else `None`.
-    pub(super) fn hold_if_none_since(&self, time_ns: u64) -> Option<impl Drop + '_> {
+    pub(super) fn hold_unless_unloaded_since(&self, time_ns: u64) -> Option<impl Drop + '_> {
         let unloads = self.hold();
         (unloads.modules == 0 || unloads.last_ns < time_ns).then_some(unloads)
     }
 
     /// A dynamic method is about to go. The callback may not block: it gives the agent thread the
     /// time that its questions take, and no more.
-    pub(super) fn dynamic_unloading(&self, function: usize) {
+    pub(super) fn dynamic_method_unloading(&self, function: usize) {
         self.dynamic.store(function, Ordering::SeqCst);
         self.dynamic_ns.store(proc::now_ns(), Ordering::SeqCst);
-        for _ in 0..QUESTIONS {
+        for _ in 0..MAX_RETRIES {
             if !self.asking.load(Ordering::SeqCst) {
                 return;
             }
@@ -147,14 +147,14 @@ impl Clr {
     }
 
     /// We are about to be let in: what ends from here on is noted.
-    pub(crate) fn begin_to_catch_up(&self) {
+    pub(crate) fn begin_catch_up(&self) {
         self.gate.catching_up.store(true, Ordering::Relaxed);
     }
 
     /// Learns of everything that was there before us. Agent thread, after `ProfilerAttachComplete`.
     pub(crate) fn catch_up(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) {
-        let threads = self.threads_before_us(program, cx);
-        self.code_before_us(program, cx, &threads);
+        let threads = self.add_existing_threads(program, cx);
+        self.add_existing_code(program, cx, &threads);
         let mut unloads = self.gate.hold();
         unloads.threads = HashSet::new();
         self.gate.catching_up.store(false, Ordering::Relaxed);
@@ -162,14 +162,14 @@ impl Clr {
 
     /// Whether there may be code that no callback reports. It was there before us, another profiler
     /// has made it and only that one is notified of it, or it is not reported any more.
-    pub(crate) fn has_untold_code(&self) -> bool {
-        self.arrival() == Arrival::Attached || self.is_beside() || self.finds_code()
+    pub(crate) fn has_unreported_code(&self) -> bool {
+        self.arrival() == Arrival::Attached || self.is_beside() || self.discovers_code()
     }
 
     /// Learns of the body at an address that was met in a sample and that was not reported: a
     /// dynamic method or a stub of before our time, or any other code that is found
-    /// ([`Clr::finds_code`]). Answers whether there is one. Agent thread.
-    pub(crate) fn meet(
+    /// ([`Clr::discovers_code`]). Answers whether there is one. Agent thread.
+    pub(crate) fn discover(
         &self,
         program: &Program,
         cx: &mut Cx<'_, AgentThread>,
@@ -194,7 +194,7 @@ impl Clr {
         let mut found = false;
         // One that has just been announced may still be found; the next sample of this address asks
         // again. Of what is found by the runtime's own records it is known which they are.
-        let may_ask = self.finds_code() || !self.gate.is_one_dying();
+        let may_ask = self.discovers_code() || !self.gate.is_one_dying();
         if may_ask && let Some((function, rejit)) = self.function_at(cx, ip) {
             let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
             let kind = if dynamic {
@@ -215,20 +215,20 @@ impl Clr {
         cx: &mut Cx<'rt, AgentThread>,
         ip: usize,
     ) -> Option<(FunctionId<'rt>, RejitId)> {
-        if !self.finds_code() {
+        if !self.discovers_code() {
             return cx.info().get_function_from_ip3(cx, ip).ok();
         }
-        let function = usize::try_from(self.finding.function_at(ip as u64)?).ok()?;
+        let function = usize::try_from(self.discovery.function_at(ip as u64)?).ok()?;
         if self.gate.is_dying(function) {
             return None;
         }
-        // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `meet`.
+        // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `discover`.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
         Some((cx.info().id(key)?, RejitId::ORIGINAL))
     }
 
     /// Answers their ids.
-    fn threads_before_us(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
+    fn add_existing_threads(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
         // With the gate open: this takes the thread store's lock, and the finalizer thread holds
         // that while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
@@ -254,7 +254,7 @@ impl Clr {
         let mut tids = Vec::new();
         for (thread, tid) in found {
             program.threads.pins.created(info.key(thread));
-            program.threads.managed_started(Started {
+            program.threads.managed_started(StartedThread {
                 managed: (self.number(), thread.raw()),
                 tid,
                 own: None,
@@ -266,13 +266,13 @@ impl Clr {
         tids
     }
 
-    fn code_before_us(&self, program: &Program, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
+    fn add_existing_code(&self, program: &Program, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
         let mut finalizer = Finalizer::among(threads);
         let mut done = HashSet::new();
         // The map of native code decides whether the finalizer thread is in managed code.
         program.natives.refresh();
-        let until = Instant::now() + PATIENCE;
-        while !self.code_until_unload(program, cx, &mut finalizer, &mut done) {
+        let until = Instant::now() + UNLOAD_TIMEOUT;
+        while !self.add_code_until_unload(program, cx, &mut finalizer, &mut done) {
             if Instant::now() >= until {
                 *self.gate.finalizer() = Some(finalizer);
                 return;
@@ -282,7 +282,7 @@ impl Clr {
     }
 
     /// Whether code that was there before us is not known, as it went away all the time.
-    pub(crate) fn gave_up_on_code(&self) -> bool {
+    pub(crate) fn has_given_up_on_code(&self) -> bool {
         self.gate.finalizer().is_some()
     }
 
@@ -292,7 +292,7 @@ impl Clr {
     /// By `EnumJITedFunctions`: with the versions, as `EnumJITedFunctions2` gives them, 3.1 looks
     /// into methods that are being unloaded, and ends by that (SIGSEGV in
     /// `CodeVersionManager::GetNonDefaultILVersionCount`).
-    fn code_until_unload(
+    fn add_code_until_unload(
         &self,
         program: &Program,
         cx: &mut Cx<'_, AgentThread>,
@@ -361,18 +361,24 @@ mod tests {
     fn threads_that_end_are_noted_while_the_past_is_not_known() {
         let clr = Clr::attached(false);
         clr.thread_ending(0x100);
-        clr.begin_to_catch_up();
+        clr.begin_catch_up();
         clr.thread_ending(0x200);
         assert_eq!(clr.gate.hold().threads, HashSet::from([0x200]));
     }
 
     #[test]
     fn code_is_asked_about_only_where_no_module_has_gone_since() {
-        let gate = Gate::default();
-        assert!(gate.hold_if_none_since(0).is_some(), "none has ever gone");
+        let gate = UnloadGate::default();
+        assert!(
+            gate.hold_unless_unloaded_since(0).is_some(),
+            "none has ever gone"
+        );
         let before_ns = proc::now_ns();
-        drop(gate.unloading());
-        assert!(gate.hold_if_none_since(before_ns).is_none());
-        assert!(gate.hold_if_none_since(proc::now_ns() + 1).is_some());
+        drop(gate.module_unloading());
+        assert!(gate.hold_unless_unloaded_since(before_ns).is_none());
+        assert!(
+            gate.hold_unless_unloaded_since(proc::now_ns() + 1)
+                .is_some()
+        );
     }
 }

@@ -24,7 +24,7 @@ use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::method::UNKNOWN_NS;
 use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
-use crate::program::code::{CodeChange, OwnBody, Owner};
+use crate::program::code::{CodeChange, CodeLifetime, Owner};
 use crate::program::{Program, chains};
 
 /// How many code headers of a runtime are read with care, and held against what it answers, before
@@ -113,7 +113,7 @@ impl Clr {
         let collectible = u32::from(facts.collectible);
         self.collectible.fetch_add(collectible, Ordering::Relaxed);
         if facts.collectible {
-            self.sees_collectible();
+            self.note_collectible();
         }
         let replaced = lock(&self.modules).insert(module.raw(), facts);
         self.forget(replaced.as_deref());
@@ -125,7 +125,7 @@ impl Clr {
     /// A module is being unloaded: its code goes, before the callback returns.
     pub(crate) fn module_unloaded(&self, program: &Program, module: ModuleId<'_>) {
         let facts = {
-            let _held = self.gate.unloading();
+            let _held = self.gate.module_unloading();
             lock(&self.modules).remove(&module.raw())
         };
         let ranges = lock(&self.unloadable).remove(&module.raw());
@@ -146,7 +146,7 @@ impl Clr {
         cx: &Cx<'rt, C>,
         function: FunctionId<'rt>,
     ) {
-        self.gate.dynamic_unloading(function.raw());
+        self.gate.dynamic_method_unloading(function.raw());
         let runtime = self.number();
         // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was
         // never compiled.
@@ -164,10 +164,10 @@ impl Clr {
         let met = taken.filter(|taken| taken.was_met);
         let met = met.map(|taken| taken.region.start..taken.region.end);
         let untold = || {
-            let code = code.filter(|_| self.finds_code())?;
+            let code = code.filter(|_| self.discovers_code())?;
             let start = code.start_address as u64;
-            let was_met = program.code.map().take_untold(start);
-            was_met.then(|| start..start + code.size as u64)
+            let was_walked = program.code.map().take_untold(start);
+            was_walked.then(|| start..start + code.size as u64)
         };
         let Some(range) = met.or_else(untold) else {
             return;
@@ -195,7 +195,7 @@ impl Clr {
             return;
         };
         let owner = Owner::of_word(region.user);
-        let OwnBody::Unnamed(unnamed) = owner.body else {
+        let CodeLifetime::Unnamed(unnamed) = owner.body else {
             return;
         };
         if region.kind != Kind::Jit
@@ -303,7 +303,7 @@ impl Clr {
         } else {
             Vec::new()
         };
-        if (self.gate.is_catching_up() || self.finds_code())
+        if (self.gate.is_catching_up() || self.discovers_code())
             && let Some(later) = starts.get_mut(1..)
         {
             // The first, then the newest (`MethodDescVersioningState::LinkNativeCodeVersionNode`):
@@ -335,11 +335,11 @@ impl Clr {
                 continue;
             };
             if rejit != RejitId::ORIGINAL {
-                self.compiled_again(cx, function, start);
+                self.note_recompiled(cx, function, start);
             } else if kind == MethodKind::Il && self.modifiable.load(Ordering::Relaxed) {
-                self.compiled_once_more(cx, function, start);
+                self.note_recompiled_under_hot_reload(cx, function, start);
             }
-            let (facts, keeper) = self.collectible_facts(cx, function, kind, start);
+            let (facts, trigger) = self.collectible_facts(cx, function, kind, start);
             let of_this = self.tier(program, &unwind, kind, &regions);
             tier = Some(of_this);
             let body = CodeBody {
@@ -355,9 +355,9 @@ impl Clr {
             if let Some(tables) = chains::wanted()
                 && self.learn_body(cx, tables, &body)
             {
-                self.sees_async();
+                self.note_async_body();
             }
-            self.added(program, body, keeper, unwind);
+            self.added(program, body, trigger, unwind);
             // Where more than one is new, this is what the next comes after.
             if at + 1 < starts.len()
                 && let Some(region) = regions.get_mut(at)
@@ -389,8 +389,8 @@ impl Clr {
         let is_earlier_step = |region: &&Region| {
             region.kind == Kind::Jit
                 && match Owner::of_word(region.user).body {
-                    OwnBody::Stays(_, tier) => tier != Tier::Osr,
-                    OwnBody::Queued | OwnBody::Unnamed(_) => {
+                    CodeLifetime::Permanent(_, tier) => tier != Tier::Osr,
+                    CodeLifetime::Queued | CodeLifetime::Unnamed(_) => {
                         !program.code.map().begins_on_a_frame(region.start)
                     }
                 }
@@ -405,22 +405,22 @@ impl Clr {
     }
 
     /// Makes a body known: to its owner's unload, and to the code index.
-    fn added(&self, program: &Program, body: CodeBody, keeper: Keeper, unwind: jit::Body) {
+    fn added(&self, program: &Program, body: CodeBody, trigger: UnloadTrigger, unwind: jit::Body) {
         let range = body.range.clone();
         let function = body.function;
-        match keeper {
+        match trigger {
             // Nothing can go, whatever it is made of; and what is caught up with is not sure to be
             // that young.
-            Keeper::Runtime if !self.any_collectible() && !self.gate.is_catching_up() => {
-                program.code.staying_added(body, unwind);
+            UnloadTrigger::Runtime if !self.any_collectible() && !self.gate.is_catching_up() => {
+                program.code.add_permanent(body, unwind);
                 return;
             }
-            Keeper::Runtime => {}
-            Keeper::Module(module) => lock(&self.unloadable)
+            UnloadTrigger::Runtime => {}
+            UnloadTrigger::Module(module) => lock(&self.unloadable)
                 .entry(module)
                 .or_default()
                 .push(range),
-            Keeper::Function => {
+            UnloadTrigger::Function => {
                 lock(&self.named_dynamics).insert(function, range);
             }
         }
@@ -476,12 +476,12 @@ impl Clr {
         function: FunctionId<'rt>,
         kind: MethodKind,
         start: u64,
-    ) -> (Option<Arc<CollectibleFacts>>, Keeper) {
+    ) -> (Option<Arc<CollectibleFacts>>, UnloadTrigger) {
         if kind != MethodKind::Il {
-            return (Some(dynamic_facts(cx, function)), Keeper::Function);
+            return (Some(dynamic_facts(cx, function)), UnloadTrigger::Function);
         }
         if !self.any_collectible() {
-            return (None, Keeper::Runtime);
+            return (None, UnloadTrigger::Runtime);
         }
         match names::collectible_owner(self, cx, function) {
             Some(module) => {
@@ -489,9 +489,9 @@ impl Clr {
                     names: names::of_function(self, cx, function),
                     il_map: names::il_map(cx, start).unwrap_or_default(),
                 };
-                (Some(Arc::new(facts)), Keeper::Module(module))
+                (Some(Arc::new(facts)), UnloadTrigger::Module(module))
             }
-            None => (None, Keeper::Runtime),
+            None => (None, UnloadTrigger::Runtime),
         }
     }
 }
@@ -508,7 +508,7 @@ fn dynamic_facts<'rt, C: Synchronous>(
 }
 
 /// The event that takes a body's memory back.
-enum Keeper {
+enum UnloadTrigger {
     /// None: it stays as long as the runtime.
     Runtime,
     /// The unload of a module.

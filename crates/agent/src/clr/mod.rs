@@ -7,10 +7,10 @@
 pub mod async_types;
 mod catch_up;
 pub mod code;
-pub mod collecting;
+mod code_discovery;
+pub mod collection_times;
 mod composites;
 mod finalizer;
-mod finding;
 mod il;
 pub mod il_maps;
 pub mod names;
@@ -26,20 +26,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use control::Arrival;
 use corprof::{CallbackKind, Calls, StackSnapshots};
 
-pub use self::registry::{Admitted, KnownClr, Registry};
+pub use self::registry::{Admission, KnownClr, Registry};
 pub use self::runtimes::Runtimes;
 
 use self::code::{NamedDynamics, Unloadable};
-use self::collecting::Collecting;
+use self::code_discovery::CodeDiscovery;
+use self::collection_times::CollectionTimes;
 use self::composites::Composite;
-use self::finding::Finding;
 use self::il_maps::IlMapTrust;
 use self::rewritten::Rewritten;
 use self::tiers::Tiering;
 use crate::base::numbers::NumberMap;
 use crate::model::ManagedModule;
-use crate::program::chains::suspended::Stopped;
-use crate::program::chains::{self, Gate, Survey, Types};
+use crate::program::chains::suspended::StoppedHeap;
+use crate::program::chains::{self, HeapGate, Survey, Types};
 use crate::program::hijacks;
 
 /// One CLR.
@@ -51,8 +51,8 @@ pub struct Clr {
     beside: bool,
     /// The policy of the session includes it.
     recorded: AtomicBool,
-    gate: catch_up::Gate,
-    collecting: Collecting,
+    gate: catch_up::UnloadGate,
+    collection_times: CollectionTimes,
     modules: Mutex<NumberMap<usize, Arc<ManagedModule>>>,
     composites: Mutex<Vec<Composite>>,
     /// How many modules are collectible: asked at each compilation, so not counted each time.
@@ -68,7 +68,7 @@ pub struct Clr {
     /// Whether IL maps are read beside the code.
     il_maps: IlMapTrust,
     /// Where its thread objects keep replaced return addresses.
-    hijacks: hijacks::Words,
+    hijacks: hijacks::ThreadWords,
     /// Its place in the table of those, where there was one.
     hijack_place: OnceLock<usize>,
     /// Whether the usual classes of chains are known (`async_types`).
@@ -76,9 +76,9 @@ pub struct Clr {
     /// The facts about runtime async from its library (`async_types`).
     runtime_async: OnceLock<async_types::RuntimeAsync>,
     /// How its code becomes known.
-    finding: Finding,
+    discovery: CodeDiscovery,
     /// The findings of walks of its heap, while they are wanted.
-    survey: Mutex<Option<Survey<'static, Stopped>>>,
+    survey: Mutex<Option<Survey<'static, StoppedHeap>>>,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
     /// Callbacks of it in which we have panicked, as far as they were reported.
@@ -115,8 +115,8 @@ impl Clr {
             arrival,
             beside,
             recorded: AtomicBool::new(false),
-            gate: catch_up::Gate::default(),
-            collecting: Collecting::default(),
+            gate: catch_up::UnloadGate::default(),
+            collection_times: CollectionTimes::default(),
             modules: Mutex::default(),
             composites: Mutex::default(),
             collectible: AtomicU32::new(0),
@@ -127,11 +127,11 @@ impl Clr {
             tiering: AtomicU8::new(Tiering::default() as u8),
             headers_read: AtomicU32::new(0),
             il_maps: IlMapTrust::default(),
-            hijacks: hijacks::Words::default(),
+            hijacks: hijacks::ThreadWords::default(),
             hijack_place: OnceLock::new(),
             expected: AtomicU8::new(0),
             runtime_async: OnceLock::new(),
-            finding: Finding::default(),
+            discovery: CodeDiscovery::default(),
             survey: Mutex::default(),
             snapshots: OnceLock::new(),
             panics_told: AtomicU32::new(0),
@@ -198,31 +198,31 @@ impl Clr {
     }
 
     /// When its collections were.
-    pub(crate) fn collecting(&self) -> &Collecting {
-        &self.collecting
+    pub(crate) fn collection_times(&self) -> &CollectionTimes {
+        &self.collection_times
     }
 
     /// Where readers of its heap come in; `None` where it has no place.
-    pub(crate) fn heap_gate(&self) -> Option<&'static Gate> {
+    pub(crate) fn heap_gate(&self) -> Option<&'static HeapGate> {
         chains::gate(self.place()?)
     }
 
     /// From here on walks of its heap look for suspended async methods, which no thread runs.
     pub(crate) fn begin_survey(&self, types: &'static Types) {
-        *lock(&self.survey) = Some(Survey::new(Stopped, types));
+        *lock(&self.survey) = Some(Survey::new(StoppedHeap, types));
     }
 
     /// Does the work of such walks, where one is wanted. In callbacks of a collection; all else
     /// keeps away then.
     pub(crate) fn survey<R>(
         &self,
-        walk: impl FnOnce(&mut Survey<'static, Stopped>) -> R,
+        walk: impl FnOnce(&mut Survey<'static, StoppedHeap>) -> R,
     ) -> Option<R> {
         lock(&self.survey).as_mut().map(walk)
     }
 
     /// No more of them.
-    pub(crate) fn end_survey(&self) -> Option<Survey<'static, Stopped>> {
+    pub(crate) fn end_survey(&self) -> Option<Survey<'static, StoppedHeap>> {
         lock(&self.survey).take()
     }
 

@@ -20,7 +20,7 @@ use crate::model::phase::PhaseReader;
 use crate::model::{Phase, RuntimePolicy};
 
 /// How long a CLR's shutdown waits for the agent thread to write the rest.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A CLR of the process as the agent thread sees it.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct KnownClr {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RegistryState {
     policy: RuntimePolicy,
     known: Vec<KnownClr>,
     /// Numbers of CLRs that have been created and not been heard of since.
@@ -59,7 +59,7 @@ struct State {
 
 /// CLRs that are ending.
 #[derive(Debug)]
-pub struct Ending {
+pub struct EndingRuntimes {
     /// Their numbers.
     pub numbers: Vec<u8>,
     /// No other CLR is being recorded.
@@ -68,7 +68,7 @@ pub struct Ending {
 
 /// The outcome of a CLR's `Initialize`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Admitted {
+pub struct Admission {
     /// A place in the table of hijacks, if one was free.
     pub hijack_place: Option<usize>,
 }
@@ -76,7 +76,7 @@ pub struct Admitted {
 /// All CLRs.
 #[derive(Debug)]
 pub struct Registry {
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
     changed: Condvar,
     phase: PhaseReader,
 }
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -106,7 +106,7 @@ impl Registry {
         state.chosen = None;
         let mut known = std::mem::take(&mut state.known);
         for clr in &mut known {
-            clr.recorded = state.chooses(&policy, clr.number, &clr.version);
+            clr.recorded = state.is_chosen(&policy, clr.number, &clr.version);
             if let Some((reached, _)) = &clr.reach {
                 reached.set_recorded(clr.recorded);
             }
@@ -161,13 +161,13 @@ impl Registry {
         runtime: Runtime,
         version: String,
         begin: impl FnOnce(),
-    ) -> Option<Admitted> {
+    ) -> Option<Admission> {
         let number = clr.number();
         let mut state = self.state();
         let state = &mut *state;
         let policy = state.policy.clone();
         let recorded =
-            self.phase.get().takes_runtimes() && state.chooses(&policy, number, &version);
+            self.phase.get().takes_runtimes() && state.is_chosen(&policy, number, &version);
         clr.set_recorded(recorded);
         state.list(KnownClr {
             number,
@@ -182,7 +182,7 @@ impl Registry {
             return None;
         }
         begin();
-        Some(Admitted {
+        Some(Admission {
             hijack_place: state.take_place(number),
         })
     }
@@ -195,7 +195,7 @@ impl Registry {
         clr: &Arc<Clr>,
         runtime: Runtime,
         version: String,
-    ) -> Option<Admitted> {
+    ) -> Option<Admission> {
         let phase = self.phase.get();
         if phase == Phase::Left {
             return None;
@@ -205,7 +205,7 @@ impl Registry {
         let number = state.free_number()?;
         clr.set_number(number);
         let policy = state.policy.clone();
-        let recorded = phase.takes_runtimes() && state.chooses(&policy, number, &version);
+        let recorded = phase.takes_runtimes() && state.is_chosen(&policy, number, &version);
         clr.set_recorded(recorded);
         state.list(KnownClr {
             number,
@@ -216,7 +216,7 @@ impl Registry {
             ending: false,
             former: None,
         });
-        Some(Admitted {
+        Some(Admission {
             hijack_place: state.take_place(number),
         })
     }
@@ -234,7 +234,7 @@ impl Registry {
     }
 
     /// CLRs whose past is not known yet. Agent thread.
-    pub fn take_arrived(&self) -> Vec<u8> {
+    pub fn take_newly_attached(&self) -> Vec<u8> {
         std::mem::take(&mut self.state().arrived)
     }
 
@@ -249,14 +249,14 @@ impl Registry {
     }
 
     /// Whether no CLR is left, and none is about to come.
-    pub fn is_deserted(&self) -> bool {
+    pub fn is_vacant(&self) -> bool {
         let state = self.state();
         state.claimed.is_empty() && state.known.iter().all(|known| known.reach.is_none())
     }
 
     /// Without a session: the CLRs that have ended. Their numbers are free, and their code must go
     /// before another one has them.
-    pub fn take_former(&self) -> Vec<Arc<Clr>> {
+    pub fn take_ended(&self) -> Vec<Arc<Clr>> {
         let mut state = self.state();
         let gone = state.known.extract_if(.., |clr| clr.reach.is_none());
         gone.filter_map(|clr| clr.former).collect()
@@ -307,16 +307,18 @@ impl Registry {
             _ => return,
         }
         wake();
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| {
-            !state.acknowledged.contains(&number) && self.phase.get() != Phase::Left
-        });
+        let waited = self
+            .changed
+            .wait_timeout_while(state, CALL_TIMEOUT, |state| {
+                !state.acknowledged.contains(&number) && self.phase.get() != Phase::Left
+            });
         let (mut state, _) = waited.unwrap_or_else(|e| e.into_inner());
         state.acknowledged.retain(|other| *other != number);
     }
 
     /// Returns the CLRs that wait in [`Registry::ends`]. If no CLR is recorded without them, `rest`
     /// is run before another CLR can start.
-    pub fn ending(&self, rest: impl FnOnce()) -> Option<Ending> {
+    pub fn ending(&self, rest: impl FnOnce()) -> Option<EndingRuntimes> {
         let state = self.state();
         let reached = || state.known.iter().filter(|clr| clr.reach.is_some());
         let numbers: Vec<u8> = reached()
@@ -330,7 +332,7 @@ impl Registry {
         if is_last {
             rest();
         }
-        Some(Ending { numbers, is_last })
+        Some(EndingRuntimes { numbers, is_last })
     }
 
     /// The agent thread will not call this CLR again.
@@ -352,7 +354,7 @@ impl Registry {
     }
 }
 
-impl State {
+impl RegistryState {
     fn find(&mut self, number: u8) -> Option<&mut KnownClr> {
         self.known.iter_mut().find(|clr| clr.number == number)
     }
@@ -384,7 +386,7 @@ impl State {
         }
     }
 
-    fn chooses(&mut self, policy: &RuntimePolicy, number: u8, version: &str) -> bool {
+    fn is_chosen(&mut self, policy: &RuntimePolicy, number: u8, version: &str) -> bool {
         match policy {
             RuntimePolicy::All => true,
             RuntimePolicy::Many(_) => policy.names(version),
@@ -454,7 +456,7 @@ mod tests {
                 .iter()
                 .filter_map(|version| {
                     let number = registry.claim(String::new)?;
-                    let chosen = registry.state().chooses(&policy, number, version);
+                    let chosen = registry.state().is_chosen(&policy, number, version);
                     chosen.then_some(number)
                 })
                 .collect();
@@ -516,9 +518,9 @@ mod tests {
     #[test]
     fn a_clr_that_has_ended_leaves_its_place_and_one_on_its_way_is_waited_for() {
         let (_writer, registry) = registry(RuntimePolicy::All);
-        assert!(registry.is_deserted());
+        assert!(registry.is_vacant());
         let number = registry.claim(String::new).unwrap();
-        assert!(!registry.is_deserted(), "its `Initialize` is to come");
+        assert!(!registry.is_vacant(), "its `Initialize` is to come");
         let clr = KnownClr {
             number,
             version: String::new(),
@@ -529,7 +531,7 @@ mod tests {
             former: None,
         };
         registry.state().list(clr);
-        assert!(registry.is_deserted());
+        assert!(registry.is_vacant());
         let places = (0..=HIJACKS).map(|_| registry.state().take_place(number));
         assert_eq!(places.last(), Some(None), "all are taken");
         registry.acknowledge(number);

@@ -44,7 +44,7 @@ impl Clr {
     }
 
     /// A body was compiled that is not the method's first: it may be of other IL.
-    pub(super) fn compiled_again<'rt, C: Synchronous>(
+    pub(super) fn note_recompiled<'rt, C: Synchronous>(
         &self,
         cx: &Cx<'rt, C>,
         function: FunctionId<'rt>,
@@ -68,7 +68,7 @@ impl Clr {
     /// A body was compiled in a runtime with hot reload: its IL may be that of an update, which the
     /// runtime keeps outside of the file (`EditAndContinueModule::UpdateMethod`,
     /// src/coreclr/vm/encee.cpp).
-    pub(super) fn compiled_once_more<'rt, C: Synchronous>(
+    pub(super) fn note_recompiled_under_hot_reload<'rt, C: Synchronous>(
         &self,
         cx: &Cx<'rt, C>,
         function: FunctionId<'rt>,
@@ -88,7 +88,7 @@ impl Clr {
             return;
         };
         let file = || mapped(&proc::mappings(), facts.base);
-        let is_updated = is_elsewhere(facts.mapped.get_or_init(file), il as u64);
+        let is_updated = is_outside_file(facts.mapped.get_or_init(file), il as u64);
         let mut rewritten = lock(&self.rewritten);
         // Its place may have been that of another body before.
         rewritten.updated.remove(&code_start);
@@ -130,7 +130,7 @@ fn mapped(mappings: &[Mapping], base: u64) -> Box<[Range<u64>]> {
 }
 
 /// Whether IL is in none of these places. False where there is no place, as nothing is known then.
-fn is_elsewhere(file: &[Range<u64>], il: u64) -> bool {
+fn is_outside_file(file: &[Range<u64>], il: u64) -> bool {
     !file.is_empty() && !file.iter().any(|range| range.contains(&il))
 }
 
@@ -163,10 +163,10 @@ mod tests {
             mapping(0x9000, 0),
         ];
         let file = mapped(&mappings, 0x1000);
-        assert!(!is_elsewhere(&file, 0x1800) && !is_elsewhere(&file, 0x3fff));
-        assert!(is_elsewhere(&file, 0x9010));
+        assert!(!is_outside_file(&file, 0x1800) && !is_outside_file(&file, 0x3fff));
+        assert!(is_outside_file(&file, 0x9010));
         // An image that was made in memory.
-        assert!(!is_elsewhere(&mapped(&mappings, 0x9000), 0x9010));
+        assert!(!is_outside_file(&mapped(&mappings, 0x9000), 0x9010));
 
         let clr = Clr::new(0);
         lock(&clr.rewritten).updated.insert(0x1000);

@@ -44,10 +44,10 @@ impl<'a> Runtimes<'a> {
 
     /// Learns of code at an address that no callback has reported, if a CLR knows it. Answers
     /// whether one does.
-    pub fn meet(&mut self, program: &Program, address: u64) -> bool {
+    pub fn discover(&mut self, program: &Program, address: u64) -> bool {
         let untold = |known: &&KnownClr| {
             let reach = known.reach.as_ref().filter(|_| !known.ending);
-            reach.is_some_and(|(clr, _)| clr.has_untold_code())
+            reach.is_some_and(|(clr, _)| clr.has_unreported_code())
         };
         let numbers: Vec<u8> = self
             .known
@@ -56,13 +56,13 @@ impl<'a> Runtimes<'a> {
             .map(|known| known.number)
             .collect();
         numbers.into_iter().any(|number| {
-            self.with(number, |clr, cx| clr.meet(program, cx, address))
+            self.with(number, |clr, cx| clr.discover(program, cx, address))
                 .unwrap_or(false)
         })
     }
 
     /// The CLR of a process that has one, recorded.
-    pub fn only(&self) -> Option<u8> {
+    pub fn only_recorded(&self) -> Option<u8> {
         match self.known {
             [clr] if clr.recorded => Some(clr.number),
             _ => None,
@@ -71,7 +71,7 @@ impl<'a> Runtimes<'a> {
 
     /// Returns corprof's index of the CLR of this number; `None` where it has ended.
     pub fn index_of(&mut self, runtime: u8) -> Option<RuntimeIndex> {
-        Some(self.reach(runtime)?.2.index())
+        Some(self.enter(runtime)?.2.index())
     }
 
     /// Asks one CLR; `None` where it has ended.
@@ -80,7 +80,7 @@ impl<'a> Runtimes<'a> {
         runtime: u8,
         ask: impl for<'rt> FnOnce(&Arc<Clr>, &mut Cx<'rt, AgentThread>) -> R,
     ) -> Option<R> {
-        let (cx, clr, runtime) = self.reach(runtime)?;
+        let (cx, clr, runtime) = self.enter(runtime)?;
         Some(cx.enter(runtime, |cx| ask(clr, cx)))
     }
 
@@ -92,12 +92,13 @@ impl<'a> Runtimes<'a> {
     ///
     /// # Errors
     /// The operating system's, when it makes no thread: then nothing has been asked.
-    pub fn apart<R: Send + 'static>(
+    pub fn on_own_thread<R: Send + 'static>(
         &mut self,
         runtime: u8,
         ask: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R + Send + 'static,
     ) -> Option<io::Result<R>> {
-        let thread = self.spawn_apart(runtime, move |cx, runtime| cx.enter(runtime, ask))?;
+        let thread =
+            self.spawn_runtime_thread(runtime, move |cx, runtime| cx.enter(runtime, ask))?;
         // A panic of it is one of ours: whoever catches those catches this one.
         Some(thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))))
     }
@@ -107,12 +108,12 @@ impl<'a> Runtimes<'a> {
     ///
     /// # Errors
     /// The operating system's, when it makes no thread.
-    pub fn spawn_apart<R: Send + 'static>(
+    pub fn spawn_runtime_thread<R: Send + 'static>(
         &mut self,
         runtime: u8,
         run: impl FnOnce(&mut AgentCx, &Runtime) -> R + Send + 'static,
     ) -> Option<io::Result<JoinHandle<R>>> {
-        let runtime = self.reach(runtime)?.2.clone();
+        let runtime = self.enter(runtime)?.2.clone();
         let name = "sidewalk-events";
         Some(corprof::spawn_agent_thread(name, move |cx| {
             run(cx, &runtime)
@@ -120,7 +121,7 @@ impl<'a> Runtimes<'a> {
     }
 
     /// A CLR that can be asked, and the proof with which it is.
-    fn reach(&mut self, number: u8) -> Option<(&mut AgentCx, &Arc<Clr>, &Runtime)> {
+    fn enter(&mut self, number: u8) -> Option<(&mut AgentCx, &Arc<Clr>, &Runtime)> {
         let is_it = |clr: &&KnownClr| clr.number == number;
         if !self.known.iter().chain(&self.newer).any(|clr| is_it(&clr)) {
             self.newer = self.registry.known();

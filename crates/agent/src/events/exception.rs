@@ -28,7 +28,7 @@ use super::sample::{Catcher, EventSample};
 use super::source::{Asked, EventSource, Need, RuntimeFacts};
 use crate::clr::names;
 use crate::model::chain;
-use crate::program::code::may_be_asked_for;
+use crate::program::code::can_query_runtime;
 use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
@@ -165,7 +165,7 @@ pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     };
     match region.kind {
         Kind::Jit => Some((lookup, region.start)),
-        Kind::ReadyToRun if may_be_asked_for(map, word) => {
+        Kind::ReadyToRun if can_query_runtime(map, word) => {
             Some((lookup, map.r2r_function_start(lookup)?))
         }
         Kind::ReadyToRun | Kind::Native => None,
@@ -208,7 +208,7 @@ pub(crate) fn search_leaves(origin: Origin<'_>) {
 /// Ends the search that has begun last: its exception is uncaught.
 fn nobody(origin: Origin<'_>) {
     if let Some(catcher) = end_search() {
-        catcher.none(origin.events.wake, LAST_WAIT);
+        catcher.none(origin.events.waker, LAST_WAIT);
     }
 }
 

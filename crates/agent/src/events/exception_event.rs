@@ -233,7 +233,7 @@ pub(super) fn thrown<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, mut th
     origin.events.push(place, sample);
     if is_last {
         // Most likely the program ends by it within milliseconds.
-        catcher.none(origin.events.wake, LAST_WAIT);
+        catcher.none(origin.events.waker, LAST_WAIT);
     }
 }
 

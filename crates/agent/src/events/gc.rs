@@ -15,7 +15,7 @@ use recording::Event;
 use super::Origin;
 use super::source::{Asked, EventSource, Need};
 use crate::base::proc;
-use crate::clr::collecting::is_collection;
+use crate::clr::collection_times::is_collection;
 
 /// Collections.
 pub(super) struct Collections;

@@ -10,6 +10,7 @@
 
 pub(crate) mod alloc;
 mod contention;
+mod duty_cycle;
 pub(crate) mod event_pipe;
 pub(crate) mod exception;
 mod exception_event;
@@ -22,7 +23,6 @@ mod queue;
 pub(crate) mod sample;
 pub mod source;
 pub mod subscription;
-mod turns;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -33,8 +33,8 @@ use corprof::context::{Callback, Context};
 use corprof::id::EventPipeProviderId;
 use recording::Event;
 
+pub(crate) use self::duty_cycle::DutyCycle;
 pub(crate) use self::names::NameCache;
-pub(crate) use self::turns::Turns;
 pub(crate) use self::writer::EventWriter;
 
 use self::exception::ExceptionFacts;
@@ -46,7 +46,7 @@ use self::sample::EventSample;
 use self::source::RuntimeFacts;
 use self::subscription::Subscription;
 use crate::base::proc;
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::clr::{Clr, Runtimes};
 use crate::model::phase::PhaseReader;
 use crate::model::{EndCode, EventSet, Settings, WalkerKind};
@@ -75,7 +75,7 @@ pub enum EventNews {
 #[derive(Debug)]
 pub struct Events {
     phase: PhaseReader,
-    wake: &'static Wake,
+    waker: &'static Waker,
     /// An [`EventSet`].
     wanted: AtomicU16,
     max_depth: AtomicU32,
@@ -104,7 +104,7 @@ pub(crate) struct ClrEvents {
     provider: AtomicUsize,
     session: event_pipe::Listening,
     /// The session of allocations.
-    told: turns::Told,
+    told: duty_cycle::AllocSession,
 }
 
 /// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
@@ -131,7 +131,7 @@ impl ClrEvents {
             collector: Collector::default(),
             provider: AtomicUsize::new(0),
             session: event_pipe::Listening::default(),
-            told: turns::Told::default(),
+            told: duty_cycle::AllocSession::default(),
         }
     }
 
@@ -162,10 +162,10 @@ impl ClrEvents {
 
 impl Events {
     /// None wanted yet.
-    pub fn new(phase: PhaseReader, wake: &'static Wake) -> Events {
+    pub fn new(phase: PhaseReader, waker: &'static Waker) -> Events {
         Events {
             phase,
-            wake,
+            waker,
             wanted: AtomicU16::new(EventSet::NONE.bits()),
             max_depth: AtomicU32::new(0),
             by_snapshot: AtomicBool::new(false),
@@ -281,7 +281,7 @@ impl Events {
 
     fn push(&self, place: Place, sample: EventSample) {
         if self.queue.push(place, sample) {
-            self.wake.ring();
+            self.waker.wake();
         }
     }
 
@@ -428,8 +428,8 @@ mod tests {
     #[test]
     fn a_new_clr_wakes_what_rests_but_not_what_is_over() {
         let (writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new()));
-        let events = Events::new(phase, wake);
+        let waker = Box::leak(Box::new(Waker::new()));
+        let events = Events::new(phase, waker);
         events.begin(&Settings::parse("event=exception"));
         writer.change(&[Phase::Idle], Phase::Recording).unwrap();
         assert!(events.is_on() && events.wants(Event::Exception));
@@ -446,8 +446,8 @@ mod tests {
     #[test]
     fn nothing_is_kept_for_nobody() {
         let (writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new()));
-        let events = Events::new(phase, wake);
+        let waker = Box::leak(Box::new(Waker::new()));
+        let events = Events::new(phase, waker);
         events.begin(&Settings::parse("event=exception"));
         writer.change(&[Phase::Idle], Phase::Recording).unwrap();
         events.tell(EventNews::Note("kept".into()));

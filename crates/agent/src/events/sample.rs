@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use recording::Event;
 
 use super::live::Followed;
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::model::EndCode;
 
 /// A sample: addresses, not frames; they are resolved as those of a CPU sample are.
@@ -77,9 +77,9 @@ impl Catcher {
 
     /// There is none: calls the agent thread, and waits until it has sent the sample, or for so
     /// long.
-    pub(crate) fn none(&self, wake: &Wake, at_most: Duration) {
+    pub(crate) fn none(&self, waker: &Waker, at_most: Duration) {
         self.end.store(UNCAUGHT, Ordering::Release); // pairs with `is_uncaught`
-        wake.ring();
+        waker.wake();
         let start = Instant::now();
         while self.end.load(Ordering::Acquire) == UNCAUGHT // pairs with `sent`
             && let Some(left) = at_most.checked_sub(start.elapsed())
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_thread_waits_until_its_last_exception_is_sent_and_not_for_ever() {
-        static WAKE: LazyLock<Wake> = LazyLock::new(Wake::new);
+        static WAKE: LazyLock<Waker> = LazyLock::new(Waker::new);
         let catcher = Catcher::default();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| catcher.none(&WAKE, Duration::from_secs(3600)));

@@ -51,7 +51,7 @@ pub(super) struct Need {
     /// Keywords and level of a session with the runtime's own events; 0 for none.
     pub(super) keywords: u64,
     pub(super) level: u32,
-    /// That session is one of its own, which may be ended and begun again meanwhile (`turns`).
+    /// That session is one of its own, which may be ended and begun again meanwhile (`duty_cycle`).
     pub(super) is_apart: bool,
     /// For reports.
     pub(super) source: &'static str,

@@ -12,7 +12,7 @@ use crate::base::proc;
 
 /// Where ticks come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum TickSource {
     /// The time stamp counter.
     Tsc,
     /// CLOCK_MONOTONIC.
@@ -22,7 +22,7 @@ pub(crate) enum Source {
 /// A clock, and when it was first looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    source: Source,
+    source: TickSource,
     begin_ticks: u64,
     begin_ns: u64,
 }
@@ -30,14 +30,14 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn new() -> Clock {
         let source = if tsc_is_invariant() {
-            Source::Tsc
+            TickSource::Tsc
         } else {
-            Source::Monotonic
+            TickSource::Monotonic
         };
         Clock::of(source)
     }
 
-    fn of(source: Source) -> Clock {
+    fn of(source: TickSource) -> Clock {
         let mut clock = Clock {
             source,
             begin_ticks: 0,
@@ -64,8 +64,8 @@ impl Clock {
     /// For reports.
     pub(crate) fn name(&self) -> &'static str {
         match self.source {
-            Source::Tsc => "hooks timed by the time stamp counter",
-            Source::Monotonic => "hooks timed by CLOCK_MONOTONIC",
+            TickSource::Tsc => "hooks timed by the time stamp counter",
+            TickSource::Monotonic => "hooks timed by CLOCK_MONOTONIC",
         }
     }
 
@@ -75,15 +75,15 @@ impl Clock {
         match self.source {
             // SAFETY: x86-64 has the instruction; Linux lets every program use it, unless the
             // program has forbidden it to itself (PR_SET_TSC), which no CLR does.
-            Source::Tsc => unsafe { _rdtsc() },
-            Source::Monotonic => proc::now_ns(),
+            TickSource::Tsc => unsafe { _rdtsc() },
+            TickSource::Monotonic => proc::now_ns(),
         }
     }
 
     /// Ticks are those of the processor.
     #[inline]
     pub(crate) fn is_tsc(&self) -> bool {
-        self.source == Source::Tsc
+        self.source == TickSource::Tsc
     }
 
     /// Waits until the clock is so old, for its rate to be about right.
@@ -94,25 +94,25 @@ impl Clock {
     }
 
     /// Returns the worth of ticks in nanoseconds, by all the time that has passed.
-    pub(crate) fn rate(&self) -> Rate {
+    pub(crate) fn rate(&self) -> TickRate {
         let (ticks, ns) = self.both();
         let ns = ns.saturating_sub(self.begin_ns);
         let ticks = ticks.saturating_sub(self.begin_ticks);
-        if self.source == Source::Monotonic || ticks == 0 {
-            return Rate { ns: 1, ticks: 1 };
+        if self.source == TickSource::Monotonic || ticks == 0 {
+            return TickRate { ns: 1, ticks: 1 };
         }
-        Rate { ns, ticks }
+        TickRate { ns, ticks }
     }
 }
 
 /// So many nanoseconds for so many ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate {
+pub(crate) struct TickRate {
     ns: u64,
     ticks: u64,
 }
 
-impl Rate {
+impl TickRate {
     /// Ticks as nanoseconds.
     pub(crate) fn ns(self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * u128::from(self.ns) / u128::from(self.ticks.max(1));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_tick_is_worth_what_the_kernel_says() {
-        for clock in [Clock::new(), Clock::of(Source::Monotonic)] {
+        for clock in [Clock::new(), Clock::of(TickSource::Monotonic)] {
             let (ticks, before) = (clock.now(), proc::now_ns());
             // Some milliseconds by the kernel's clock, so that reading both costs nothing in
             // comparison.
@@ -149,11 +149,11 @@ mod tests {
 
     #[test]
     fn large_numbers_do_not_overflow() {
-        let rate = Rate {
+        let rate = TickRate {
             ns: u64::MAX / 3,
             ticks: u64::MAX,
         };
         assert_eq!(rate.ns(u64::MAX), u64::MAX / 3);
-        assert_eq!(Rate { ns: 1, ticks: 0 }.ns(7), 7);
+        assert_eq!(TickRate { ns: 1, ticks: 0 }.ns(7), 7);
     }
 }

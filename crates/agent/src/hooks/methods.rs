@@ -35,7 +35,7 @@ pub(crate) struct Method {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MethodNumbers {
     methods: NumberMap<u32, Method>,
     next: u32,
     by_function: HashMap<(u8, usize), u32>,
@@ -50,11 +50,11 @@ struct State {
 /// All hooked methods of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Methods {
-    state: Mutex<State>,
+    state: Mutex<MethodNumbers>,
 }
 
 impl Methods {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MethodNumbers> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 

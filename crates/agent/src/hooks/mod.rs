@@ -70,7 +70,7 @@ pub(crate) struct ShadowStacks {
     next_serial: AtomicU32,
     pool: Mutex<Pool>,
     /// Calls on threads for which there was no shadow stack.
-    homeless: AtomicU64,
+    without_stack: AtomicU64,
 }
 
 impl ShadowStacks {
@@ -85,7 +85,7 @@ impl ShadowStacks {
             wanted: AtomicBool::new(false),
             next_serial: AtomicU32::new(1),
             pool: Mutex::default(),
-            homeless: AtomicU64::new(0),
+            without_stack: AtomicU64::new(0),
         }
     }
 
@@ -112,13 +112,13 @@ impl ShadowStacks {
     }
 
     /// Calls on threads for which there was no shadow stack, since the last call.
-    pub(crate) fn take_homeless(&self) -> u64 {
-        self.homeless.swap(0, Relaxed)
+    pub(crate) fn take_calls_without_stack(&self) -> u64 {
+        self.without_stack.swap(0, Relaxed)
     }
 
     /// A thread's tree has been written and will not be again: the stack goes back when the thread
     /// is gone.
-    pub(crate) fn let_go(&self, shadow: &'static ShadowStack) {
+    pub(crate) fn release(&self, shadow: &'static ShadowStack) {
         table::remove(shadow);
         self.pool().lingering.push(shadow);
     }
@@ -283,7 +283,7 @@ impl Hooks {
         }
         let own = table::own();
         if own.is_none() {
-            self.stacks.homeless.fetch_add(1, Relaxed);
+            self.stacks.without_stack.fetch_add(1, Relaxed);
         }
         own
     }

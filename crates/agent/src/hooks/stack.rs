@@ -245,7 +245,7 @@ impl ShadowStack {
         if let Some(top) = self.frame(depth.wrapping_sub(1))
             && top.caller.load(Relaxed) <= caller
         {
-            depth = self.gone(depth, caller);
+            depth = self.depth_at(depth, caller);
         }
         let parent = self.node_at(depth);
         if depth >= self.max_depth {
@@ -486,7 +486,7 @@ impl ShadowStack {
 
     /// How deep the stack is without the frames that a call at `caller` shows to be gone.
     #[cold]
-    fn gone(&self, mut depth: u32, caller: usize) -> u32 {
+    fn depth_at(&self, mut depth: u32, caller: usize) -> u32 {
         while let Some(top) = self.frame(depth.wrapping_sub(1))
             && top.caller.load(Relaxed) <= caller
         {

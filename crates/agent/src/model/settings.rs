@@ -293,7 +293,7 @@ impl Settings {
 
     /// Threads that live shortly may be left out where others stand for them: nothing is wanted of
     /// each.
-    pub fn allows_crowds(&self) -> bool {
+    pub fn allows_short_lived_sampling(&self) -> bool {
         self.events == EventSet::of(&[Event::Cpu])
             && self.walker == WalkerKind::Signal
             && !self.dump

@@ -82,7 +82,7 @@ pub fn why(unsent: Unsent) -> String {
 
 /// A sum of one reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Claim {
+pub struct Unattributed {
     /// Why.
     pub reason: Reason,
     /// Threads; 0 where they cannot be counted.
@@ -97,7 +97,7 @@ pub struct Report {
     /// CPU time that samples should stand for.
     pub due_ns: u64,
     /// CPU time that no sample stands for, so far.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<Unattributed>,
 }
 
 /// Less than this is the error of sampling, for one thread.
@@ -184,7 +184,7 @@ pub struct Accounts {
     /// Due in times that are over.
     due_ns: u64,
     /// The settled claims.
-    settled: Vec<Claim>,
+    settled: Vec<Unattributed>,
     /// Used by threads whose accounts are settled, as far as their clocks were read.
     ended_ns: u64,
     /// The debts of sampled threads at their ends, each less than [`limit`]: 0 but for chance,
@@ -195,7 +195,7 @@ pub struct Accounts {
     report: Report,
 }
 
-fn add(claims: &mut Vec<Claim>, reason: Reason, threads: u64, cpu_ns: u64) {
+fn add(claims: &mut Vec<Unattributed>, reason: Reason, threads: u64, cpu_ns: u64) {
     if cpu_ns == 0 {
         return;
     }
@@ -204,7 +204,7 @@ fn add(claims: &mut Vec<Claim>, reason: Reason, threads: u64, cpu_ns: u64) {
             known.threads += threads;
             known.cpu_ns = known.cpu_ns.saturating_add(cpu_ns);
         }
-        None => claims.push(Claim {
+        None => claims.push(Unattributed {
             reason,
             threads,
             cpu_ns,
@@ -248,7 +248,7 @@ impl Accounts {
 
     /// The thread was one of a crowd, of which some stand for all, and is sampled for itself from here on: what it owes, or has told too
     /// much, is the crowd's. Settle the account before.
-    pub fn grown_up(&mut self, account: &mut Account) {
+    pub fn promoted(&mut self, account: &mut Account) {
         if !self.is_open() {
             return;
         }
@@ -389,7 +389,7 @@ mod tests {
         // Once: a thread with the same number later is another one.
         assert_eq!(accounts.account(7).used_ns(), 0);
         accounts.armed(&mut account, Some(4_250), 0);
-        let early = Claim {
+        let early = Unattributed {
             reason: Reason::Early,
             threads: 1,
             cpu_ns: 250,
@@ -433,7 +433,7 @@ mod tests {
         accounts.make_report(950 * MS, AGENT, &clocks, known, others);
         let report = accounts.report().unwrap();
         assert_eq!(report.due_ns, 800 * MS);
-        let unread = Claim {
+        let unread = Unattributed {
             reason: Reason::Ended,
             threads: 0,
             cpu_ns: 100 * MS,

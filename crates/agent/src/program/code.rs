@@ -7,7 +7,7 @@
 //!
 //! Few of all compiled bodies are ever met by a walk. So most are entered into the code map only:
 //! methods in IL whose code stays as long as their runtime, with all there is to know of them
-//! ([`OwnBody::Stays`]); and dynamic methods, which come and go by the hundred thousand, with their
+//! ([`CodeLifetime::Permanent`]); and dynamic methods, which come and go by the hundred thousand, with their
 //! owner. One of these is queued when a sample has met it. Other code that can go is queued at
 //! once, since no runtime can be asked about it later.
 //!
@@ -25,7 +25,7 @@ use stackwalk::{
 };
 
 use crate::base::proc;
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::model::method::UNKNOWN_NS;
 use crate::model::phase::PhaseReader;
 use crate::model::{CodeBody, Phase};
@@ -34,7 +34,7 @@ use crate::model::{CodeBody, Phase};
 pub static CODE_MAP: CodeMap = CodeMap::new();
 
 /// Changes at which the agent thread is called.
-const CALL_AT: usize = 4096;
+const WAKE_AT: usize = 4096;
 
 /// Room for the changes of a round, but for a program that compiles a lot: 64 KiB.
 pub(super) const ROOM: usize = 1024;
@@ -59,29 +59,29 @@ pub struct Owner {
     /// Number of the runtime.
     pub runtime: u8,
     /// The map's further knowledge of it.
-    pub body: OwnBody,
+    pub body: CodeLifetime,
 }
 
 /// The known facts about a body of managed code where it was put into the code map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OwnBody {
+pub enum CodeLifetime {
     /// All that is known was queued; also of an image.
     Queued,
     /// FunctionID of a dynamic method whose names were not asked for.
     Unnamed(usize),
     /// FunctionID and tier of a method in IL whose code stays as long as its runtime.
-    Stays(usize, Tier),
+    Permanent(usize, Tier),
 }
 
 impl Owner {
-    /// Bits of the word, from the lowest: which runtime, which [`OwnBody`] with which tier, and the FunctionID, a pointer of user space.
+    /// Bits of the word, from the lowest: which runtime, which [`CodeLifetime`] with which tier, and the FunctionID, a pointer of user space.
     const RUNTIME_BITS: u32 = u8::BITS;
     const CODE_BITS: u32 = u8::BITS;
 
     fn of_runtime(runtime: u8) -> Owner {
         Owner {
             runtime,
-            body: OwnBody::Queued,
+            body: CodeLifetime::Queued,
         }
     }
 
@@ -93,9 +93,9 @@ impl Owner {
 
     fn word(self) -> u64 {
         let (code, function) = match self.body {
-            OwnBody::Queued => (0, 0),
-            OwnBody::Unnamed(function) => (0, function),
-            OwnBody::Stays(function, tier) => (1 + tier as u8, function),
+            CodeLifetime::Queued => (0, 0),
+            CodeLifetime::Unnamed(function) => (0, function),
+            CodeLifetime::Permanent(function, tier) => (1 + tier as u8, function),
         };
         let above = (function as u64) << Owner::CODE_BITS | u64::from(code);
         u64::from(self.runtime) | above << Owner::RUNTIME_BITS
@@ -108,19 +108,19 @@ impl Owner {
         // The lowest bits of each.
         let (runtime, code) = (word as u8, above as u8);
         let body = match code.checked_sub(1) {
-            Some(tier) => OwnBody::Stays(function, Tier::from_code(tier)),
-            None if function != 0 => OwnBody::Unnamed(function),
-            None => OwnBody::Queued,
+            Some(tier) => CodeLifetime::Permanent(function, Tier::from_code(tier)),
+            None if function != 0 => CodeLifetime::Unnamed(function),
+            None => CodeLifetime::Queued,
         };
         Owner { runtime, body }
     }
 }
 
 /// The body at a region of the code map that stays as long as its runtime; `None` for any other.
-pub fn staying_body(region: &Region) -> Option<CodeBody> {
+pub fn permanent_body(region: &Region) -> Option<CodeBody> {
     let owner = Owner::of_word(region.user);
     match owner.body {
-        OwnBody::Stays(function, tier) if region.kind == Kind::Jit => Some(CodeBody {
+        CodeLifetime::Permanent(function, tier) if region.kind == Kind::Jit => Some(CodeBody {
             range: region.start..region.end,
             runtime: owner.runtime,
             function,
@@ -139,7 +139,7 @@ pub fn staying_body(region: &Region) -> Option<CodeBody> {
 /// Of an address in ReadyToRun code that has never run it dies: it goes back from one method of the image to the one before
 /// until it finds one that has run, and does not stop where its table begins (`ReadyToRunJitManager::JitCodeToMethodInfo`). What
 /// was interrupted runs, and so does what a call returns to; a wrong unwind table may lead anywhere else.
-pub fn may_be_asked_for(map: &CodeMap, word: u64) -> bool {
+pub fn can_query_runtime(map: &CodeMap, word: u64) -> bool {
     let address = word & ADDRESS;
     let is_known = || map.lookup(lookup_address(word)).is_some();
     word & EXACT != 0
@@ -152,17 +152,17 @@ pub struct CodeIndex {
     map: &'static CodeMap,
     changes: Mutex<Vec<CodeChange>>,
     phase: PhaseReader,
-    wake: &'static Wake,
+    waker: &'static Waker,
 }
 
 impl CodeIndex {
     /// Nothing known yet.
-    pub fn new(phase: PhaseReader, wake: &'static Wake) -> CodeIndex {
+    pub fn new(phase: PhaseReader, waker: &'static Waker) -> CodeIndex {
         CodeIndex {
             map: &CODE_MAP,
             changes: Mutex::default(),
             phase,
-            wake,
+            waker,
         }
     }
 
@@ -184,10 +184,10 @@ impl CodeIndex {
 
     /// A method in IL was compiled whose code stays as long as its runtime: as [`CodeIndex::added`], and all that is known
     /// is kept in the map where it has room there.
-    pub fn staying_added(&self, body: CodeBody, unwind: jit::Body) {
+    pub fn add_permanent(&self, body: CodeBody, unwind: jit::Body) {
         let owner = Owner {
             runtime: body.runtime,
-            body: OwnBody::Stays(body.function, body.tier),
+            body: CodeLifetime::Permanent(body.function, body.tier),
         };
         let is_all = body.kind == MethodKind::Il
             && body.collectible.is_none()
@@ -206,10 +206,10 @@ impl CodeIndex {
     }
 
     /// Every body of a runtime that stays as long as it does.
-    pub fn staying(&self, of: impl Fn(u8) -> bool) -> Vec<CodeBody> {
+    pub fn permanent_bodies(&self, of: impl Fn(u8) -> bool) -> Vec<CodeBody> {
         let mut all = Vec::new();
         self.map.each_jit_body(|region| {
-            all.extend(staying_body(&region).filter(|body| of(body.runtime)));
+            all.extend(permanent_body(&region).filter(|body| of(body.runtime)));
         });
         all
     }
@@ -223,7 +223,7 @@ impl CodeIndex {
     /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose it is. False, and nothing
     /// done, for an id that is none.
     pub fn dynamic_added(&self, unwind: jit::Body, runtime: u8, function: usize) -> bool {
-        let body = OwnBody::Unnamed(function);
+        let body = CodeLifetime::Unnamed(function);
         let word = Owner { runtime, body }.whole_word();
         word.is_some_and(|word| self.map.add_jit_body(unwind, word))
     }
@@ -231,7 +231,7 @@ impl CodeIndex {
     /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is queued. `None` where the
     /// map has it not, or with its names.
     pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<Taken> {
-        let body = OwnBody::Unnamed(function);
+        let body = CodeLifetime::Unnamed(function);
         let owner = Owner { runtime, body };
         self.map
             .take_jit_body(start, |word| Owner::of_word(word) == owner)
@@ -271,10 +271,10 @@ impl CodeIndex {
         let mut changes = self.changes();
         let before = changes.len();
         changes.extend(new);
-        let call = before < CALL_AT && changes.len() >= CALL_AT;
+        let call = before < WAKE_AT && changes.len() >= WAKE_AT;
         drop(changes);
         if call {
-            self.wake.ring();
+            self.waker.wake();
         }
     }
 
@@ -305,8 +305,8 @@ mod tests {
     fn a_word_says_whose_code_it_is() {
         let functions = [0x1000, 0x7fff_ffff_fff8];
         for function in functions {
-            let tiers = Tier::ALL.map(|tier| OwnBody::Stays(function, tier));
-            for body in tiers.into_iter().chain([OwnBody::Unnamed(function)]) {
+            let tiers = Tier::ALL.map(|tier| CodeLifetime::Permanent(function, tier));
+            for body in tiers.into_iter().chain([CodeLifetime::Unnamed(function)]) {
                 for runtime in [0, 1, 255] {
                     let owner = Owner { runtime, body };
                     let word = owner.whole_word().expect("there is room for it");
@@ -315,9 +315,9 @@ mod tests {
             }
         }
         let no_word = [
-            OwnBody::Unnamed(0),
-            OwnBody::Unnamed(1 << 48),
-            OwnBody::Stays(1 << 48, Tier::Tier0),
+            CodeLifetime::Unnamed(0),
+            CodeLifetime::Unnamed(1 << 48),
+            CodeLifetime::Permanent(1 << 48, Tier::Tier0),
         ];
         for body in no_word {
             let owner = Owner { runtime: 3, body };
@@ -330,8 +330,8 @@ mod tests {
     #[test]
     fn nothing_is_kept_where_nobody_takes_it() {
         let (writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new()));
-        let code = CodeIndex::new(phase, wake);
+        let waker = Box::leak(Box::new(Waker::new()));
+        let code = CodeIndex::new(phase, waker);
         code.push([CodeChange::Added(body(100..200, 1, 10))]);
         assert_eq!(
             code.take_changes(Vec::new()).len(),
@@ -346,12 +346,12 @@ mod tests {
     #[test]
     fn the_agent_thread_is_called_before_the_queue_is_long() {
         let (_writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new()));
-        let code = CodeIndex::new(phase, wake);
-        for at in 0..CALL_AT as u64 {
+        let waker = Box::leak(Box::new(Waker::new()));
+        let code = CodeIndex::new(phase, waker);
+        for at in 0..WAKE_AT as u64 {
             code.push([CodeChange::Added(body(at * 16..at * 16 + 8, 1, 10))]);
         }
         // Would not return if the agent thread had not been called.
-        wake.wait(&[], None);
+        waker.wait(&[], None);
     }
 }

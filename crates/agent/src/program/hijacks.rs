@@ -23,13 +23,13 @@ static TABLE: [[AtomicU64; HIJACKS]; SlotId::LIMIT] =
     [const { [const { AtomicU64::new(0) }; HIJACKS] }; SlotId::LIMIT];
 
 /// How often [`wait_for_readers`] gives its time slice away.
-const PATIENCE: usize = 1000;
+const READER_TIMEOUT: usize = 1000;
 
 /// Where the thread objects of one CLR have the words; the same in all of them.
 #[derive(Debug, Default)]
-pub struct Words(AtomicU64);
+pub struct ThreadWords(AtomicU64);
 
-impl Words {
+impl ThreadWords {
     /// The place in the object of a thread that has just come, 0 if it is not known. A ThreadID is
     /// that object's address. Callback `ThreadAssignedToOSThread`.
     pub fn of_new_thread(&self, thread: u64) -> u64 {
@@ -74,7 +74,7 @@ pub fn of_interrupted(index: usize) -> Places {
 /// with such a frame is not destroyed. So this is for a thread object of one CLR that ends while
 /// another CLR has hijacked the same thread, and it ends on its own: a walk takes microseconds.
 pub fn wait_for_readers(sampler: &Sampler, slot: SlotId) {
-    for _ in 0..PATIENCE {
+    for _ in 0..READER_TIMEOUT {
         if !sampler.is_in_handler(slot) {
             return;
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_words_are_learned_from_the_first_thread_that_shows_them() {
-        let words = Words::default();
+        let words = ThreadWords::default();
         let at = |object: &[u64]| object.as_ptr() as u64;
         let strange = [7u64; 512];
         assert_eq!(words.of_new_thread(at(&strange)), 0);

@@ -4,7 +4,7 @@
 //! thread, what it was when the sample was taken. It learns of bodies from
 //! [`CodeIndex`], in order, and lives as long as the process. It does not know code that stays as long as its runtime: of
 //! that the map itself says all there is, whenever the sample was taken
-//! ([`staying_body`](super::code::staying_body)).
+//! ([`permanent_body`](super::code::permanent_body)).
 //!
 //! Invariant: a body that was removed stays in the history until every sample taken before its
 //! end has been drained, so memory that is used again never gives a sample the name of the newer
@@ -19,7 +19,7 @@ use crate::model::CodeBody;
 use crate::model::method::UNKNOWN_NS;
 
 #[derive(Debug)]
-struct Removed {
+struct RemovedBody {
     body: CodeBody,
     end_ns: u64,
 }
@@ -29,7 +29,7 @@ struct Removed {
 pub struct CodeHistory {
     live: BTreeMap<u64, CodeBody>,
     /// By start, and a number that tells bodies with the same start apart.
-    removed: BTreeMap<(u64, u64), Removed>,
+    removed: BTreeMap<(u64, u64), RemovedBody>,
     next_removed: u64,
     /// Length of the longest body in `removed`: no address is further from the start of its own.
     longest: u64,
@@ -81,7 +81,7 @@ impl CodeHistory {
             self.longest = self.longest.max(body.range.end - body.range.start);
             let number = self.next_removed;
             self.removed
-                .insert((start, number), Removed { body, end_ns });
+                .insert((start, number), RemovedBody { body, end_ns });
             self.next_removed += 1;
         }
     }
@@ -96,7 +96,7 @@ impl CodeHistory {
     }
 
     /// Removed bodies that held `address`.
-    fn removed_at(&self, address: u64) -> impl Iterator<Item = &Removed> {
+    fn removed_at(&self, address: u64) -> impl Iterator<Item = &RemovedBody> {
         let first = address.saturating_sub(self.longest);
         self.removed
             .range((first, 0)..=(address, u64::MAX))
@@ -159,7 +159,7 @@ impl CodeHistory {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::base::wake::Wake;
+    use crate::base::waker::Waker;
     use crate::model::phase::new_phase;
     use recording::{MethodKind, Tier};
 
@@ -179,7 +179,7 @@ pub(crate) mod tests {
     /// An index without a runtime.
     pub(crate) fn index() -> CodeIndex {
         let (_writer, phase) = new_phase();
-        CodeIndex::new(phase, Box::leak(Box::new(Wake::new())))
+        CodeIndex::new(phase, Box::leak(Box::new(Waker::new())))
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod history;
 pub mod natives;
 pub mod threads;
 
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::model::phase::PhaseReader;
 
 pub use code::CodeIndex;
@@ -32,10 +32,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Nothing known yet. `wake` is rung when the agent thread should take what is queued.
-    pub fn new(phase: PhaseReader, wake: &'static Wake) -> Program {
+    /// Nothing known yet. `waker` is rung when the agent thread should take what is queued.
+    pub fn new(phase: PhaseReader, waker: &'static Waker) -> Program {
         Program {
-            code: CodeIndex::new(phase, wake),
+            code: CodeIndex::new(phase, waker),
             natives: NativeModules::new(phase),
             threads: Threads::new(phase),
         }

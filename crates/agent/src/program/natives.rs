@@ -23,7 +23,7 @@ pub enum NativeChange {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ModuleQueue {
     /// By start address, which no two loaded modules share.
     loaded: HashMap<u64, (u32, Arc<NativeModule>)>,
     changes: Vec<NativeChange>,
@@ -33,7 +33,7 @@ struct State {
 /// All native modules.
 #[derive(Debug)]
 pub struct NativeModules {
-    state: Mutex<State>,
+    state: Mutex<ModuleQueue>,
     phase: PhaseReader,
 }
 
@@ -46,7 +46,7 @@ impl NativeModules {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ModuleQueue> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -88,7 +88,7 @@ impl NativeModules {
     }
 }
 
-impl State {
+impl ModuleQueue {
     /// Takes note of a change; answers the number of a module that came.
     fn note(&mut self, change: &ModuleChange<'_>, phase: Phase) -> u32 {
         let (number, change) = match change {

@@ -10,8 +10,8 @@
 //! is queued, and only threads that a CLR knows are kept.
 
 mod cpu;
-mod crowd;
 mod entry;
+mod short_lived;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,8 +20,8 @@ use corprof::ThreadPins;
 use sampler::{EngineKind, Error, Route, Sampler, SlotId};
 
 use self::cpu::MOST_SUSPECTS;
-use self::crowd::Crowd;
-use self::entry::{Entry, State};
+use self::entry::{ThreadEntry, ThreadTable};
+use self::short_lived::ShortLivedSampling;
 use super::accounts::{self, Accounts};
 use super::hijacks::{self, Places};
 use crate::base::numbers::NumberMap;
@@ -31,7 +31,7 @@ use crate::model::{ManagedThread, ThreadTarget};
 
 /// News of threads for the recording, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ThreadNews {
+pub enum ThreadChange {
     /// A new thread, or a new name or kind of a known one.
     Named {
         /// Number.
@@ -60,7 +60,7 @@ pub enum ThreadNews {
 
 /// A managed thread as its CLR reports it (`ThreadAssignedToOSThread`).
 #[derive(Clone, Debug)]
-pub struct Started {
+pub struct StartedThread {
     /// Runtime and ThreadID.
     pub managed: ManagedThread,
     /// The kernel's number.
@@ -94,7 +94,7 @@ impl OwnThread {
 
 /// When the threads are to be listed: [`Threads::want_scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scan {
+pub enum ScanSchedule {
     /// At once: a thread waits for it.
     Now,
     /// When there are more or fewer than before; a thread that ends while another starts is
@@ -106,9 +106,9 @@ pub enum Scan {
 
 /// The threads that are asked where their stack is: [`Threads::scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Greet {
+pub enum StackProbes {
     /// None, as they are not walked.
-    Nobody,
+    NoThreads,
     /// The kernel, of those that wait.
     Waiting,
     /// And the others, by a signal.
@@ -121,28 +121,28 @@ const NAMES_AT_ONCE: usize = 32;
 /// How many names of threads that are not started yet are kept.
 const NAMES_AHEAD: usize = 1024;
 
-/// A thread of ours: [`Threads::keep_out`].
+/// A thread of ours: [`Threads::exclude_calling_thread`].
 #[derive(Debug)]
-pub struct KeptOut {
+pub struct AgentThreadGuard {
     threads: &'static Threads,
     tid: u32,
 }
 
-impl Drop for KeptOut {
+impl Drop for AgentThreadGuard {
     fn drop(&mut self) {
-        self.threads.ours().retain(|tid| *tid != self.tid);
+        self.threads.agent_threads().retain(|tid| *tid != self.tid);
     }
 }
 
 /// All threads.
 #[derive(Debug)]
 pub struct Threads {
-    state: Mutex<State>,
+    state: Mutex<ThreadTable>,
     phase: PhaseReader,
     /// The main thread's id.
     main: u32,
     /// Threads of ours that a CLR or the kernel reports all the same.
-    ours: Mutex<Vec<u32>>,
+    agent_threads: Mutex<Vec<u32>>,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
 }
@@ -154,29 +154,29 @@ impl Threads {
             state: Mutex::default(),
             phase,
             main: std::process::id(),
-            ours: Mutex::default(),
+            agent_threads: Mutex::default(),
             pins: ThreadPins::new(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ThreadTable> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The calling thread is one of ours, and no thread of the recording, as long as the answer lives. Before a CLR knows it.
-    pub fn keep_out(&'static self) -> KeptOut {
+    pub fn exclude_calling_thread(&'static self) -> AgentThreadGuard {
         let tid = proc::own_tid();
-        self.ours().push(tid);
-        KeptOut { threads: self, tid }
+        self.agent_threads().push(tid);
+        AgentThreadGuard { threads: self, tid }
     }
 
     /// Whether this is one of ours.
-    pub fn is_ours(&self, tid: u32) -> bool {
-        self.ours().contains(&tid)
+    pub fn is_agent_thread(&self, tid: u32) -> bool {
+        self.agent_threads().contains(&tid)
     }
 
-    fn ours(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.ours.lock().unwrap_or_else(|e| e.into_inner())
+    fn agent_threads(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.agent_threads.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// A session begins, with this sampler: threads that are known are news again. Those that a CLR
@@ -187,7 +187,7 @@ impl Threads {
         let state = &mut *state;
         state.sampler = Some(sampler);
         state.accounts = Accounts::default();
-        state.crowd = Crowd::default();
+        state.short_lived = ShortLivedSampling::default();
         state.former.clear();
         let all = state.by_tid.iter();
         state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
@@ -196,7 +196,7 @@ impl Threads {
     /// Stops the session's samples: no thread is sampled, each thread's end is news. Threads that
     /// no CLR knows are forgotten; the next session finds those that are left.
     pub fn end(&self) {
-        let mut state = self.settle();
+        let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
         let end_ns = proc::now_ns();
         for tid in tids {
@@ -224,8 +224,8 @@ impl Threads {
 
     /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
     /// again stays the same thread of the recording.
-    pub fn rest(&self) {
-        let mut state = self.settle();
+    pub fn stop_sampling(&self) {
+        let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
         let now = proc::now_ns();
         for tid in tids {
@@ -234,10 +234,10 @@ impl Threads {
     }
 
     /// Gives all threads entries, and closes the accounts: no thread is sampled any more.
-    fn settle(&self) -> MutexGuard<'_, State> {
+    fn close_accounts(&self) -> MutexGuard<'_, ThreadTable> {
         let is_session = self.phase.get().is_session();
-        self.state().take_in_waiting(is_session);
-        self.look(&mut Vec::new());
+        self.state().promote_waiting(is_session);
+        self.settle_accounts(&mut Vec::new());
         let mut state = self.state();
         state.accounts.close();
         state
@@ -246,11 +246,11 @@ impl Threads {
     /// Whether some of many short threads may stand for the others. The others are then not sampled
     /// and not reported. For a session that wants nothing but CPU time; and only where each thread
     /// has a timer, which is what is saved.
-    pub fn allow_crowds(&self, is_allowed: bool) {
+    pub fn allow_short_lived_sampling(&self, is_allowed: bool) {
         let mut state = self.state();
         let engine = state.sampler.map(Sampler::engine);
         let is_wanted = is_allowed && engine == Some(EngineKind::Timer);
-        state.crowd.want(is_wanted, proc::now_ns());
+        state.short_lived.configure(is_wanted, proc::now_ns());
     }
 
     /// A managed thread starts, and is the calling one: how many threads its ticks are to stand for, itself among them. `None`: it is
@@ -269,9 +269,9 @@ impl Threads {
             // Another CLR knows it.
             return Some(1);
         }
-        let chosen = state.crowd.choose(proc::now_ns());
+        let chosen = state.short_lived.choose(proc::now_ns());
         if chosen.is_none() {
-            state.crowd.leave_out(Started {
+            state.short_lived.leave_out(StartedThread {
                 managed,
                 tid,
                 own: None,
@@ -284,11 +284,11 @@ impl Threads {
 
     /// Threads of this session that were left out and have ended.
     pub fn left_out(&self) -> u64 {
-        self.state().crowd.left_out()
+        self.state().short_lived.left_out()
     }
 
     /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`).
-    pub fn managed_started(&self, started: Started) {
+    pub fn managed_started(&self, started: StartedThread) {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
         let (tid, stack, is_own) = state.managed_started(started, is_session);
@@ -404,7 +404,7 @@ impl Threads {
         let mut state = self.state();
         // Also called for threads that were never started.
         state.names_ahead.remove(&managed);
-        if state.crowd.has_lost(managed) {
+        if state.short_lived.thread_ended(managed) {
             return;
         }
         let Some(tid) = state.by_managed.remove(&managed) else {
@@ -456,13 +456,13 @@ impl Threads {
 
     /// Looks which threads the kernel has. Agent thread only. New native ones are registered. The
     /// kernel reports where the stack of a waiting thread is; any other is greeted, so that its
-    /// next signal reports it. [`Greet`] says which threads to ask.
-    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: Greet) {
+    /// next signal reports it. [`StackProbes`] says which threads to ask.
+    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, probes: StackProbes) {
         let is_session = self.phase.get().is_session();
         {
             // Before the kernel's list, in which a thread that starts meanwhile may be missing: that one says itself that it lives.
             let mut state = self.state();
-            state.take_in_waiting(is_session);
+            state.promote_waiting(is_session);
             for entry in state.by_tid.values_mut() {
                 entry.alive = false;
             }
@@ -472,7 +472,7 @@ impl Threads {
             self.state().cannot_look = true;
             return;
         }
-        ids.retain(|tid| *tid != agent_tid && !self.is_ours(*tid));
+        ids.retain(|tid| *tid != agent_tid && !self.is_agent_thread(*tid));
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
         let mut owing: Vec<(u32, Option<u64>)> = Vec::new();
         {
@@ -517,7 +517,7 @@ impl Threads {
                     let told = told.map_or(0, |(slot, sampler)| sampler.told_ns(slot));
                     let used = entry.account.settle(clock, told);
                     if std::mem::replace(&mut entry.stands_for, 1) != 1 {
-                        all.accounts.grown_up(&mut entry.account);
+                        all.accounts.promoted(&mut entry.account);
                     }
                     entry.is_young = false;
                     // It has not answered its hello for as long as it takes at most.
@@ -541,7 +541,7 @@ impl Threads {
             }
             let is_recording = self.phase.is_recording();
             all.cannot_look = false;
-            all.waiting = !arm.is_empty() || greet != Greet::Nobody && !hello.is_empty();
+            all.waiting = !arm.is_empty() || probes != StackProbes::NoThreads && !hello.is_empty();
             for tid in gone {
                 all.end(tid, is_session, is_recording);
             }
@@ -558,13 +558,13 @@ impl Threads {
             let entry = state.by_tid.get(&tid);
             hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
         }
-        if let Some(sampler) = self.sampler().filter(|_| greet != Greet::Nobody) {
+        if let Some(sampler) = self.sampler().filter(|_| probes != StackProbes::NoThreads) {
             let mut found = Vec::new();
             sampler.settle_waiting(&hello, |slot| found.push(slot));
             for slot in found.iter().copied() {
                 self.is_settled(slot);
             }
-            hello.retain(|slot| greet == Greet::All && !found.contains(slot));
+            hello.retain(|slot| probes == StackProbes::All && !found.contains(slot));
             for slot in hello {
                 let _gone = sampler.hello(slot);
             }
@@ -587,7 +587,7 @@ impl Threads {
             // Without accounts it is not known which threads ran.
             let any = !state.accounts.is_open();
             let after = state.last_named;
-            let can = |entry: &Entry| !entry.named_by_clr && (any || entry.ran);
+            let can = |entry: &ThreadEntry| !entry.named_by_clr && (any || entry.ran);
             let all = state.by_tid.iter();
             let all = all.filter(|(tid, entry)| **tid > after && can(entry));
             let mut tids: Vec<u32> = all.map(|(tid, _)| *tid).collect();
@@ -615,20 +615,20 @@ impl Threads {
 
     /// Whether the next scan has something to do though there are as many threads as before: some thread
     /// is not sampled yet, or one went, for which another may have come, as far as is known.
-    pub fn want_scan(&self) -> Scan {
+    pub fn want_scan(&self) -> ScanSchedule {
         let state = self.state();
-        if state.waiting || state.some_went || state.crowd.is_waiting() {
-            Scan::Now
+        if state.waiting || state.some_went || state.short_lived.has_promotable() {
+            ScanSchedule::Now
         } else if state.accounts.is_open() {
-            Scan::WhenTheirNumberChanges
+            ScanSchedule::WhenTheirNumberChanges
         } else {
-            Scan::NowAndThen
+            ScanSchedule::NowAndThen
         }
     }
 
     /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
     /// only.
-    pub fn take_hellos(&self, reader: &mut sampler::Reader) {
+    pub fn take_stack_probes(&self, reader: &mut sampler::Reader) {
         reader.settle_hellos(|slot| self.is_settled(slot));
     }
 
@@ -732,7 +732,7 @@ impl Threads {
     }
 
     /// Takes the news for the recording.
-    pub fn take_news(&self) -> Vec<ThreadNews> {
+    pub fn take_changes(&self) -> Vec<ThreadChange> {
         let mut news = Vec::new();
         self.swap_news(&mut news);
         news
@@ -740,12 +740,12 @@ impl Threads {
 
     /// The same, for who comes again: gives his empty list in exchange, so that threads do not make a new one
     /// each time.
-    pub fn swap_news(&self, empty: &mut Vec<ThreadNews>) {
+    pub fn swap_news(&self, empty: &mut Vec<ThreadChange>) {
         std::mem::swap(&mut self.state().news, empty);
     }
 
     /// Forgets all threads: no CLR is left and no session, so they will not be reported any more.
-    pub fn forget_strangers(&self) {
+    pub fn forget_threads(&self) {
         let mut state = self.state();
         let left = std::mem::take(&mut *state);
         // Numbers are never used again.
@@ -760,7 +760,7 @@ impl Threads {
         let all = &mut *state;
         all.by_managed.retain(|(of, _), _| *of != runtime);
         all.names_ahead.retain(|(of, _), _| *of != runtime);
-        all.crowd.forget_runtime(runtime);
+        all.short_lived.forget_runtime(runtime);
         for entry in all.by_tid.values_mut() {
             let its: Vec<ManagedThread> = entry.managed.iter().map(|managed| managed.id).collect();
             for id in its.into_iter().filter(|(of, _)| *of == runtime) {

@@ -19,7 +19,7 @@ use super::Recorder;
 use super::resolve::Lookup;
 use super::roles::Roles;
 use crate::clr::Runtimes;
-use crate::clr::async_types::{self, Note};
+use crate::clr::async_types::{self, ClassNote};
 use crate::model::WalkedStack;
 use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
 use crate::program::code::Owner;
@@ -44,7 +44,7 @@ pub(super) struct Chains {
     /// A session wants chains.
     wanted: bool,
     /// The names of objects of a class, by runtime and method table.
-    notes: HashMap<(u8, u64), Note>,
+    notes: HashMap<(u8, u64), ClassNote>,
     /// Chains that are not whole since they were last written, by [`ChainEnd`].
     cut: [u64; ChainEnd::ALL.len()],
     /// The youngest resumed method was not known to the handler, or is another than its object
@@ -72,7 +72,7 @@ impl Recorder {
         let Some(tables) = chains::wanted() else {
             return;
         };
-        for body in program.code.staying(|_| true) {
+        for body in program.code.permanent_bodies(|_| true) {
             runtimes.with(body.runtime, |clr, cx| clr.learn_body(cx, tables, &body));
         }
         for body in self.history.live() {
@@ -92,12 +92,12 @@ impl Recorder {
 
     /// Stores a CLR's note of a class.
     #[cfg(test)]
-    pub(super) fn note_class(&mut self, runtime: u8, table: u64, note: Note) {
+    pub(super) fn note_class(&mut self, runtime: u8, table: u64, note: ClassNote) {
         self.chains.notes.insert((runtime, table), note);
     }
 
     /// Tells how many chains were not whole since the last call, by reason.
-    pub fn tell_cut_chains(&mut self) {
+    pub fn write_cut_chains(&mut self) {
         for (end, count) in ChainEnd::ALL.iter().zip(self.chains.cut.iter_mut()) {
             if *count > 0 {
                 self.outlet.push(&Record::AsyncCut {
@@ -354,7 +354,7 @@ impl Recorder {
         }
         let _named = self.link_frame(look, runtime, link, time_ns);
         let note = self.chains.notes.get(&(runtime, link.table));
-        matches!(note, Some(Note::Method(names)) if async_types::is_worker(names))
+        matches!(note, Some(ClassNote::Method(names)) if async_types::is_worker(names))
     }
 
     /// Writes that so many suspended methods have the chain of these words, which was read at
@@ -434,11 +434,11 @@ impl Recorder {
         }
         let _named = self.link_frame(look, runtime, task, time_ns);
         match self.chains.notes.get(&(runtime, task.table))? {
-            Note::Class(name) if name.starts_with("System.Threading.Tasks.Continuation") => {
+            ClassNote::Class(name) if name.starts_with("System.Threading.Tasks.Continuation") => {
                 Some(Cow::Borrowed("ContinueWith"))
             }
-            Note::Class(_) => Some(Cow::Borrowed(RUN)),
-            Note::Method(_) => None,
+            ClassNote::Class(_) => Some(Cow::Borrowed(RUN)),
+            ClassNote::Method(_) => None,
         }
     }
 
@@ -568,7 +568,7 @@ impl Recorder {
         if !self.chains.notes.contains_key(&key) {
             let tables = chains::prepare();
             let note = look.runtimes.with(runtime, |clr, cx| {
-                clr.learn_met(cx, &tables.types, link.table, time_ns)
+                clr.learn_sampled_class(cx, &tables.types, link.table, time_ns)
             });
             let Some(note) = note.flatten() else {
                 let text = Cow::Borrowed("async: class that may be unloaded");
@@ -580,7 +580,7 @@ impl Recorder {
             self.chains.notes.insert(key, note);
         }
         match self.chains.notes.get(&key)?.clone() {
-            Note::Method(names) => {
+            ClassNote::Method(names) => {
                 let method = self.method(runtime, MethodKind::Il, &names);
                 self.written.chain_methods.insert(known, method);
                 Some(Frame::Async {
@@ -588,7 +588,7 @@ impl Recorder {
                     state: state_of(link),
                 })
             }
-            Note::Class(name) => {
+            ClassNote::Class(name) => {
                 let text = label(&name, link.role)?;
                 Some(Frame::AsyncMark { text })
             }

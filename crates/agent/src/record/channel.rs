@@ -94,7 +94,7 @@ impl Channel {
     ///
     /// # Errors
     /// The system's.
-    pub fn of_visitor(stream: UnixStream, answer_timeout: Duration) -> io::Result<Channel> {
+    pub fn from_client(stream: UnixStream, answer_timeout: Duration) -> io::Result<Channel> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(answer_timeout))?;
         Ok(Channel::from(stream))
@@ -104,7 +104,7 @@ impl Channel {
     ///
     /// # Errors
     /// The system's.
-    pub fn becomes_tool(&mut self) -> io::Result<()> {
+    pub fn promote_to_tool(&mut self) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }

@@ -89,8 +89,10 @@ impl Recorder {
         self.absorb_code(program);
         self.forget_chains_of(clr.number());
         // Samples of it may still wait.
-        let staying = program.code.staying(|runtime| runtime == clr.number());
-        self.history.learn(staying);
+        let permanent = program
+            .code
+            .permanent_bodies(|runtime| runtime == clr.number());
+        self.history.learn(permanent);
         program.code.removed(self.history.of_runtime(clr.number()));
         program.code.runtime_removed(clr.number());
         for code in clr.images() {
@@ -107,13 +109,13 @@ impl Recorder {
         mut sample: WalkedStack<'_>,
     ) {
         sample.end = end_of(program, &sample);
-        self.broke(sample.end);
+        self.count_broken(sample.end);
         self.make_room();
         self.write_sample(&mut Lookup { program, runtimes }, sample);
     }
 
     /// Counts a stack whose walk broke, if it did.
-    pub fn broke(&mut self, end: EndCode) {
+    pub fn count_broken(&mut self, end: EndCode) {
         if end.reason().is_some()
             && let Some(count) = self.broken.get_mut(usize::from(end.0))
         {
@@ -169,7 +171,7 @@ impl Recorder {
     }
 
     /// Tells how many stacks broke since the last call, by reason.
-    pub fn tell_broken(&mut self) {
+    pub fn write_broken(&mut self) {
         for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {
             if *count > 0
                 && let Some(reason) = EndCode(code).reason()
@@ -204,7 +206,7 @@ impl Recorder {
 }
 
 #[cfg(test)]
-pub(crate) mod told;
+pub(crate) mod decoded;
 
 /// The stacks of a sample that is written later, by their numbers.
 #[derive(Clone, Copy, Debug)]

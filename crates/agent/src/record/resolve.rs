@@ -26,7 +26,7 @@ use crate::base::numbers::NumberMap;
 use crate::clr::{Clr, Runtimes, async_types, names};
 use crate::model::chain;
 use crate::model::{CodeBody, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
-use crate::program::code::{OwnBody, Owner, may_be_asked_for, staying_body};
+use crate::program::code::{CodeLifetime, Owner, can_query_runtime, permanent_body};
 use crate::program::natives::NativeChange;
 use crate::program::{Program, chains};
 
@@ -39,7 +39,7 @@ const MAX_METHODS: usize = 64 * 1024;
 /// Most frames from the leaf to the runtime's exception handling, or to code that reports an event.
 const MAX_DISPATCH: usize = 24;
 
-/// The name of code to which a wrong unwind table led: [`may_be_asked_for`].
+/// The name of code to which a wrong unwind table led: [`can_query_runtime`].
 const STRAY: &str = "ReadyToRun code behind no call";
 
 /// Code that is no method's, as far as was reported.
@@ -485,8 +485,8 @@ impl Recorder {
                 }
             }
             Some(region) => self.jitted(look, &region, lookup, time_ns),
-            None if may_be_asked_for(look.program.code.map(), word)
-                && look.runtimes.meet(look.program, lookup) =>
+            None if can_query_runtime(look.program.code.map(), word)
+                && look.runtimes.discover(look.program, lookup) =>
             {
                 match look.program.code.map().lookup(lookup) {
                     Some(region) => self.jitted(look, &region, lookup, time_ns),
@@ -506,7 +506,7 @@ impl Recorder {
         time_ns: u64,
     ) -> Frame<'static> {
         let owner = Owner::of_word(region.user);
-        if matches!(owner.body, OwnBody::Unnamed(_)) {
+        if matches!(owner.body, CodeLifetime::Unnamed(_)) {
             let program = look.program;
             let name = |clr: &Arc<Clr>, cx: &mut Cx<'_, AgentThread>| {
                 clr.name_dynamic(program, cx, lookup);
@@ -532,7 +532,7 @@ impl Recorder {
         // and its end is in the queue before this one was in the map.
         let has_news = self.history.absorb(&look.program.code);
         let queued = has_news.then(|| self.history.at(lookup, time_ns).cloned());
-        queued.flatten().or_else(|| staying_body(region?))
+        queued.flatten().or_else(|| permanent_body(region?))
     }
 
     fn managed(
@@ -614,7 +614,7 @@ impl Recorder {
                 name: Cow::Borrowed("ReadyToRun code of a file that was cut short"),
             };
         }
-        if known.is_none() && !may_be_asked_for(map, word) {
+        if known.is_none() && !can_query_runtime(map, word) {
             return Frame::Stub {
                 runtime,
                 name: Cow::Borrowed(STRAY),
@@ -752,7 +752,7 @@ impl Recorder {
     fn stub(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Frame<'static> {
         let runtime = match self.generated(look, lookup) {
             Generated::By(runtime) => Some(runtime),
-            Generated::ByARuntime => look.runtimes.only(),
+            Generated::ByARuntime => look.runtimes.only_recorded(),
             Generated::ByAnother => {
                 return Frame::Pseudo {
                     text: Cow::Borrowed("generated code"),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use corprof::AgentCx;
 use recording::{Event, MethodKind, Tier};
 
-use super::told::{Told, listen};
+use super::decoded::{DecodedRecording, listen};
 use super::*;
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::clr::Registry;
-use crate::clr::async_types::Note;
+use crate::clr::async_types::ClassNote;
 use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, Link, NO_STATE, Role};
 use crate::model::phase::new_phase;
 use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
@@ -19,13 +19,13 @@ use crate::program::code::{CODE_MAP, CodeChange};
 /// Runs on a thread that may ask CLRs, of which there are none; what was written.
 fn record(
     write: impl FnOnce(&mut Recorder, &'static Program, &mut Runtimes<'_>) + Send + 'static,
-) -> Told {
+) -> DecodedRecording {
     let (writer, phase) = new_phase();
     writer
         .change(&[crate::model::Phase::Idle], crate::model::Phase::Recording)
         .unwrap();
-    let wake = Box::leak(Box::new(Wake::new()));
-    let program: &'static Program = Box::leak(Box::new(Program::new(phase, wake)));
+    let waker = Box::leak(Box::new(Waker::new()));
+    let program: &'static Program = Box::leak(Box::new(Program::new(phase, waker)));
     let registry: &'static Registry = Box::leak(Box::new(Registry::new(phase)));
     let (channel, say, reads) = listen();
     let done = corprof::spawn_agent_thread("test", move |cx: &mut AgentCx| {
@@ -43,9 +43,9 @@ fn record(
         recorder.close();
     });
     done.unwrap().join().unwrap();
-    let told = reads.join().unwrap();
+    let decoded = reads.join().unwrap();
     drop(say);
-    told
+    decoded
 }
 
 fn sample(time_ns: u64, frames: &[u64]) -> WalkedStack<'_> {
@@ -95,8 +95,8 @@ fn body(
     })
 }
 
-fn stacks(told: &Told) -> Vec<Vec<&str>> {
-    let samples = told.samples.iter();
+fn stacks(decoded: &DecodedRecording) -> Vec<Vec<&str>> {
+    let samples = decoded.samples.iter();
     samples
         .map(|sample| sample.stack.iter().map(String::as_str).collect())
         .collect()
@@ -104,7 +104,7 @@ fn stacks(told: &Told) -> Vec<Vec<&str>> {
 
 #[test]
 fn what_is_known_is_said_once() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         program.code.push([method(0x1000..0x1100, 1, "Add", 1)]);
         recorder.absorb_code(program);
         // A return address belongs to the call before it: IL 0 at its end, IL 5 behind it.
@@ -113,13 +113,13 @@ fn what_is_known_is_said_once() {
         }
     });
     let expected = ["Shop.Cart.Add IL 0", "Shop.Cart.Add IL 5", "[native]"];
-    assert_eq!(stacks(&told), [expected; 3]);
-    assert_eq!((told.frames, told.stacks), (3, 3));
+    assert_eq!(stacks(&decoded), [expected; 3]);
+    assert_eq!((decoded.frames, decoded.stacks), (3, 3));
 }
 
 #[test]
 fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         let removed = CodeChange::Removed {
             range: 0x1000..0x1100,
             at_ns: 50,
@@ -136,14 +136,14 @@ fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
         recorder.sample(program, runtimes, sample(70, &[0x1041]));
     });
     assert_eq!(
-        stacks(&told),
+        stacks(&decoded),
         [["Shop.Cart.Old IL 5"], ["Shop.Cart.New IL 5"]]
     );
 }
 
 #[test]
 fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         program.code.push([
             method(0x1000..0x1100, 1, "Root", 1),
             method(0x2000..0x2100, 2, "Old", 1),
@@ -178,7 +178,7 @@ fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
         at(80, &[0x2021, 0x3001, 0x1001]);
         at(90, &[0x3001, 0x1001]);
     });
-    let names: Vec<String> = stacks(&told)
+    let names: Vec<String> = stacks(&decoded)
         .iter()
         .map(|stack| stack.join(" ").replace("Shop.Cart.", ""))
         .collect();
@@ -197,7 +197,7 @@ fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
 
 #[test]
 fn native_code_is_a_module_and_nobody_s_code_an_address() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         // Only the first who looks at a process hears of its modules.
         program.natives.refresh();
         program.natives.announce_all();
@@ -206,10 +206,14 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
         assert!(CODE_MAP.lookup(here).is_some());
         recorder.sample(program, runtimes, sample(1, &[here + 1, 0x10]));
     });
-    let stack = &told.samples[0].stack;
+    let stack = &decoded.samples[0].stack;
     assert_eq!(stack[1], "0xf");
     // Under plain `cargo test` another test may have looked before.
-    if told.modules.iter().any(|name| name.starts_with("agent-")) {
+    if decoded
+        .modules
+        .iter()
+        .any(|name| name.starts_with("agent-"))
+    {
         assert!(stack[0].starts_with("agent-"), "{stack:?}");
     }
 }
@@ -220,7 +224,7 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
 fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten() {
     // A number that no other test has.
     const RUNTIME: u8 = 77;
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         let code: &'static [u8] = vec![0x90; 0x3000].leak();
         let at = code.as_ptr() as u64 + 0x1000;
         let stays = CodeBody {
@@ -241,7 +245,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         };
         program.code.added(old, unwind());
         recorder.sample(program, runtimes, sample(10, &[at + 0x41]));
-        program.code.staying_added(stays, unwind());
+        program.code.add_permanent(stays, unwind());
         let queued = program.code.queued();
         assert_eq!(queued, 1, "the end of the old one, and nothing of the new");
         recorder.absorb_code(program);
@@ -263,7 +267,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         recorder.sample(program, runtimes, sample(u64::MAX, &[at + 0xc1]));
     });
     let [old, stays] = ["Shop.Cart.Old IL 5", "stub managed code without a name"];
-    let found = stacks(&told);
+    let found = stacks(&decoded);
     assert_eq!(found[..4], [[old], [stays], [old], [stays]]);
     assert_ne!(found[4], [stays]);
 }
@@ -272,7 +276,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
 /// that one has told us.
 #[test]
 fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         // SAFETY: a new mapping, which is never unmapped; nothing in it is run.
         let memory = unsafe {
             let [access, flags] = [
@@ -308,30 +312,30 @@ fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
         [late, stub, add],
         [late, stub, add],
     ];
-    assert_eq!(stacks(&told), expected);
+    assert_eq!(stacks(&decoded), expected);
 }
 
 #[test]
 fn full_tables_start_again_and_what_follows_stands_by_itself() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         for address in 0..150_000u64 {
             let stack = [0x4000_0001 + address * 16, 0x9001];
             recorder.sample(program, runtimes, sample(1, &stack));
         }
         assert!(recorder.memory() < 32 << 20, "{}", recorder.memory());
     });
-    // `told` has held every number to be said before it is used.
-    assert_eq!(told.samples.len(), 150_000);
+    // `decoded` has held every number to be said before it is used.
+    assert_eq!(decoded.samples.len(), 150_000);
     assert_eq!(
-        told.samples[149_999].stack[0],
+        decoded.samples[149_999].stack[0],
         format!("{:#x}", 0x4000_0000 + 149_999 * 16)
     );
-    assert!(told.frames > 150_000, "{}", told.frames);
+    assert!(decoded.frames > 150_000, "{}", decoded.frames);
 }
 
 #[test]
 fn broken_stacks_are_counted_and_marked() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         let broken = EndCode(EndCode::of(stackwalk::End::Broken(
             stackwalk::Reason::UnknownCode,
         )));
@@ -342,14 +346,14 @@ fn broken_stacks_are_counted_and_marked() {
             };
             recorder.sample(program, runtimes, sample);
         }
-        recorder.tell_broken();
+        recorder.write_broken();
     });
-    assert_eq!(stacks(&told), [["0x10", "[broken: unknown code]"]; 3]);
+    assert_eq!(stacks(&decoded), [["0x10", "[broken: unknown code]"]; 3]);
 }
 
 #[test]
 fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         let broken = EndCode(EndCode::of(stackwalk::End::Broken(
             stackwalk::Reason::UnknownCode,
         )));
@@ -361,9 +365,9 @@ fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
             ..sample(1, &stack)
         };
         recorder.sample(program, runtimes, sample);
-        recorder.tell_broken();
+        recorder.write_broken();
     });
-    let stacks = stacks(&told);
+    let stacks = stacks(&decoded);
     assert_eq!(
         *stacks[0].last().unwrap(),
         "[broken: library not read yet]",
@@ -373,7 +377,7 @@ fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
 
 #[test]
 fn an_exceptions_stack_begins_where_it_was_thrown() {
-    let told = record(|recorder, program, runtimes| {
+    let decoded = record(|recorder, program, runtimes| {
         let dispatch = MethodNames {
             module: None,
             token: 1,
@@ -401,7 +405,7 @@ fn an_exceptions_stack_begins_where_it_was_thrown() {
         recorder.sample(program, runtimes, sample(10, &frames[..2]));
     });
     let whole = ["System.Runtime.EH.RhThrowEx", "Shop.Cart.Thrower IL 0"];
-    assert_eq!(stacks(&told), [&whole[1..], &whole[..]]);
+    assert_eq!(stacks(&decoded), [&whole[1..], &whole[..]]);
 }
 
 const PAY: u64 = 0x10_0000;
@@ -431,7 +435,7 @@ fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Ve
 }
 
 /// Samples of `Charge`, which `Pay` calls after a dispatcher has resumed it.
-fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -> Told {
+fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -> DecodedRecording {
     record(|recorder, program, runtimes| {
         let pay = names("Shop+<Pay>d__1", "MoveNext", 11);
         let task = "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1";
@@ -467,20 +471,20 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
         }
         recorder.absorb_code(program);
         recorder.begin_chains(true);
-        recorder.note_class(0, PAY, Note::Method(pay));
+        recorder.note_class(0, PAY, ClassNote::Method(pay));
         let ship = names("Shop+<Ship>d__4", "MoveNext", 14);
-        recorder.note_class(0, SHIP, Note::Method(ship));
+        recorder.note_class(0, SHIP, ClassNote::Method(ship));
         let all = "System.Threading.Tasks.Task+WhenAllPromise";
-        recorder.note_class(0, ALL, Note::Class(all.into()));
+        recorder.note_class(0, ALL, ClassNote::Class(all.into()));
         for (table, class) in [(RUN, "Task`1[System.Int64]"), (UNWRAP, "UnwrapPromise`1")] {
             let class = format!("System.Threading.Tasks.{class}");
-            recorder.note_class(0, table, Note::Class(class));
+            recorder.note_class(0, table, ClassNote::Class(class));
         }
         write(&mut |frames, chain| {
             let words = [frames, chain].concat();
             recorder.sample(program, runtimes, sample(10, &words));
         });
-        recorder.tell_cut_chains();
+        recorder.write_cut_chains();
     })
 }
 
@@ -491,7 +495,7 @@ const FRAMES: [u64; 3] = [0x1011, 0x2011, 0x3011];
 
 #[test]
 fn who_awaits_stands_in_the_place_of_who_resumed() {
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         let rest = [
             (Role::Task, ALL, NO_STATE),
             (Role::Others, ALL, 2),
@@ -510,9 +514,9 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
         write(&FRAMES, &[closed.pack()]);
     });
     let resumer = "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1.MoveNext IL 5";
-    assert_eq!(stacks(&told), [[CHARGE, PAY_FRAME, resumer]; 3]);
+    assert_eq!(stacks(&decoded), [[CHARGE, PAY_FRAME, resumer]; 3]);
     let ship = "Shop+<Ship>d__4.MoveNext await 3";
-    let logical = |at: usize| told.samples[at].logical.clone().unwrap();
+    let logical = |at: usize| decoded.samples[at].logical.clone().unwrap();
     for (at, root) in [(0, "[not awaited]"), (1, "[async: too deep]")] {
         let expected = [CHARGE, PAY_FRAME, "[WhenAll]", "[+2 awaiters]", ship, root];
         assert_eq!(logical(at), expected);
@@ -520,12 +524,12 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
     assert_eq!(logical(2), [CHARGE, PAY_FRAME, "[async: gate closed]"]);
     let cut: std::collections::HashMap<String, u64> =
         [("too deep".into(), 1), ("gate closed".into(), 1)].into();
-    assert_eq!(told.cut, cut);
+    assert_eq!(decoded.cut, cut);
 }
 
 #[test]
 fn a_chain_that_is_not_its_method_s_is_not_shown() {
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         // The object says another method than the frame.
         write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Root));
         // Below the frame another method was resumed, which the handler did not know.
@@ -538,10 +542,14 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
         write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
     });
     // The stack ends where the callers are missing, and says why.
-    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let logical: Vec<_> = decoded
+        .samples
+        .iter()
+        .map(|sample| &sample.logical)
+        .collect();
     let cut = |frames: &[&str]| Some(frames.iter().map(|one| (*one).to_owned()).collect());
     let mistaken: Option<Vec<String>> = cut(&[CHARGE, PAY_FRAME, "[async: not its method]"]);
-    let younger = &told.samples[1].stack;
+    let younger = &decoded.samples[1].stack;
     let not_known = cut(&[&younger[0], &younger[1], "[async: method not known yet]"]);
     let expected = [&mistaken, &not_known, &not_known, &mistaken, &None];
     assert_eq!(logical, expected);
@@ -551,7 +559,7 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
         ("method not known yet".into(), 2),
     ]
     .into();
-    assert_eq!(told.cut, cut);
+    assert_eq!(decoded.cut, cut);
 }
 
 #[test]
@@ -567,7 +575,7 @@ fn a_task_that_is_about_to_resume_its_method_has_who_awaits_that() {
         Link { table, role, state }.pack()
     });
     let chain = [links[0], links[1], begun(ChainEnd::Root).pack()];
-    let told = chains(move |write| {
+    let decoded = chains(move |write| {
         // In the task's own code, in what that has called, and in the method, of which the handler
         // did not know.
         write(&[0x3011], &chain);
@@ -589,28 +597,28 @@ fn a_task_that_is_about_to_resume_its_method_has_who_awaits_that() {
         &[CHARGE, PAY_FRAME, ship, "[not awaited]"],
         &[run, task, between],
     ];
-    for (sample, expected) in told.samples.iter().zip(expected) {
+    for (sample, expected) in decoded.samples.iter().zip(expected) {
         assert_eq!(sample.logical.as_deref().unwrap(), expected);
     }
-    assert_eq!(told.cut, [("between two methods".into(), 1)].into());
+    assert_eq!(decoded.cut, [("between two methods".into(), 1)].into());
 }
 
 #[test]
 fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
     const GONE: u64 = 0x10_0500;
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         write(&FRAMES, &chain(GONE, &[], 1, ChainEnd::Root));
         // Once for each.
         write(&FRAMES, &chain(GONE, &[], 1, ChainEnd::Stale));
     });
-    let marks = told.samples.iter().map(|sample| sample.logical.clone());
+    let marks = decoded.samples.iter().map(|sample| sample.logical.clone());
     let marks: Vec<_> = marks.map(|logical| logical.unwrap()).collect();
     let cut = |mark| [CHARGE, PAY_FRAME, mark].map(str::to_owned).to_vec();
     let expected = ["[async: class not known yet]", "[async: stale link]"].map(cut);
     assert_eq!(marks, expected);
     let cut: std::collections::HashMap<String, u64> =
         [("class not known yet".into(), 1), ("stale link".into(), 1)].into();
-    assert_eq!(told.cut, cut);
+    assert_eq!(decoded.cut, cut);
 }
 
 #[test]
@@ -642,7 +650,7 @@ fn a_root_whose_class_is_known_by_now_is_one() {
             promise: 0x20,
         },
     );
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         for last in [ROOT, ITERATOR, SHIP] {
             let rest = [(Role::Task, last, 0)];
             write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
@@ -651,14 +659,14 @@ fn a_root_whose_class_is_known_by_now_is_one() {
         let rest = [(Role::Last, ROOT, NO_STATE)];
         write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
     });
-    let roots: Vec<String> = told
+    let roots: Vec<String> = decoded
         .samples
         .iter()
         .map(|sample| sample.logical.clone().unwrap().pop().unwrap())
         .collect();
     let unknown = "[async: class not known yet]";
     assert_eq!(roots, ["[not awaited]", unknown, unknown, unknown]);
-    assert_eq!(told.cut["class not known yet"], 3);
+    assert_eq!(decoded.cut["class not known yet"], 3);
 }
 
 /// An iterator runs for the first time, or goes on: its state machine is in the heap both times,
@@ -666,7 +674,7 @@ fn a_root_whose_class_is_known_by_now_is_one() {
 /// tell.
 #[test]
 fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         let mut words = chain(PAY, &[(Role::Task, SHIP, 3)], 1, ChainEnd::Root);
         let head = ChainHead {
             older: 1,
@@ -684,16 +692,20 @@ fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
     });
     let ship = "Shop+<Ship>d__4.MoveNext await 3";
     let whole = [CHARGE, PAY_FRAME, ship, "[not awaited]"].map(str::to_owned);
-    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let logical: Vec<_> = decoded
+        .samples
+        .iter()
+        .map(|sample| &sample.logical)
+        .collect();
     let whole = Some(whole.to_vec());
     assert_eq!(logical, [&whole, &whole, &None, &None]);
-    assert_eq!(told.cut, [].into());
+    assert_eq!(decoded.cut, [].into());
 }
 
 /// The first samples of a precompiled method have no chain, as the handler does not know it yet.
 #[test]
 fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         // Resumed, by its task and by who runs it.
         write(&FRAMES, &[]);
         write(&[0x1011, 0x2011, 0x5011, 0x3011], &[]);
@@ -710,9 +722,13 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
         ("method not known yet".into(), 3),
         ("between two methods".into(), 1),
     ];
-    assert_eq!(told.cut, reasons.into());
+    assert_eq!(decoded.cut, reasons.into());
     let mark = "[async: method not known yet]";
-    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let logical: Vec<_> = decoded
+        .samples
+        .iter()
+        .map(|sample| &sample.logical)
+        .collect();
     let cut = Some([CHARGE, PAY_FRAME, mark].map(str::to_owned).to_vec());
     let task = Some([CHARGE, mark].map(str::to_owned).to_vec());
     let dispatcher = [
@@ -734,7 +750,7 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
     const RUNS: u64 = 0x7011;
     const QUEUE: u64 = 0x8011;
     const WAITS: u64 = 0x6011;
-    let told = chains(|write| {
+    let decoded = chains(|write| {
         let of_task = |rest: &[(Role, u64, i32)], older| {
             let mut words = chain(RUN, rest, older, ChainEnd::Root);
             let head = ChainHead {
@@ -761,7 +777,11 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
     });
     let ship = "Shop+<Ship>d__4.MoveNext await 3";
     let runs = "System.Threading.Tasks.Task.ExecuteWithThreadLocal IL 5";
-    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let logical: Vec<_> = decoded
+        .samples
+        .iter()
+        .map(|sample| &sample.logical)
+        .collect();
     let stack = |leaf: &str| {
         let frames = [leaf, "[Task.Run]", ship, "[not awaited]"];
         Some(frames.map(str::to_owned).to_vec())
@@ -770,5 +790,5 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
         logical,
         [&stack(CHARGE), &stack(CHARGE), &stack(runs), &None]
     );
-    assert_eq!(told.cut, [].into());
+    assert_eq!(decoded.cut, [].into());
 }

@@ -13,9 +13,9 @@ use control::{Message, answer, keys};
 use corprof::{AgentCx, Hresult};
 use sampler::Sampler;
 
-use super::visitors::{Request, Visitor, Visitors, refused};
-use super::{Begun, End, Parts, Session, begin};
-use crate::base::{proc, wake};
+use super::clients::{Client, Clients, Request, refused};
+use super::{AgentState, Begun, End, Session, begin};
+use crate::base::{proc, waker};
 use crate::clr::{Registry, Runtimes};
 use crate::model::{Phase, Settings};
 use crate::record::{Channel, Recorder};
@@ -31,13 +31,13 @@ const ROOMY: u64 = 256;
 const EVACUATION: Duration = Duration::from_millis(300);
 
 /// Stays until no CLR is left; first runs the session that has begun, if one has.
-pub fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
+pub fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
     let mut agent = Agent {
-        parts,
+        agent,
         recorder: Recorder::default(),
-        visitors: Visitors::default(),
+        clients: Clients::default(),
         leaving: false,
-        stays: String::new(),
+        stay_reason: String::new(),
         expects: first.is_none(),
     };
     // If anything in there fails, the program goes on and no thread waits for us.
@@ -58,13 +58,13 @@ pub fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut Age
 }
 
 struct Agent {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     recorder: Recorder,
-    visitors: Visitors,
+    clients: Clients,
     /// Some CLR has been asked to let us go.
     leaving: bool,
     /// Why we are still there after we were to leave.
-    stays: String,
+    stay_reason: String,
     /// We were sent here, and whoever sent us has not said what for.
     expects: bool,
 }
@@ -74,39 +74,39 @@ impl Agent {
         let arrived_ns = proc::now_ns();
         // Without it no client is heard while we wait at the door: see `wait`.
         let _unheard = Sampler::open_bell();
-        self.parts.wake.also_by(Some(Sampler::ring));
+        self.agent.waker.forward_to(Some(Sampler::ring));
         if let Some((begun, channel)) = first {
-            self.parts
+            self.agent
                 .set_recorded_by(format!("process {}", channel.peer()));
             // Where descriptors are few, the one of the door is the program's while the recording
             // has one.
             let is_roomy = Sampler::descriptor_limit() >= ROOMY;
             if is_roomy {
-                self.parts.door.open_own();
+                self.agent.control_socket.open_own();
             }
             self.session(begun, channel, cx);
             // Not again: a program that exits has closed it.
             if !is_roomy {
-                self.parts.door.open_own();
+                self.agent.control_socket.open_own();
             }
             self.leave(cx);
         }
         loop {
-            wake::hear_call();
+            waker::clear_handler_wake();
             Sampler::hush_bell();
-            idle_round(self.parts, &mut self.recorder, cx);
-            self.say_farewell();
-            if self.goes() {
+            idle_round(self.agent, &mut self.recorder, cx);
+            self.reply_detached();
+            if self.try_to_leave() {
                 return;
             }
-            let requests = self.visitors.look(self.parts);
+            let requests = self.clients.poll(self.agent);
             if !requests.is_empty() {
                 // A runtime may have arrived after the round above, together with the request. Its
                 // past must be known before the answer.
-                self.parts.catch_up(cx);
-                for (request, visitor) in requests {
+                self.agent.catch_up(cx);
+                for (request, client) in requests {
                     self.expects = false;
-                    self.answer(request, visitor, cx);
+                    self.answer(request, client, cx);
                 }
                 continue;
             }
@@ -122,57 +122,57 @@ impl Agent {
     fn wait(&self, timeout: Option<Duration>) {
         // A program may have closed it.
         let _unheard = Sampler::open_bell();
-        let (door, bell) = (self.parts.door.fd(), Sampler::bell_fd());
-        if door < 0 || bell < 0 {
-            self.parts.wake.wait(&[], timeout);
+        let (control_socket, bell) = (self.agent.control_socket.fd(), Sampler::bell_fd());
+        if control_socket < 0 || bell < 0 {
+            self.agent.waker.wait(&[], timeout);
             return;
         }
-        let mut fds = vec![door, bell];
-        fds.extend(self.visitors.fds());
-        self.parts.wake.wait(&fds, timeout);
+        let mut fds = vec![control_socket, bell];
+        fds.extend(self.clients.fds());
+        self.agent.waker.wait(&fds, timeout);
     }
 
     fn session(&mut self, begun: Begun, channel: Channel, cx: &mut AgentCx) {
         Session::new(
-            self.parts,
+            self.agent,
             begun,
             channel,
             &mut self.recorder,
-            &mut self.visitors,
+            &mut self.clients,
         )
         .run(cx);
     }
 
-    fn answer(&mut self, request: Request, mut visitor: Visitor, cx: &mut AgentCx) {
+    fn answer(&mut self, request: Request, mut client: Client, cx: &mut AgentCx) {
         // Of several who came at once, one may have got what he wanted.
         if self.leaving && matches!(request, Request::Record { .. }) {
-            visitor.tell(&refused("the agent is leaving the process").with(keys::HOW, "leaving"));
+            client.reply(&refused("the agent is leaving the process").with(keys::HOW, "leaving"));
             return;
         }
         match request {
             Request::Record { config, stay, who } => {
                 let settings = Settings::parse(&config);
-                let begun = match begin::begin(self.parts, settings) {
+                let begun = match begin::begin(self.agent, settings) {
                     Ok(begun) => begun,
                     Err(error) => {
-                        visitor.tell(&refused(&format!("no session can begin: {error:?}")));
+                        client.reply(&refused(&format!("no session can begin: {error:?}")));
                         return;
                     }
                 };
-                self.parts.set_recorded_by(who);
-                visitor.tell(&Message::new(answer::OK));
+                self.agent.set_recorded_by(who);
+                client.reply(&Message::new(answer::OK));
                 // Where he is gone, the session finds that out by itself.
-                let _gone = visitor.channel.becomes_tool();
-                self.session(begun, visitor.channel, cx);
+                let _gone = client.channel.promote_to_tool();
+                self.session(begun, client.channel, cx);
                 if !stay {
                     self.leave(cx);
                 }
             }
             // It has just ended.
-            Request::Change { .. } => visitor.tell(&refused("nobody records it")),
+            Request::Change { .. } => client.reply(&refused("nobody records it")),
             Request::Leave => {
                 self.leave(cx);
-                self.visitors.farewells.push(visitor);
+                self.clients.detach_requests.push(client);
             }
         }
     }
@@ -182,10 +182,10 @@ impl Agent {
         if self.leaving {
             return;
         }
-        let known = self.parts.registry.known();
-        let attached = self.parts.registry.attached();
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
-        self.stays = why_we_stay(&self.parts.registry);
+        let known = self.agent.registry.known();
+        let attached = self.agent.registry.attached();
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &known);
+        self.stay_reason = reason_to_stay(&self.agent.registry);
         for number in attached {
             let asked = runtimes.with(number, |_, cx| {
                 cx.info().request_profiler_detach(cx, EVACUATION)
@@ -195,63 +195,63 @@ impl Agent {
                 None => {}
                 Some(Ok(()) | Err(Hresult::CORPROF_E_PROFILER_DETACHING)) => self.leaving = true,
                 Some(Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT)) => {
-                    self.stays =
+                    self.stay_reason =
                         "methods were traced in it, and a runtime lets nobody go who has rewritten methods, \
                          though they are as they were"
                             .to_owned();
                 }
                 Some(Err(error)) => {
-                    self.stays = format!("its runtime does not let it go ({error})")
+                    self.stay_reason = format!("its runtime does not let it go ({error})")
                 }
             }
         }
     }
 
     /// Tells those who wait for it that we stay.
-    fn say_farewell(&mut self) {
-        if self.leaving && !self.parts.registry.attached().is_empty() {
+    fn reply_detached(&mut self) {
+        if self.leaving && !self.agent.registry.attached().is_empty() {
             return;
         }
         self.leaving = false;
-        if self.parts.registry.is_deserted() && !self.parts.is_started() {
+        if self.agent.registry.is_vacant() && !self.agent.is_started() {
             return;
         }
         let mut how = Message::new(answer::OK).with(keys::HOW, "left");
-        if !self.parts.registry.running().is_empty() {
+        if !self.agent.registry.running().is_empty() {
             how = Message::new(answer::OK)
                 .with(keys::HOW, "idle")
-                .with(keys::WHY, &self.stays);
+                .with(keys::WHY, &self.stay_reason);
         }
-        for mut visitor in self.visitors.farewells.drain(..) {
-            visitor.tell(&how);
+        for mut client in self.clients.detach_requests.drain(..) {
+            client.reply(&how);
         }
     }
 
     /// Whether no CLR is left to look after: then the door is closed, and the next arrival starts
     /// another agent thread.
-    fn goes(&mut self) -> bool {
+    fn try_to_leave(&mut self) -> bool {
         let mut runs = self
-            .parts
+            .agent
             .runs
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if !self.parts.registry.is_deserted() || self.parts.is_started() {
+        if !self.agent.registry.is_vacant() || self.agent.is_started() {
             return false;
         }
-        self.parts.program.threads.forget_strangers();
-        self.parts.program.natives.forget_all();
-        self.parts.wake.also_by(None);
-        self.parts.door.close();
+        self.agent.program.threads.forget_threads();
+        self.agent.program.natives.forget_all();
+        self.agent.waker.forward_to(None);
+        self.agent.control_socket.close();
         *runs = false;
         let how = Message::new(answer::OK).with(keys::HOW, "left");
-        for mut visitor in self.visitors.farewells.drain(..) {
-            visitor.tell(&how);
+        for mut client in self.clients.detach_requests.drain(..) {
+            client.reply(&how);
         }
         true
     }
 }
 
-fn why_we_stay(registry: &Registry) -> String {
+fn reason_to_stay(registry: &Registry) -> String {
     if registry.running().len() > registry.attached().len() {
         return "the runtime was started with it, and does not let it go".to_owned();
     }
@@ -260,43 +260,43 @@ fn why_we_stay(registry: &Registry) -> String {
 
 /// Does the work without a session: CLRs that we have come to are asked for their past, code is
 /// taken in, so that the queue stays short, and CLRs that end are let go.
-pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder, cx: &mut AgentCx) {
-    parts.catch_up(cx);
+pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut AgentCx) {
+    agent.catch_up(cx);
     let now_ns = proc::now_ns();
-    recorder.absorb_code(&parts.program);
+    recorder.absorb_code(&agent.program);
     recorder.forget_removed(now_ns);
-    parts.program.code.map().reclaim();
-    if let Some(ending) = parts.registry.ending(|| {}) {
-        for known in parts.registry.known() {
+    agent.program.code.map().reclaim();
+    if let Some(ending) = agent.registry.ending(|| {}) {
+        for known in agent.registry.known() {
             if ending.numbers.contains(&known.number)
                 && let Some((clr, _)) = &known.reach
             {
-                recorder.forget_runtime(&parts.program, clr);
-                recorder.absorb_code(&parts.program);
+                recorder.forget_runtime(&agent.program, clr);
+                recorder.absorb_code(&agent.program);
                 recorder.forget_removed(proc::now_ns());
             }
         }
         for number in ending.numbers {
-            parts.let_go(number);
+            agent.release_runtime(number);
         }
     }
-    if parts.phase.get() == Phase::Idle {
-        if parts.events.has_late_handles() {
-            let known = parts.registry.known();
-            let mut runtimes = Runtimes::new(cx, &parts.registry, &known);
-            parts.events.give_back_handles(&mut runtimes);
+    if agent.phase.get() == Phase::Idle {
+        if agent.events.has_late_handles() {
+            let known = agent.registry.known();
+            let mut runtimes = Runtimes::new(cx, &agent.registry, &known);
+            agent.events.give_back_handles(&mut runtimes);
         }
-        for clr in parts.registry.take_former() {
-            recorder.forget_runtime(&parts.program, &clr);
+        for clr in agent.registry.take_ended() {
+            recorder.forget_runtime(&agent.program, &clr);
         }
     }
 }
 
 /// Cleans up after the agent thread, which has ended by itself or by a fault: nothing is sampled
 /// any more, and no thread waits.
-pub fn ended(parts: &Parts) {
-    begin::stop(parts);
-    parts.phases.leave();
-    parts.door.close();
-    parts.registry.agent_thread_ended();
+pub fn ended(agent: &AgentState) {
+    begin::stop(agent);
+    agent.phases.leave();
+    agent.control_socket.close();
+    agent.registry.agent_thread_ended();
 }

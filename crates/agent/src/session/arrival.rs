@@ -1,7 +1,7 @@
 //! Coming to a process: the agent thread is started, at first and whenever we come again after we
 //! had left.
 //!
-//! Invariant: [`Parts::runs`] is held from the moment in which a CLR is listed until an agent
+//! Invariant: [`AgentState::runs`] is held from the moment in which a CLR is listed until an agent
 //! thread looks after it, so that an agent thread that has no CLR left does not end in between.
 
 use std::path::Path;
@@ -9,25 +9,25 @@ use std::sync::PoisonError;
 
 use corprof::{AgentCx, Hresult};
 
-use super::{Begun, End, Library, Parts, agent_thread};
+use super::{AgentState, Begun, End, Library, agent_thread};
 use crate::model::Phase;
 use crate::record::Channel;
 
 /// The agent thread. The caller holds `runs`.
 pub(crate) fn spawn(
-    parts: &'static Parts,
+    agent: &'static AgentState,
     library: &'static Library,
     first: Option<(Begun, Channel)>,
 ) -> bool {
     let spawned = corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            (library.main)(parts, first, cx)
+            (library.main)(agent, first, cx)
         }));
         match ran {
             Ok(End::Away) => {}
-            Ok(End::Over) => agent_thread::ended(parts),
+            Ok(End::Over) => agent_thread::ended(agent),
             Err(panic) => {
-                agent_thread::ended(parts);
+                agent_thread::ended(agent);
                 // Dropping a panic's payload may panic again.
                 std::mem::forget(panic);
             }
@@ -43,22 +43,22 @@ pub(crate) fn spawn(
 /// # Errors
 /// Clients could not be answered, or `admit`'s.
 pub(crate) fn arrive<R>(
-    parts: &'static Parts,
+    agent: &'static AgentState,
     library: &'static Library,
     socket: &Path,
     admit: impl FnOnce() -> corprof::Result<R>,
 ) -> corprof::Result<R> {
     let refused = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
-    let mut runs = parts.runs.lock().unwrap_or_else(PoisonError::into_inner);
-    if parts.phase.get() == Phase::Left {
+    let mut runs = agent.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    if agent.phase.get() == Phase::Left {
         return Err(refused);
     }
     let admitted = admit()?;
-    if parts.door.open(socket).is_err() {
+    if agent.control_socket.open(socket).is_err() {
         return Err(refused);
     }
     if !*runs {
-        *runs = spawn(parts, library, None);
+        *runs = spawn(agent, library, None);
     }
     if *runs { Ok(admitted) } else { Err(refused) }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use recording::Event;
 use sampler::{EngineChoice, Reader, Sampler};
 
-use super::{Parts, signal};
+use super::{AgentState, signal};
 use crate::clr::Clr;
 use crate::handler;
 use crate::model::chain::CHAIN_WORDS;
@@ -41,12 +41,12 @@ pub enum NotBegun {
 ///
 /// # Errors
 /// See [`NotBegun`]; then everything is as it was.
-pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegun> {
-    if !parts.phases.begin() {
+pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, NotBegun> {
+    if !agent.phases.begin() {
         return Err(NotBegun::Busy);
     }
     let settings = Arc::new(settings);
-    let walk = if settings.walker == WalkerKind::Shadow && parts.shadow.is_some() {
+    let walk = if settings.walker == WalkerKind::Shadow && agent.shadow.is_some() {
         handler::shadow_walk
     } else if settings.has_chains() {
         handler::walk_with_chain
@@ -60,31 +60,34 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
         Ok(started) => started,
         Err(error) => {
             chains::want(false);
-            parts.phases.drain();
-            parts.phases.over();
+            agent.phases.drain();
+            agent.phases.over();
             return Err(NotBegun::Sampler(error));
         }
     };
-    parts.set_settings(Arc::clone(&settings));
-    let forgotten = parts.registry.begin(settings.runtimes.clone());
-    parts.events.begin(&settings);
-    parts.trace.begin(&parts.program, &parts.events, &settings);
-    if let Some(shadow) = &parts.shadow {
+    agent.set_settings(Arc::clone(&settings));
+    let forgotten = agent.registry.begin(settings.runtimes.clone());
+    agent.events.begin(&settings);
+    agent.trace.begin(&agent.program, &agent.events, &settings);
+    if let Some(shadow) = &agent.shadow {
         shadow.begin(&settings);
     }
-    parts.set_sampler(sampler);
-    parts.program.threads.begin(sampler);
-    parts.program.threads.allow_crowds(settings.allows_crowds());
+    agent.set_sampler(sampler);
+    agent.program.threads.begin(sampler);
+    agent
+        .program
+        .threads
+        .allow_short_lived_sampling(settings.allows_short_lived_sampling());
     // Before the first sample: the stack above us is native code.
-    parts.program.natives.refresh();
-    parts.program.natives.announce_all();
-    let running = parts.registry.running();
+    agent.program.natives.refresh();
+    agent.program.natives.announce_all();
+    let running = agent.registry.running();
     if !running.is_empty() {
         // CLRs had the signal before us.
-        signal::settle(parts);
+        signal::install_on_top(agent);
     }
-    if parts.registry.is_any_recorded() {
-        parts.phases.runtime_starts();
+    if agent.registry.is_any_recorded() {
+        agent.phases.runtime_starts();
     }
     Ok(Begun {
         settings,
@@ -97,26 +100,26 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
 
 /// No more samples by any walker. Agent thread only; what waits in rings and queues can still be
 /// taken.
-pub fn stop(parts: &Parts) {
-    parts.phases.drain();
-    let sampler = parts.program.threads.sampler();
-    parts.program.threads.end();
+pub fn stop(agent: &AgentState) {
+    agent.phases.drain();
+    let sampler = agent.program.threads.sampler();
+    agent.program.threads.end();
     if let Some(sampler) = sampler {
         sampler.stop();
     }
 }
 
 /// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
-pub(super) fn forget(parts: &Parts) {
-    parts.program.threads.forget_session();
-    parts.program.natives.forget_changes();
+pub(super) fn forget(agent: &AgentState) {
+    agent.program.threads.forget_session();
+    agent.program.natives.forget_changes();
     chains::want(false);
-    parts.events.forget_session();
-    parts.phases.over();
+    agent.events.forget_session();
+    agent.phases.over();
 }
 
 /// Bytes of stack that reading a chain needs beside a walk's: most where the awaiter of a task that
-/// is done is looked for (4,064 from `Seeker::look` on to the kernel's answer).
+/// is done is looked for (4,064 from `AsyncFrameFinder::look` on to the kernel's answer).
 fn chain_room(settings: &Settings) -> u32 {
     if settings.has_chains() { 4608 } else { 0 }
 }

@@ -12,7 +12,7 @@ use corprof::AgentCx;
 use recording::{Event, Record};
 
 use super::Session;
-use super::visitors::refused;
+use super::clients::refused;
 use crate::base::proc;
 use crate::events::EventNews;
 use crate::events::source::How;
@@ -39,7 +39,7 @@ impl Session<'_> {
         let events = events
             .without(traced)
             .with(self.settings.events.without(others));
-        if let Some(why) = why_not(&self.settings, events) {
+        if let Some(why) = refusal_reason(&self.settings, events) {
             return refused(&why);
         }
         let before = self.settings.events;
@@ -47,10 +47,10 @@ impl Session<'_> {
             events,
             ..Settings::clone(&self.settings)
         };
-        let running = self.parts.registry.recorded();
+        let running = self.agent.registry.recorded();
         let known: Vec<_> = running
             .iter()
-            .filter_map(|number| self.parts.events.of(*number))
+            .filter_map(|number| self.agent.events.of(*number))
             .collect();
         let facts: Vec<_> = known.iter().map(|own| &own.facts).collect();
         if let Some(why) = subscription::refusal(&settings, events.without(before), &facts) {
@@ -64,11 +64,11 @@ impl Session<'_> {
             };
             let settings = Arc::new(settings);
             // For CLRs that start from here on.
-            self.parts.set_settings(Arc::clone(&settings));
-            let threads = &self.parts.program.threads;
-            threads.allow_crowds(settings.allows_crowds());
+            self.agent.set_settings(Arc::clone(&settings));
+            let threads = &self.agent.program.threads;
+            threads.allow_short_lived_sampling(settings.allows_short_lived_sampling());
             self.settings = Arc::clone(&settings);
-            self.parts.events.change(events);
+            self.agent.events.change(events);
             self.recorder.record(&Record::Change {
                 time_ns: proc::now_ns(),
                 before: before.bits().into(),
@@ -80,7 +80,7 @@ impl Session<'_> {
                 ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
             });
             for trouble in &trouble {
-                self.parts.events.tell(EventNews::Note(trouble.clone()));
+                self.agent.events.tell(EventNews::Note(trouble.clone()));
             }
             self.changed = true;
         }
@@ -94,7 +94,7 @@ impl Session<'_> {
     pub(super) fn confirm_change(&mut self, cx: &mut AgentCx) {
         if std::mem::take(&mut self.changed) {
             let settings = Arc::clone(&self.settings);
-            let running = self.parts.registry.recorded();
+            let running = self.agent.registry.recorded();
             let _told = self.subscribe(cx, &running, |facts| Subscription {
                 news: Vec::new(),
                 ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
@@ -104,7 +104,7 @@ impl Session<'_> {
 }
 
 /// Why a session with these settings cannot go on with these events.
-fn why_not(settings: &Settings, events: EventSet) -> Option<String> {
+fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
     if settings.dump {
         return Some("it is only asked for one stack of each thread".to_owned());
     }
@@ -140,11 +140,11 @@ mod tests {
         ] {
             let settings = Settings::parse(&format!("event={now}"));
             let events = EventSet::parse_strictly(wanted).unwrap();
-            let why = why_not(&settings, events);
+            let why = refusal_reason(&settings, events);
             assert_eq!(why.is_none(), can, "{now} to {wanted}: {why:?}");
         }
         let dump = Settings::parse("event=wall;dump=1");
-        assert!(why_not(&dump, EventSet::of(&[Event::Wall])).is_some());
+        assert!(refusal_reason(&dump, EventSet::of(&[Event::Wall])).is_some());
         assert_eq!(EventSet::parse_strictly("cpu,later"), Err("later".into()));
         assert!(EventSet::parse_strictly("").is_err());
     }

@@ -14,7 +14,7 @@ use recording::Record;
 
 use super::Session;
 use crate::base::proc::{self, ThreadState};
-use crate::program::threads::Greet;
+use crate::program::threads::StackProbes;
 
 /// How long threads may take to answer, all together.
 const BOUND_NS: u64 = 500_000_000;
@@ -22,14 +22,14 @@ const BOUND_NS: u64 = 500_000_000;
 /// instruction later.
 const MOST_ASKS: u8 = 3;
 /// After so many looks a thread is sent a signal to say where its stack is.
-const GREET_AFTER: u32 = 10;
+const PROBE_AFTER: u32 = 10;
 /// Between two looks at who has answered; a handler takes microseconds.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
     /// Writes a stack and the state of each thread.
     pub(super) fn dump(&mut self, cx: &mut AgentCx) {
-        let program = &self.parts.program;
+        let program = &self.agent.program;
         // Where the stop comes before the first round, no CLR is known yet that can be asked for
         // names.
         self.announce();
@@ -47,14 +47,14 @@ impl Session<'_> {
                     .or_insert_with(|| proc::thread_state(tid).unwrap_or_default());
             }
             // One that runs may wait in a moment, and need not be sent a signal for that.
-            let greet = if looks < GREET_AFTER {
-                Greet::Waiting
+            let probes = if looks < PROBE_AFTER {
+                StackProbes::Waiting
             } else {
-                Greet::All
+                StackProbes::All
             };
             looks += 1;
-            program.threads.scan(self.tid, &mut self.ids, greet);
-            program.threads.take_hellos(&mut self.reader);
+            program.threads.scan(self.tid, &mut self.ids, probes);
+            program.threads.take_stack_probes(&mut self.reader);
             for &tid in found.keys() {
                 let thread = program.threads.number_of(tid);
                 let Some((thread, slot)) = thread.zip(program.threads.armed_slot_of(tid)) else {
@@ -68,7 +68,7 @@ impl Session<'_> {
                     *times += 1;
                 }
             }
-            self.parts.wake.wait(&[self.reader.wake_fd()], Some(LOOK));
+            self.agent.waker.wait(&[self.reader.wake_fd()], Some(LOOK));
             self.drain(cx, false);
             let is_waited_for = |tid: &u32| {
                 // One that has ended meanwhile has no number any more.
@@ -86,7 +86,7 @@ impl Session<'_> {
             let missing = if self.walker.has_stack_of(thread) {
                 Cow::Borrowed("")
             } else {
-                self.why_none(tid, &state)
+                self.missing_stack_reason(tid, &state)
             };
             self.recorder.record(&Record::ThreadState {
                 thread,
@@ -100,8 +100,8 @@ impl Session<'_> {
     }
 
     /// Why there is no stack of a thread.
-    fn why_none(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
-        let threads = &self.parts.program.threads;
+    fn missing_stack_reason(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
+        let threads = &self.agent.program.threads;
         let sampler = threads.sampler();
         let held = sampler
             .zip(threads.slot_of(tid))

@@ -3,12 +3,12 @@
 use corprof::context::Callback;
 use corprof::{AgentCx, Cx};
 
-use super::{Begun, Parts};
+use super::{AgentState, Begun};
 use crate::clr::Clr;
 use crate::record::Channel;
 
 /// Seen in a callback of each compilation.
-pub type Watch = for<'rt> fn(&'static Parts, &Clr, &mut Cx<'rt, Callback>);
+pub type Watch = for<'rt> fn(&'static AgentState, &Clr, &mut Cx<'rt, Callback>);
 
 /// How the agent thread ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub enum End {
 pub struct Library {
     /// The agent thread, from when we come until no CLR is left: with the session that has begun,
     /// or none yet.
-    pub main: fn(&'static Parts, Option<(Begun, Channel)>, &mut AgentCx) -> End,
+    pub main: fn(&'static AgentState, Option<(Begun, Channel)>, &mut AgentCx) -> End,
     /// Asked at each compilation.
     pub compiling: Option<Watch>,
 }

@@ -8,22 +8,22 @@
 //! and it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted,
 //! but no thread of the program waits for it (only a CLR's shutdown does, for a bounded time).
 
+mod agent_state;
 pub mod agent_thread;
 pub(crate) mod arrival;
 pub mod begin;
 mod change;
-mod crowds;
-mod door;
+mod clients;
+mod control_socket;
 mod dump;
-pub mod guest;
 mod library;
+mod many_threads;
+pub mod oracle_session;
 mod pace;
-mod parts;
 pub mod phases;
 pub mod signal;
 mod suspended;
 mod totals;
-mod visitors;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,23 +34,23 @@ use corprof::{AgentCx, CallbackKind, EventMaskLow};
 use recording::{Event, Record};
 use sampler::{Reader, Sampler};
 
+pub use self::agent_state::AgentState;
 pub use self::begin::{Begun, NotBegun};
 pub use self::library::{End, Library, Watch};
-pub use self::parts::Parts;
 
-use self::crowds::Crowds;
-use self::pace::{Found, Pace};
+use self::clients::{Clients, Request};
+use self::many_threads::ManyThreads;
+use self::pace::{Pace, RoundResult};
 use self::totals::Totals;
-use self::visitors::{Request, Visitors};
-use crate::base::{proc, wake};
-use crate::clr::collecting::Collected;
+use crate::base::{proc, waker};
+use crate::clr::collection_times::CollectionTime;
 use crate::clr::{KnownClr, Runtimes};
 use crate::events::source::{How, RuntimeFacts};
 use crate::events::subscription::{self, Subscription};
-use crate::events::{EventNews, EventWriter, Turns};
+use crate::events::{DutyCycle, EventNews, EventWriter};
 use crate::hooks;
 use crate::model::{Settings, WalkerKind};
-use crate::program::threads::{Greet, Scan, ThreadNews};
+use crate::program::threads::{ScanSchedule, StackProbes, ThreadChange};
 use crate::record::{Channel, Command, Recorder};
 use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Making, Round, Walker};
@@ -71,10 +71,10 @@ const CALLS_OF_A_METHOD: u64 = 2;
 
 /// A session, on the agent thread.
 pub(crate) struct Session<'a> {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     recorder: &'a mut Recorder,
     /// Clients that connect while we record.
-    visitors: &'a mut Visitors,
+    clients: &'a mut Clients,
     settings: Arc<Settings>,
     reader: Reader,
     clrs: Vec<KnownClr>,
@@ -83,18 +83,18 @@ pub(crate) struct Session<'a> {
     running: Vec<u8>,
     walker: Box<dyn Walker>,
     events: EventWriter,
-    turns: Turns,
-    crowds: Crowds,
+    duty_cycle: DutyCycle,
+    many_threads: ManyThreads,
     trace: TraceWriter,
     /// Collections on their way to the recording.
-    collected: Vec<Collected>,
+    collected: Vec<CollectionTime>,
     /// The events have been changed since the last totals.
     changed: bool,
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
     /// Empty, for the next news of threads.
-    thread_news: Vec<ThreadNews>,
+    thread_news: Vec<ThreadChange>,
     /// Threads at the last scan.
     thread_count: u64,
     pace: Pace,
@@ -109,11 +109,11 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// The session that has begun, which writes to `channel` by `recorder`.
     pub(crate) fn new(
-        parts: &'static Parts,
+        agent: &'static AgentState,
         begun: Begun,
         channel: Channel,
         recorder: &'a mut Recorder,
-        visitors: &'a mut Visitors,
+        clients: &'a mut Clients,
     ) -> Session<'a> {
         let now = proc::now_ns();
         let Begun {
@@ -126,20 +126,20 @@ impl<'a> Session<'a> {
         recorder.new_epoch(channel);
         recorder.begin_chains(settings.has_chains());
         for clr in forgotten {
-            recorder.forget_runtime(&parts.program, &clr);
+            recorder.forget_runtime(&agent.program, &clr);
         }
         let walker = walkers::make(&Making {
-            program: &parts.program,
+            program: &agent.program,
             settings: &settings,
             sampler,
-            shadow: parts.shadow.as_ref(),
+            shadow: agent.shadow.as_ref(),
             now_ns: now,
         });
-        let totals = Totals::new(parts, sampler, &running);
+        let totals = Totals::new(agent, sampler, &running);
         Session {
-            parts,
+            agent,
             recorder,
-            visitors,
+            clients,
             settings,
             reader,
             clrs: Vec::new(),
@@ -147,8 +147,8 @@ impl<'a> Session<'a> {
             running,
             walker,
             events: EventWriter::default(),
-            turns: Turns::new(now),
-            crowds: Crowds::default(),
+            duty_cycle: DutyCycle::new(now),
+            many_threads: ManyThreads::default(),
             trace: TraceWriter::default(),
             collected: Vec::new(),
             changed: false,
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
     pub(crate) fn run(mut self, cx: &mut AgentCx) {
         self.open();
         self.subscribe_running(cx);
-        self.learn_what_was_there(cx);
+        self.learn_existing_code(cx);
         loop {
             let is_called = self.wait();
             if !is_called && self.only_ticks() {
@@ -189,34 +189,34 @@ impl<'a> Session<'a> {
                     break;
                 }
                 Command::Gone => {
-                    begin::stop(self.parts);
+                    begin::stop(self.agent);
                     self.reader.drain_all(|_, _| {}, |_| {});
                     break;
                 }
             }
             self.round(cx, is_called);
-            self.endings(cx);
+            self.release_ending_runtimes(cx);
         }
         // Where no stop was requested.
-        self.parts.trace.end(&self.parts.events);
+        self.agent.trace.end(&self.agent.events);
         // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
         // While the runtimes tell when they collect.
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-        self.events.release(&self.parts.events, &mut runtimes);
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
+        self.events.release(&self.agent.events, &mut runtimes);
         self.unsubscribe(cx);
         self.end_timers();
-        begin::forget(self.parts);
+        begin::forget(self.agent);
     }
 
     /// Threads whose handler ran as the session stopped keep their timers until the reader looks
     /// again: after this session there may be none.
     fn end_timers(&mut self) {
         let until = proc::now_ns().saturating_add(LAST_TIMERS_NS);
-        let sampler = self.parts.sampler();
+        let sampler = self.agent.sampler();
         while sampler.is_some_and(Sampler::holds_timers) && proc::now_ns() < until {
             self.reader.drain_all(|_, _| {}, |_| {});
-            self.parts.wake.wait(&[], Some(Duration::from_millis(1)));
+            self.agent.waker.wait(&[], Some(Duration::from_millis(1)));
         }
     }
 
@@ -272,28 +272,28 @@ impl<'a> Session<'a> {
         let own = [
             self.recorder.fd(),
             self.reader.wake_fd(),
-            self.parts.door.fd(),
+            self.agent.control_socket.fd(),
         ];
         let mut others = [-1; 8];
-        let fds = own.into_iter().chain(self.visitors.fds());
+        let fds = own.into_iter().chain(self.clients.fds());
         for (other, fd) in others.iter_mut().zip(fds) {
             *other = fd;
         }
-        self.parts.wake.wait(&others, Some(timeout))
+        self.agent.waker.wait(&others, Some(timeout))
     }
 
     /// Answers the clients. The kernel says when there may be one ([`Session::wait`]): it makes a
     /// socket before it sees that there is none.
-    fn visitors(&mut self, cx: &mut AgentCx) {
-        for (request, mut visitor) in self.visitors.look(self.parts) {
+    fn answer_clients(&mut self, cx: &mut AgentCx) {
+        for (request, mut client) in self.clients.poll(self.agent) {
             let answer = match request {
                 Request::Change { events } => self.change(&events, cx),
                 // All other requests are refused now.
                 Request::Record { .. } | Request::Leave => {
-                    Message::new(answer::BUSY).with(keys::BY, &self.parts.recorded_by())
+                    Message::new(answer::BUSY).with(keys::BY, &self.agent.recorded_by())
                 }
             };
-            visitor.tell(&answer);
+            client.reply(&answer);
         }
     }
 
@@ -303,13 +303,13 @@ impl<'a> Session<'a> {
         self.round_ns = now;
         let written = self.recorder.written();
         self.announce();
-        wake::hear_call();
+        waker::clear_handler_wake();
         if is_called {
-            self.visitors(cx);
+            self.answer_clients(cx);
         }
-        self.newcomers(cx);
-        signal::look_after(self.parts);
-        let program = &self.parts.program;
+        self.add_runtimes(cx);
+        signal::recheck(self.agent);
+        let program = &self.agent.program;
         program.natives.refresh();
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
@@ -317,9 +317,9 @@ impl<'a> Session<'a> {
             let count = proc::thread_count();
             let is_other = count == 0 || count != self.thread_count;
             let scans = match program.threads.want_scan() {
-                Scan::Now => true,
-                Scan::WhenTheirNumberChanges => is_other,
-                Scan::NowAndThen => is_other || now_and_then,
+                ScanSchedule::Now => true,
+                ScanSchedule::WhenTheirNumberChanges => is_other,
+                ScanSchedule::NowAndThen => is_other || now_and_then,
             };
             if scans {
                 self.thread_count = count;
@@ -328,45 +328,45 @@ impl<'a> Session<'a> {
                 let are_walked = self.settings.walker != WalkerKind::Suspend
                     && !self.settings.dump
                     && !self.settings.timed().is_empty();
-                let greet = if are_walked {
-                    Greet::All
+                let probes = if are_walked {
+                    StackProbes::All
                 } else {
-                    Greet::Nobody
+                    StackProbes::NoThreads
                 };
-                program.threads.scan(self.tid, &mut self.ids, greet);
+                program.threads.scan(self.tid, &mut self.ids, probes);
             }
             if now_and_then {
                 program.threads.look_at_names();
             }
-            self.look_at_crowds(cx, count);
+            self.drop_suspend_events(cx, count);
         }
-        program.threads.take_hellos(&mut self.reader);
+        program.threads.take_stack_probes(&mut self.reader);
         let has_code = self.drain(cx, false);
         program.code.map().reclaim();
         program.code.map().age_untold();
-        self.be_silent_or_tell(cx);
-        if self.parts.trace.take_settled() {
+        self.switch_jit_callbacks(cx);
+        if self.agent.trace.take_settled() {
             // A reader of the recording while it is made knows from when on calls are counted.
-            self.trace.write(&self.parts.trace, self.recorder);
+            self.trace.write(&self.agent.trace, self.recorder);
             self.flush_due = now;
         }
         let found = if self.events.is_waiting() {
-            Found::Search
+            RoundResult::Search
         } else if has_code || self.recorder.written() != written {
-            Found::Something
+            RoundResult::Something
         } else {
-            Found::Nothing
+            RoundResult::Nothing
         };
         self.pace.after(now, found);
-        self.reader.call_at_next_sample(self.pace.dozes());
+        self.reader.call_at_next_sample(self.pace.is_idle());
         if now >= self.stats_due {
             self.stats_due = now + STATS_NS;
-            self.tell_totals();
+            self.write_totals();
             self.confirm_change(cx);
-            let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-            let threads = &self.parts.program.threads;
-            self.turns
-                .look(&self.parts.events, threads, &mut runtimes, now);
+            let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
+            let threads = &self.agent.program.threads;
+            self.duty_cycle
+                .look(&self.agent.events, threads, &mut runtimes, now);
         }
         if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;
@@ -376,10 +376,10 @@ impl<'a> Session<'a> {
     }
 
     /// CLRs that we were sent to while this session runs.
-    fn newcomers(&mut self, cx: &mut AgentCx) {
-        let arrived = self.parts.catch_up(cx);
-        if !arrived.is_empty() && self.parts.registry.is_any_recorded() {
-            self.parts.phases.runtime_starts();
+    fn add_runtimes(&mut self, cx: &mut AgentCx) {
+        let arrived = self.agent.catch_up(cx);
+        if !arrived.is_empty() && self.agent.registry.is_any_recorded() {
+            self.agent.phases.runtime_starts();
             self.running = arrived;
             self.subscribe_running(cx);
         }
@@ -387,7 +387,7 @@ impl<'a> Session<'a> {
 
     /// Tells the recording of CLRs that are new.
     fn announce(&mut self) {
-        self.clrs = self.parts.registry.known();
+        self.clrs = self.agent.registry.known();
         for clr in self.clrs.iter().skip(self.announced) {
             self.recorder.record(&Record::Runtime {
                 runtime: clr.number,
@@ -399,17 +399,17 @@ impl<'a> Session<'a> {
         let all_refused = self.clrs.iter().all(|clr| clr.reach.is_none());
         if self.announced < self.clrs.len() && all_refused {
             // There is no CLR's end to come.
-            self.tell_end();
+            self.announce_end();
             self.recorder.flush();
         }
         self.announced = self.clrs.len();
         let walker = self.settings.event_walker().name();
         self.events
-            .announce(&self.parts.events, walker, self.recorder);
+            .announce(&self.agent.events, walker, self.recorder);
     }
 
-    fn tell_end(&mut self) {
-        let left_out = self.parts.program.threads.left_out();
+    fn announce_end(&mut self) {
+        let left_out = self.agent.program.threads.left_out();
         if left_out > 0 {
             self.recorder.note(&format!(
                 "{left_out} threads that lived shortly were not sampled and are not listed: others of their kind, chosen by chance, stand for them"
@@ -421,10 +421,10 @@ impl<'a> Session<'a> {
     }
 
     fn thread_news(&mut self) {
-        self.parts.program.threads.swap_news(&mut self.thread_news);
+        self.agent.program.threads.swap_news(&mut self.thread_news);
         for news in self.thread_news.drain(..) {
             match news {
-                ThreadNews::Named {
+                ThreadChange::Named {
                     thread,
                     tid,
                     name,
@@ -437,7 +437,7 @@ impl<'a> Session<'a> {
                     managed,
                     time_ns,
                 }),
-                ThreadNews::Ended {
+                ThreadChange::Ended {
                     thread,
                     managed,
                     time_ns,
@@ -460,16 +460,16 @@ impl<'a> Session<'a> {
     /// is the `last` time. Answers whether code came or went.
     fn drain(&mut self, cx: &mut AgentCx, last: bool) -> bool {
         let drained_ns = proc::now_ns();
-        let program = &self.parts.program;
+        let program = &self.agent.program;
         self.reader.clear_wake();
         self.events
-            .collect(&self.parts.events, &program.threads, drained_ns, last);
+            .collect(&self.agent.events, &program.threads, drained_ns, last);
         let has_code = self.recorder.absorb_code(program);
         self.recorder.absorb_natives(program);
         self.thread_news();
         let mut round = Round {
             program,
-            runtimes: Runtimes::new(cx, &self.parts.registry, &self.clrs),
+            runtimes: Runtimes::new(cx, &self.agent.registry, &self.clrs),
             reader: &mut self.reader,
             closed: Vec::new(),
             now_ns: drained_ns,
@@ -478,14 +478,14 @@ impl<'a> Session<'a> {
         if last {
             self.walker.finish(&mut round, self.recorder);
         }
-        let events = &self.parts.events;
+        let events = &self.agent.events;
         self.events
             .write(events, program, &mut round.runtimes, self.recorder);
         let runtimes = &mut round.runtimes;
         self.events
             .look_at_live(events, runtimes, self.recorder, drained_ns, last);
         for (clr, _) in self.clrs.iter().filter_map(|known| known.reach.as_ref()) {
-            clr.collecting().take(&mut self.collected);
+            clr.collection_times().take(&mut self.collected);
         }
         for one in self.collected.drain(..) {
             self.recorder.record(&Record::Collected {
@@ -508,7 +508,7 @@ impl<'a> Session<'a> {
 
     /// Disables reports of compiled methods in CLRs that compile many, or enables them again. They
     /// are disabled where the session needs them for nothing else.
-    fn be_silent_or_tell(&self, cx: &mut AgentCx) {
+    fn switch_jit_callbacks(&self, cx: &mut AgentCx) {
         let after = self.settings.finds_code_after();
         for known in self.clrs.iter().filter(|known| known.recorded) {
             let Some((clr, runtime)) = &known.reach else {
@@ -517,76 +517,78 @@ impl<'a> Session<'a> {
             let calls = runtime.calls();
             let calls = calls.get(CallbackKind::Jit as usize);
             let told = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
-            if let Some(silent) = clr.is_to_be_silent(told, after) {
-                let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-                let program = &self.parts.program;
-                runtimes.with(known.number, |clr, cx| clr.be_silent(program, cx, silent));
+            if let Some(silent) = clr.wanted_jit_callbacks_switch(told, after) {
+                let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
+                let program = &self.agent.program;
+                runtimes.with(known.number, |clr, cx| {
+                    clr.switch_jit_callbacks(program, cx, silent)
+                });
             }
         }
     }
 
     /// CLRs that are ending: writes what still needs them, then lets them go.
-    fn endings(&mut self, cx: &mut AgentCx) {
-        let Parts {
+    fn release_ending_runtimes(&mut self, cx: &mut AgentCx) {
+        let AgentState {
             registry,
             program,
             phases,
             ..
-        } = self.parts;
+        } = self.agent;
         // No CLR is left to record after the last one; another CLR of this process goes on.
         let rest = || {
             phases.runtimes_rest();
-            program.threads.rest();
+            program.threads.stop_sampling();
         };
         let Some(ending) = registry.ending(rest) else {
             return;
         };
-        self.turns.end(&ending.numbers);
+        self.duty_cycle.end(&ending.numbers);
         if ending.is_last {
-            self.parts.trace.sum_up(&self.parts.events);
+            self.agent.trace.sum_up(&self.agent.events);
         }
         self.announce();
         self.drain(cx, true);
-        self.tell_totals();
+        self.write_totals();
         if ending.is_last {
-            self.tell_end();
+            self.announce_end();
         }
         self.recorder.flush();
         for number in ending.numbers {
-            self.parts.let_go(number);
+            self.agent.release_runtime(number);
         }
     }
 
     /// Stops for good, by the tool's wish.
     fn close(&mut self, cx: &mut AgentCx) {
         // While calls are counted still: the notes of it are announced with the rest.
-        self.parts.trace.end(&self.parts.events);
-        begin::stop(self.parts);
+        self.agent.trace.end(&self.agent.events);
+        begin::stop(self.agent);
         self.announce();
         self.drain(cx, true);
-        self.tell_totals();
-        self.tell_end();
+        self.write_totals();
+        self.announce_end();
     }
 
     /// Asks CLRs that run already for what this session wants: those of a process that had another
     /// session, or that we were attached to.
     fn subscribe_running(&mut self, cx: &mut AgentCx) {
         let settings = Arc::clone(&self.settings);
-        let recorded = self.parts.registry.recorded();
+        let recorded = self.agent.registry.recorded();
         let mut running = std::mem::take(&mut self.running);
         running.retain(|number| recorded.contains(number));
         for trouble in self.subscribe(cx, &running, |facts| {
             subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
         }) {
-            self.parts.events.tell(EventNews::Note(trouble));
+            self.agent.events.tell(EventNews::Note(trouble));
         }
         self.trace_running(cx, &running);
         for known in &self.clrs {
             let reach = known.reach.as_ref();
             if running.contains(&known.number)
-                && reach.is_some_and(|(clr, _)| clr.gave_up_on_code())
+                && reach.is_some_and(|(clr, _)| clr.has_given_up_on_code())
             {
-                self.parts.events.tell(EventNews::Note(format!(
+                self.agent.events.tell(EventNews::Note(format!(
                     "methods that .NET {} compiled before the attach are named from their first sample on: \
                      the program discarded compiled code each time its methods were to be listed",
                     known.version
@@ -598,41 +600,41 @@ impl<'a> Session<'a> {
     /// Traces methods of modules that were loaded before the session. Those that are loaded from
     /// here on are reported.
     fn trace_running(&mut self, cx: &mut AgentCx, running: &[u8]) {
-        let parts = self.parts;
-        if !parts.trace.is_wanted() {
+        let agent = self.agent;
+        if !agent.trace.is_wanted() {
             return;
         }
-        let mut runtimes = Runtimes::new(cx, &parts.registry, &self.clrs);
+        let mut runtimes = Runtimes::new(cx, &agent.registry, &self.clrs);
         for number in running {
-            let Some(own) = parts.trace.of(*number) else {
+            let Some(own) = agent.trace.of(*number) else {
                 continue;
             };
             runtimes.with(*number, |clr, cx| {
-                trace::enable(&own, clr, &parts.events, cx);
-                parts.trace.running(clr, &own, &parts.events, cx);
+                trace::enable(&own, clr, &agent.events, cx);
+                agent.trace.running(clr, &own, &agent.events, cx);
             });
         }
     }
 
     /// Before threads that run already are sampled, which the first round sees to: code that was
     /// compiled before the session.
-    fn learn_what_was_there(&mut self, cx: &mut AgentCx) {
-        self.recorder.absorb_code(&self.parts.program);
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+    fn learn_existing_code(&mut self, cx: &mut AgentCx) {
+        self.recorder.absorb_code(&self.agent.program);
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
         self.recorder
-            .learn_async_bodies(&self.parts.program, &mut runtimes);
+            .learn_async_bodies(&self.agent.program, &mut runtimes);
     }
 
     /// Asks the CLRs for no more events than they report anyway.
     fn unsubscribe(&mut self, cx: &mut AgentCx) {
-        let running = self.parts.registry.running();
+        let running = self.agent.registry.running();
         let _refusals = self.subscribe(cx, &running, |_| subscription::of_idle());
     }
 
     /// Runtimes with so many threads that it is dear to know when they stop are asked no more.
-    fn look_at_crowds(&mut self, cx: &mut AgentCx, threads: u64) {
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-        for number in self.crowds.look(threads, runtimes.recorded()) {
+    fn drop_suspend_events(&mut self, cx: &mut AgentCx, threads: u64) {
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
+        for number in self.many_threads.add(threads, runtimes.recorded()) {
             let asked = runtimes.with(number, |clr, cx| {
                 // First: no callback closes it from then on.
                 if let Some(gate) = clr.heap_gate() {
@@ -640,10 +642,10 @@ impl<'a> Session<'a> {
                 }
                 subscription::ask_for_no_stops(cx)
             });
-            let Some((own, true)) = self.parts.events.of(number).zip(asked) else {
+            let Some((own, true)) = self.agent.events.of(number).zip(asked) else {
                 continue;
             };
-            self.parts.events.tell(EventNews::Note(format!(
+            self.agent.events.tell(EventNews::Note(format!(
                 "callers of resumed async methods of .NET {}, its collections and which objects live are left out from here on: the \
                  process has {threads} threads, and to know when it collects costs a call for each of them",
                 own.facts.version
@@ -658,19 +660,19 @@ impl<'a> Session<'a> {
         numbers: &[u8],
         wanted: impl Fn(&RuntimeFacts) -> Subscription,
     ) -> Vec<String> {
-        self.turns.end(numbers);
-        self.clrs = self.parts.registry.known();
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        self.duty_cycle.end(numbers);
+        self.clrs = self.agent.registry.known();
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
         let mut trouble = Vec::new();
         for &number in numbers {
-            let Some(own) = self.parts.events.of(number) else {
+            let Some(own) = self.agent.events.of(number) else {
                 continue;
             };
             let mut wanted = wanted(&own.facts);
-            if self.crowds.has(number) {
+            if self.many_threads.has(number) {
                 wanted.low = wanted.low - EventMaskLow::MONITOR_SUSPENDS;
             }
-            self.parts.events.tell_all(&wanted);
+            self.agent.events.tell_all(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
             let minds = self.settings.minds_collections() && tells;
             let gate = runtimes.with(number, |clr, _| clr.heap_gate()).flatten();
@@ -681,8 +683,8 @@ impl<'a> Session<'a> {
                 false => runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted)),
                 true => {
                     let its = Arc::clone(&own);
-                    let asked =
-                        runtimes.apart(number, move |cx| subscription::apply(cx, &its, &wanted));
+                    let asked = runtimes
+                        .on_own_thread(number, move |cx| subscription::apply(cx, &its, &wanted));
                     asked.map(|asked| {
                         asked.unwrap_or_else(|error| {
                             Some(format!(
@@ -698,7 +700,7 @@ impl<'a> Session<'a> {
                 // Once round, so that it opens: until then the state of the runtime is not known.
                 runtimes.with(number, |_, cx| drop(cx.info().suspend_runtime(cx)));
             }
-            runtimes.with(number, |clr, _| clr.tells_again());
+            runtimes.with(number, |clr, _| clr.note_jit_callbacks_enabled());
             trouble.extend(refused.flatten());
         }
         trouble

@@ -33,7 +33,7 @@ pub(super) struct Pace {
 
 /// The result of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum RoundResult {
     /// Nothing that was not known.
     Nothing,
     /// Something.
@@ -58,21 +58,21 @@ impl Pace {
 
     /// Whether the next round is far off, so that what happens meanwhile should call for an earlier
     /// one.
-    pub(super) fn dozes(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.round_ns > ROUND_NS
     }
 
     /// A round is over.
-    pub(super) fn after(&mut self, now_ns: u64, found: Found) {
+    pub(super) fn after(&mut self, now_ns: u64, found: RoundResult) {
         let short = match now_ns.saturating_sub(self.start_ns) {
             0..EARLY_LASTS_NS => EARLY_NS,
             EARLY_LASTS_NS..START_LASTS_NS => START_NS,
             START_LASTS_NS.. => ROUND_NS,
         };
         self.round_ns = match found {
-            Found::Search => SEARCH_NS,
-            Found::Something => short,
-            Found::Nothing => (self.round_ns * GROWTH).clamp(short, LONGEST_NS),
+            RoundResult::Search => SEARCH_NS,
+            RoundResult::Something => short,
+            RoundResult::Nothing => (self.round_ns * GROWTH).clamp(short, LONGEST_NS),
         };
     }
 }
@@ -84,14 +84,14 @@ mod tests {
     #[test]
     fn rounds_become_longer_while_nothing_comes_and_short_again() {
         let mut pace = Pace::new(1000);
-        let mut lengths = |now_ns, found: &[Found]| -> Vec<u64> {
+        let mut lengths = |now_ns, found: &[RoundResult]| -> Vec<u64> {
             let each = found.iter().map(|found| {
                 pace.after(now_ns, *found);
                 pace.round_ns() / 1_000_000
             });
             each.collect()
         };
-        use Found::{Nothing, Search, Something};
+        use RoundResult::{Nothing, Search, Something};
         let early = [Something, Nothing, Nothing, Nothing, Nothing, Nothing];
         assert_eq!(lengths(2000, &early), [10, 30, 90, 270, 500, 500]);
         assert_eq!(lengths(3000, &[Something, Nothing]), [10, 30]);
@@ -103,6 +103,6 @@ mod tests {
             lengths(2_000_000_000, &later),
             [100, 100, 300, 500, 500, 2, 100]
         );
-        assert!(!pace.dozes());
+        assert!(!pace.is_idle());
     }
 }

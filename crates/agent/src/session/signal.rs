@@ -6,13 +6,13 @@
 
 use sampler::{Holder, Sampler};
 
-use super::Parts;
+use super::AgentState;
 
 /// Puts the sampler's handler above those of all CLRs. Each CLR has taken the signal for itself
 /// when it started. Ensures that all of them get their own signals. Where a handler of other origin
 /// has taken it, the sampler leaves it there.
-pub fn settle(parts: &Parts) {
-    let Some(sampler) = parts.sampler() else {
+pub fn install_on_top(agent: &AgentState) {
+    let Some(sampler) = agent.sampler() else {
         // No session yet: the CLRs are among themselves.
         activation::serve_all();
         return;
@@ -34,13 +34,13 @@ pub fn make_safe() {
     Sampler::put_off_alternate_stack(activation::signal_number());
 }
 
-/// As [`settle`], where something has changed; and what others have made of our signals is seen.
-pub(super) fn look_after(parts: &Parts) {
-    let Some(sampler) = parts.sampler().filter(|sampler| sampler.is_running()) else {
+/// As [`install_on_top`], where something has changed; and what others have made of our signals is seen.
+pub(super) fn recheck(agent: &AgentState) {
+    let Some(sampler) = agent.sampler().filter(|sampler| sampler.is_running()) else {
         return;
     };
     if matches!(sampler.holder(), Holder::Other(_)) {
-        settle(parts);
+        install_on_top(agent);
     }
     sampler.look_around();
 }

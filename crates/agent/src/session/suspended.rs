@@ -15,7 +15,7 @@ use recording::Record;
 use super::Session;
 use crate::base::proc;
 use crate::clr::Runtimes;
-use crate::program::chains::suspended::{Found, Stopped};
+use crate::program::chains::suspended::{ChainGroups, StoppedHeap};
 use crate::program::chains::{self, Survey};
 
 /// The callbacks of a walk, and those that tell for how long the runtime stood still.
@@ -25,7 +25,7 @@ impl Session<'_> {
     /// Writes the stacks of suspended async methods, which no thread runs.
     pub(super) fn suspended(&mut self, cx: &mut AgentCx) {
         self.recorder.no_thread(proc::now_ns());
-        let numbers = Runtimes::new(cx, &self.parts.registry, &self.clrs).recorded();
+        let numbers = Runtimes::new(cx, &self.agent.registry, &self.clrs).recorded();
         for number in numbers {
             let time_ns = proc::now_ns();
             let (groups, left_out) = match self.survey(cx, number) {
@@ -39,8 +39,8 @@ impl Session<'_> {
                     continue;
                 }
             };
-            let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-            let program = &self.parts.program;
+            let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
+            let program = &self.agent.program;
             for (words, count) in groups {
                 let chain = (number, &*words);
                 self.recorder
@@ -58,9 +58,9 @@ impl Session<'_> {
     ///
     /// # Errors
     /// Why there was none.
-    fn survey(&mut self, cx: &mut AgentCx, number: u8) -> Result<Found, String> {
+    fn survey(&mut self, cx: &mut AgentCx, number: u8) -> Result<ChainGroups, String> {
         let tables = chains::prepare();
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
         let begun = runtimes.with(number, |clr, cx| {
             let info = cx.info();
             let before = info.get_event_mask2(cx)?;
@@ -77,14 +77,14 @@ impl Session<'_> {
         let walked = walk(&mut runtimes, number, |survey| survey.walks() > 0).and_then(|()| {
             runtimes.with(number, |clr, cx| {
                 let found = clr.survey(|survey| survey.take_classes());
-                clr.learn_found(cx, &tables.types, &found.unwrap_or_default(), begun_ns);
+                clr.learn_heap_classes(cx, &tables.types, &found.unwrap_or_default(), begun_ns);
             });
             walk(&mut runtimes, number, |survey| survey.is_over())
         });
         let ended = runtimes.with(number, |clr, cx| {
             let restored = cx.info().set_event_mask2(cx, before.0, before.1);
             let mut stops = Vec::new();
-            clr.collecting().take(&mut stops);
+            clr.collection_times().take(&mut stops);
             (clr.end_survey(), stops, restored)
         });
         let (survey, stops, restored) = ended.ok_or(ENDED)?;
@@ -111,9 +111,9 @@ const ENDED: &str = "it has ended";
 fn walk(
     runtimes: &mut Runtimes<'_>,
     number: u8,
-    is_walked: impl Fn(&Survey<'static, Stopped>) -> bool,
+    is_walked: impl Fn(&Survey<'static, StoppedHeap>) -> bool,
 ) -> Result<(), String> {
-    let collected = runtimes.apart(number, |cx| cx.info().force_gc(cx));
+    let collected = runtimes.on_own_thread(number, |cx| cx.info().force_gc(cx));
     let collected = collected.ok_or(ENDED)?;
     let collected = collected.map_err(|error| format!("there was no thread to ask it ({error})"));
     if let Err(refusal) = collected? {

@@ -11,17 +11,17 @@ use recording::WalkEnd;
 use super::*;
 use crate::events::sample::EventSample;
 use crate::model::Phase;
-use crate::program::threads::Started;
-use crate::record::told::{Told, listen};
+use crate::program::threads::StartedThread;
+use crate::record::decoded::{DecodedRecording, listen};
 
 /// The parts of this test's process, for one test at a time: sampler and code map are one per
 /// process.
 struct Process {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     _alone: MutexGuard<'static, ()>,
 }
 
-static PARTS: OnceLock<&'static Parts> = OnceLock::new();
+static STATE: OnceLock<&'static AgentState> = OnceLock::new();
 /// The agent thread's, between two sessions.
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 static ALONE: Mutex<()> = Mutex::new(());
@@ -29,10 +29,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Process {
     fn alone() -> Process {
         Process {
-            parts: PARTS.get_or_init(|| {
-                let parts = Parts::new(Settings::default());
-                parts.wake.serve_handler();
-                parts
+            agent: STATE.get_or_init(|| {
+                let agent = AgentState::new(Settings::default());
+                agent.waker.register_for_handler();
+                agent
             }),
             _alone: ALONE.lock().unwrap_or_else(|e| e.into_inner()),
         }
@@ -41,33 +41,33 @@ impl Process {
 
 /// A session under way on an agent thread, as `process` starts it.
 struct Running {
-    parts: &'static Parts,
+    agent: &'static AgentState,
     say: std::os::unix::net::UnixStream,
-    reads: JoinHandle<Told>,
+    reads: JoinHandle<DecodedRecording>,
     runs: JoinHandle<()>,
 }
 
 impl Running {
-    fn begin(parts: &'static Parts, settings: &str) -> Running {
-        let begun = begin::begin(parts, Settings::parse(settings)).unwrap();
+    fn begin(agent: &'static AgentState, settings: &str) -> Running {
+        let begun = begin::begin(agent, Settings::parse(settings)).unwrap();
         let (channel, say, reads) = listen();
         let runs = corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
             let mut recorder = RECORDER.lock().unwrap().take().unwrap_or_default();
             Session::new(
-                parts,
+                agent,
                 begun,
                 channel,
                 &mut recorder,
-                &mut Visitors::default(),
+                &mut Clients::default(),
             )
             .run(cx);
-            agent_thread::idle_round(parts, &mut recorder, cx);
+            agent_thread::idle_round(agent, &mut recorder, cx);
             *RECORDER.lock().unwrap() = Some(recorder);
         });
         // The work of a CLR's `Initialize`.
-        parts.phases.runtime_starts();
+        agent.phases.runtime_starts();
         Running {
-            parts,
+            agent,
             say,
             reads,
             runs: runs.unwrap(),
@@ -75,11 +75,11 @@ impl Running {
     }
 
     /// The tool says stop.
-    fn stop(mut self) -> Told {
+    fn stop(mut self) -> DecodedRecording {
         use std::io::Write as _;
         self.say.write_all(b"S").unwrap();
         self.runs.join().unwrap();
-        assert_eq!(self.parts.phase.get(), Phase::Idle);
+        assert_eq!(self.agent.phase.get(), Phase::Idle);
         drop(self.say);
         self.reads.join().unwrap()
     }
@@ -108,8 +108,8 @@ fn until_burnt(ns: u64) {
     }
 }
 
-fn thread_of(told: &Told, name: &str) -> Option<u32> {
-    let mut threads = told.threads.iter();
+fn thread_of(decoded: &DecodedRecording, name: &str) -> Option<u32> {
+    let mut threads = decoded.threads.iter();
     threads
         .find(|(_, (known, _))| known == name)
         .map(|(thread, _)| *thread)
@@ -118,21 +118,21 @@ fn thread_of(told: &Told, name: &str) -> Option<u32> {
 #[test]
 fn a_second_session_with_other_events_stands_alone() {
     let process = Process::alone();
-    let parts = process.parts;
+    let agent = process.agent;
     static STOP: AtomicBool = AtomicBool::new(false);
     let burns = burner("burner", &STOP);
 
-    let first = Running::begin(parts, "event=cpu;interval_ns=4000000;engine=timer");
+    let first = Running::begin(agent, "event=cpu;interval_ns=4000000;engine=timer");
     assert!(
         matches!(
-            begin::begin(parts, Settings::default()),
+            begin::begin(agent, Settings::default()),
             Err(NotBegun::Busy)
         ),
         "one at a time"
     );
     until_burnt(600_000_000);
     assert!(
-        !parts
+        !agent
             .events
             .take_sample(EventSample::for_test(Event::Exception, 1, 1)),
         "not asked for"
@@ -141,7 +141,7 @@ fn a_second_session_with_other_events_stands_alone() {
 
     // Events in between belong to no session.
     assert!(
-        !parts
+        !agent
             .events
             .take_sample(EventSample::for_test(Event::Gc, 1, 1))
     );
@@ -149,7 +149,7 @@ fn a_second_session_with_other_events_stands_alone() {
     between.join().unwrap();
 
     let second = Running::begin(
-        parts,
+        agent,
         "event=wall,exception;interval_ns=5000000;max_depth=3",
     );
     until_burnt(300_000_000);
@@ -157,19 +157,24 @@ fn a_second_session_with_other_events_stands_alone() {
         let mut sample = EventSample::for_test(Event::Exception, 1, 2);
         sample.tid = proc::own_tid();
         sample.time_ns = proc::now_ns();
-        assert!(parts.events.take_sample(sample));
+        assert!(agent.events.take_sample(sample));
     }
     let second = second.stop();
     STOP.store(true, Ordering::Relaxed);
     burns.join().unwrap();
 
-    for (told, engines) in [(&first, &[Event::Cpu][..]), (&second, &[Event::Wall][..])] {
-        assert_eq!((told.processes, told.ends), (1, 1));
-        assert_eq!(told.engines, engines);
-        assert!(told.stats >= 1);
-        assert!(told.modules.iter().any(|name| name.starts_with("libc.so")));
+    for (decoded, engines) in [(&first, &[Event::Cpu][..]), (&second, &[Event::Wall][..])] {
+        assert_eq!((decoded.processes, decoded.ends), (1, 1));
+        assert_eq!(decoded.engines, engines);
+        assert!(decoded.stats >= 1);
+        assert!(
+            decoded
+                .modules
+                .iter()
+                .any(|name| name.starts_with("libc.so"))
+        );
         // Every reported thread has ended, for the recording.
-        assert!(told.threads.values().all(|(_, ended)| *ended));
+        assert!(decoded.threads.values().all(|(_, ended)| *ended));
     }
     assert_eq!(first.samples.len(), first.of(Event::Cpu).len());
     let burner = thread_of(&first, "burner").unwrap();
@@ -210,50 +215,50 @@ fn a_second_session_with_other_events_stands_alone() {
 #[test]
 fn a_session_whose_tool_is_gone_leaves_an_idle_process() {
     let process = Process::alone();
-    let parts = process.parts;
-    let mut running = Running::begin(parts, "event=cpu,gc;engine=timer");
+    let agent = process.agent;
+    let mut running = Running::begin(agent, "event=cpu,gc;engine=timer");
     let tid = proc::own_tid();
-    parts.program.threads.own_started();
+    agent.program.threads.own_started();
     // Hung up in the middle, as a killed tool does.
     running.say.shutdown(std::net::Shutdown::Both).unwrap();
     running.runs.join().unwrap();
-    assert_eq!(parts.phase.get(), Phase::Idle);
-    assert!(parts.program.threads.sampler().is_none());
+    assert_eq!(agent.phase.get(), Phase::Idle);
+    assert!(agent.program.threads.sampler().is_none());
     assert_eq!(
-        parts.program.threads.number_of(tid),
+        agent.program.threads.number_of(tid),
         None,
         "no CLR knows it"
     );
-    assert!(parts.program.threads.take_news().is_empty());
-    running = Running::begin(parts, "event=cpu;engine=timer");
+    assert!(agent.program.threads.take_changes().is_empty());
+    running = Running::begin(agent, "event=cpu;engine=timer");
     running.stop();
 }
 
 #[test]
 fn the_last_clr_s_end_is_told_before_it_is_let_go() {
     let process = Process::alone();
-    let parts = process.parts;
-    let running = Running::begin(parts, "event=cpu;engine=timer");
-    parts.program.threads.managed_started(Started {
+    let agent = process.agent;
+    let running = Running::begin(agent, "event=cpu;engine=timer");
+    agent.program.threads.managed_started(StartedThread {
         managed: (7, 0x100),
         tid: proc::own_tid(),
         own: Some(crate::program::threads::OwnThread::here()),
         hijack: None,
         stands_for: 1,
     });
-    parts
+    agent
         .program
         .threads
         .managed_named((7, 0x100), "managed one".into());
-    let told = running.stop();
-    let thread = thread_of(&told, "managed one").unwrap();
-    assert!(told.threads[&thread].1);
+    let decoded = running.stop();
+    let thread = thread_of(&decoded, "managed one").unwrap();
+    assert!(decoded.threads[&thread].1);
     // It stays known while its CLR does.
     assert_eq!(
-        parts.program.threads.number_of(proc::own_tid()),
+        agent.program.threads.number_of(proc::own_tid()),
         Some(thread)
     );
-    parts.program.threads.runtime_ended(7);
+    agent.program.threads.runtime_ended(7);
 }
 
 /// Resident memory of this process, bytes.
@@ -270,21 +275,21 @@ fn resident() -> u64 {
 fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     const SECONDS: usize = 3600;
     let process = Process::alone();
-    let parts = process.parts;
-    let begun = begin::begin(parts, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
+    let agent = process.agent;
+    let begun = begin::begin(agent, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
     let (channel, mut say, reads) = listen();
     // For the life of the process, as in a program that was started with us.
-    parts.set_started();
+    agent.set_started();
     corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
-        agent_thread::main(parts, Some((begun, channel)), cx);
+        agent_thread::main(agent, Some((begun, channel)), cx);
     })
     .unwrap();
-    parts.phases.runtime_starts();
+    agent.phases.runtime_starts();
     std::io::Write::write_all(&mut say, b"S").unwrap();
-    let told = reads.join().unwrap();
-    assert_eq!(told.ends, 1);
+    let decoded = reads.join().unwrap();
+    assert_eq!(decoded.ends, 1);
     // The end of the recording is told a moment before the session's.
-    while parts.phase.get() != Phase::Idle {
+    while agent.phase.get() != Phase::Idle {
         std::thread::yield_now();
     }
 
@@ -294,11 +299,11 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
         for second in seconds {
             for at in 0..100 {
                 let managed = (7, second * 100 + at + 1);
-                parts
+                agent
                     .program
                     .threads
                     .managed_named(managed, format!("worker {at}"));
-                parts.program.threads.managed_started(Started {
+                agent.program.threads.managed_started(StartedThread {
                     managed,
                     // A number that no thread of the kernel has.
                     tid: (1 << 23) + at as u32,
@@ -306,11 +311,11 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                     hijack: Some((0, 0x1000)),
                     stands_for: 1,
                 });
-                parts
+                agent
                     .program
                     .threads
                     .at((1 << 23) + at as u32, proc::now_ns());
-                parts.program.threads.managed_ended(managed);
+                agent.program.threads.managed_ended(managed);
             }
             for at in 0..250u64 {
                 let range = base + at * 4096..base + at * 4096 + 3000;
@@ -326,20 +331,20 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                 };
                 // SAFETY: the range is within `code`, which is leaked.
                 let unwind = unsafe { stackwalk::jit::body_from_code(range.start, 3000) };
-                parts.program.code.added(body, unwind);
-                parts.program.code.removed([range]);
+                agent.program.code.added(body, unwind);
+                agent.program.code.removed([range]);
             }
-            parts.program.natives.refresh();
+            agent.program.natives.refresh();
             // A second has more time for the agent thread than this one, which it must have woken
             // for.
-            while parts.program.code.queued() > 8192 {
+            while agent.program.code.queued() > 8192 {
                 std::thread::yield_now();
             }
-            parts
+            agent
                 .events
                 .tell(EventNews::Note("nobody reads this".into()));
             assert!(
-                !parts
+                !agent
                     .events
                     .take_sample(EventSample::for_test(Event::Exception, 1, 100))
             );
@@ -361,38 +366,38 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
 #[test]
 fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
     // Parts of its own, as there is no way back.
-    let parts = Parts::new(Settings::default());
+    let agent = AgentState::new(Settings::default());
     let _alone = Process::alone();
-    let begun = begin::begin(parts, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
-    parts.phases.runtime_starts();
+    let begun = begin::begin(agent, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
+    agent.phases.runtime_starts();
     assert!(
-        parts
+        agent
             .events
             .take_sample(EventSample::for_test(Event::Exception, 1, 1))
     );
     let failed = corprof::spawn_agent_thread("sidewalk", move |_: &mut AgentCx| {
         let _rings = begun;
-        agent_thread::ended(parts);
+        agent_thread::ended(agent);
     });
     failed.unwrap().join().unwrap();
-    assert_eq!(parts.phase.get(), Phase::Left);
+    assert_eq!(agent.phase.get(), Phase::Left);
     assert!(
-        !parts
+        !agent
             .events
             .take_sample(EventSample::for_test(Event::Exception, 1, 1))
     );
-    parts
+    agent
         .events
         .tell(EventNews::Note("nobody reads this".into()));
-    parts.program.threads.own_started();
-    assert!(parts.program.threads.take_news().iter().all(|news| {
+    agent.program.threads.own_started();
+    assert!(agent.program.threads.take_changes().iter().all(|news| {
         // Events from before it are not reported, and nothing new is added.
-        !matches!(news, ThreadNews::Named { .. })
+        !matches!(news, ThreadChange::Named { .. })
     }));
     assert!(matches!(
-        begin::begin(parts, Settings::default()),
+        begin::begin(agent, Settings::default()),
         Err(NotBegun::Busy)
     ));
-    assert_eq!(parts.registry.claim(String::new), None);
-    parts.registry.ends(0, || unreachable!("nobody to wake"));
+    assert_eq!(agent.registry.claim(String::new), None);
+    agent.registry.ends(0, || unreachable!("nobody to wake"));
 }

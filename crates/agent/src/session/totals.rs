@@ -7,11 +7,11 @@ use recording::{CostPart, Record};
 use sampler::{Counters, DiscardReason, Sampler, Unsent};
 use syscalls::{Call, Verdict};
 
-use super::{Parts, Session};
+use super::{AgentState, Session};
 use crate::base::proc;
-use crate::program::accounts::{self, Claim};
+use crate::program::accounts::{self, Unattributed};
 
-fn unseen(claim: Claim) -> Record<'static> {
+fn unseen(claim: Unattributed) -> Record<'static> {
     Record::Unseen {
         reason: claim.reason.text(),
         threads: claim.threads,
@@ -38,7 +38,7 @@ pub(super) struct Totals {
     callbacks: [Calls; CallbackKind::COUNT],
     callbacks_told: [u64; CallbackKind::COUNT],
     /// The claims that were reported as unseen.
-    unseen: Vec<Claim>,
+    unseen: Vec<Unattributed>,
     /// The last statement on filters of system calls, and that on signals that cannot be sent.
     forbidden: String,
     unsent: Option<Unsent>,
@@ -63,9 +63,9 @@ fn forbidden() -> String {
 
 impl Totals {
     /// Of a session that begins now, in which these CLRs run already. Agent thread only.
-    pub(super) fn new(parts: &Parts, sampler: &'static Sampler, running: &[u8]) -> Totals {
+    pub(super) fn new(agent: &AgentState, sampler: &'static Sampler, running: &[u8]) -> Totals {
         // Costs from before are not this session's.
-        for known in parts.registry.known() {
+        for known in agent.registry.known() {
             if let Some((clr, runtime)) = &known.reach
                 && running.contains(&known.number)
             {
@@ -100,7 +100,7 @@ impl Totals {
 
 impl Session<'_> {
     /// Looks for filters of system calls, and says what they forbid us.
-    pub(super) fn tell_filters(&mut self) {
+    pub(super) fn write_filters(&mut self) {
         syscalls::look();
         let forbidden = forbidden();
         if forbidden != self.totals.forbidden {
@@ -124,8 +124,8 @@ impl Session<'_> {
     }
 
     /// Writes counters and totals.
-    pub(super) fn tell_totals(&mut self) {
-        self.tell_filters();
+    pub(super) fn write_totals(&mut self) {
+        self.write_filters();
         let counters = self.reader.take_counters();
         self.totals.add(&counters);
         for reason in DiscardReason::ALL {
@@ -150,16 +150,16 @@ impl Session<'_> {
                 }
             }
         }
-        self.trace.write(&self.parts.trace, self.recorder);
-        self.recorder.tell_broken();
-        self.recorder.tell_cut_chains();
-        let due_ns = self.tell_unseen();
-        let parts = self.parts;
+        self.trace.write(&self.agent.trace, self.recorder);
+        self.recorder.write_broken();
+        self.recorder.write_cut_chains();
+        let due_ns = self.write_unattributed();
+        let agent = self.agent;
         let memory = self.recorder.memory()
             + self.walker.memory()
-            + self.events.memory(&parts.events)
-            + (parts.program.code.map().memory().bytes + self.reader.memory()) as u64;
-        self.tell_cost();
+            + self.events.memory(&agent.events)
+            + (agent.program.code.map().memory().bytes + self.reader.memory()) as u64;
+        self.write_cost();
         let totals = &self.totals;
         self.recorder.record(&Record::Stats {
             time_ns: proc::now_ns(),
@@ -173,7 +173,7 @@ impl Session<'_> {
     }
 
     /// Writes what recording has cost so far, beside this thread.
-    fn tell_cost(&mut self) {
+    fn write_cost(&mut self) {
         let totals = &mut self.totals;
         let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
         for ((kind, calls), told) in kinds.zip(&mut totals.callbacks_told) {
@@ -206,9 +206,9 @@ impl Session<'_> {
     }
 
     /// Writes which CPU time no sample stands for. Answers for how much they should.
-    fn tell_unseen(&mut self) -> Option<u64> {
-        let threads = &self.parts.program.threads;
-        threads.look(&mut self.ids);
+    fn write_unattributed(&mut self) -> Option<u64> {
+        let threads = &self.agent.program.threads;
+        threads.settle_accounts(&mut self.ids);
         let report = threads.report()?;
         // A thread that takes its ticks at last owes nothing any more.
         for gone in &self.totals.unseen {
@@ -217,7 +217,7 @@ impl Session<'_> {
                 .iter()
                 .any(|claim| claim.reason == gone.reason);
             if !is_still {
-                self.recorder.record(&unseen(Claim {
+                self.recorder.record(&unseen(Unattributed {
                     threads: 0,
                     cpu_ns: 0,
                     ..*gone

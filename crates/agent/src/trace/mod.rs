@@ -37,7 +37,7 @@ pub(crate) use self::writer::TraceWriter;
 use self::pattern::Pattern;
 use self::requests::{Meant, Task};
 use self::table::Method;
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::clr::{Clr, names};
 use crate::events::{EventNews, Events};
 use crate::model::Settings;
@@ -62,7 +62,7 @@ fn answered(error: Hresult) -> String {
 /// Tracing in a process: what the session in force wants, and what has become of it.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    wake: &'static Wake,
+    waker: &'static Waker,
     /// None without a session that traces.
     patterns: Mutex<Arc<Vec<Pattern>>>,
     state: Mutex<State>,
@@ -153,9 +153,9 @@ impl Wanted {
 
 impl Trace {
     /// Of a process whose agent thread is woken by this.
-    pub(crate) fn new(wake: &'static Wake) -> Trace {
+    pub(crate) fn new(waker: &'static Waker) -> Trace {
         Trace {
-            wake,
+            waker,
             patterns: Mutex::default(),
             state: Mutex::default(),
             clrs: Mutex::default(),
@@ -229,7 +229,7 @@ impl Trace {
     /// Has the agent thread write what has become of methods.
     fn settled(&self) {
         self.has_settled.store(true, Relaxed);
-        self.wake.ring();
+        self.waker.wake();
     }
 
     /// Whether that is to be written now. Once.

@@ -16,7 +16,7 @@ use stackwalk::{ADDRESS, CodeMap, End, Kind, Reason, Region, Regs, Scratch, Stac
 use crate::base::proc;
 use crate::model::EndCode;
 use crate::model::chain::{self, CHAIN_WORDS};
-use crate::program::chains::{self, seeker::Seeker};
+use crate::program::chains::{self, finder::AsyncFrameFinder};
 use crate::program::hijacks::Places;
 
 /// Room for the frames of this library, beside those that are kept.
@@ -27,7 +27,7 @@ const OWN_FRAMES: usize = 64;
 struct Own {
     stack: Option<Range<u64>>,
     words: Vec<u64>,
-    /// For [`Seeker::new`].
+    /// For [`AsyncFrameFinder::new`].
     inside: u32,
 }
 
@@ -97,17 +97,18 @@ fn walk_into(
     let mut scratch = Scratch::new();
     scratch.hijacks = hijacks;
     let regs = Regs { ip, sp, bp, all: 0 };
-    let seeker = tables
-        .and_then(|tables| Seeker::new(tables, map, 0, stack.end, &mut own.words, &mut own.inside));
+    let finder = tables.and_then(|tables| {
+        AsyncFrameFinder::new(tables, map, 0, stack.end, &mut own.words, &mut own.inside)
+    });
     // SAFETY: this thread has just captured the registers in this function, which has not returned;
     // its stack is mapped from the stack pointer to the end that the thread library (or the kernel,
     // for an alternate stack) names. The thread is in a callback of its runtime, so that its thread
     // object lives.
     let (walk, found) = unsafe {
-        match seeker {
-            Some(mut seeker) => {
-                let walk = stackwalk::walk_into(map, regs, &stack, &mut scratch, &mut seeker);
-                (walk, seeker.finish(walk.depth))
+        match finder {
+            Some(mut finder) => {
+                let walk = stackwalk::walk_into(map, regs, &stack, &mut scratch, &mut finder);
+                (walk, finder.finish(walk.depth))
             }
             None => {
                 let walk = stackwalk::walk(map, regs, &stack, &mut scratch, &mut own.words);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use corprof::{Registers, Seed, SeedRefused, WalkError};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, HEURISTIC, Kind, Traced, lookup_address};
 
-use crate::program::code::{Owner, may_be_asked_for};
+use crate::program::code::{Owner, can_query_runtime};
 
 /// The outcome of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +104,7 @@ pub fn check(
     };
     let at = trace.iter().position(is_it).ok_or(Refused::NoSuchFrame)?;
     let guessed = |frame: &Traced| frame.word & (BY_FRAME_POINTER | HEURISTIC) != 0;
-    let is_stray = |frame: &Traced| !may_be_asked_for(map, frame.word);
+    let is_stray = |frame: &Traced| !can_query_runtime(map, frame.word);
     if trace.iter().take(at + 1).any(guessed) || trace.get(at).is_some_and(is_stray) {
         return Err(Refused::Guessed);
     }

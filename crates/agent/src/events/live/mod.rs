@@ -21,7 +21,7 @@ use super::Origin;
 use super::alloc::{of_own_events, size_text, thinned};
 use super::source::{Asked, EventSource, Need};
 use crate::clr::{Clr, Runtimes};
-use crate::program::chains::Gate;
+use crate::program::chains::HeapGate;
 
 /// Most objects that are followed.
 const MOST_FOLLOWED: usize = 16 * 1024;
@@ -128,7 +128,7 @@ fn destroy(
 
 /// Does something with one item after the other while the gate is open, and never stays inside for
 /// long; answers the items that are left when it is closed.
-fn each_inside<T>(gate: &Gate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
+fn each_inside<T>(gate: &HeapGate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
     /// A collection waits for so many at most, 100 ns each.
     const AT_ONCE: usize = 16;
     while !items.is_empty() && gate.enter() {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn nothing_is_given_back_while_it_collects() {
         const ALL: usize = 1000;
-        let gate = Gate::new();
+        let gate = HeapGate::new();
         let items = || (0..ALL).collect::<Vec<_>>();
         let refused = |_| panic!("the gate is closed");
         assert_eq!(each_inside(&gate, items(), refused).len(), ALL);
@@ -273,7 +273,7 @@ mod tests {
         let left = each_inside(&gate, items(), |_| given += 1);
         assert_eq!((given, left.len()), (ALL, 0));
 
-        let (started, collecting) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (started, collection_times) = (AtomicBool::new(false), AtomicBool::new(false));
         given = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -281,10 +281,10 @@ mod tests {
                     std::hint::spin_loop();
                 }
                 gate.close();
-                collecting.store(true, Relaxed);
+                collection_times.store(true, Relaxed);
             });
             let left = each_inside(&gate, items(), |_| {
-                assert!(!collecting.load(Relaxed));
+                assert!(!collection_times.load(Relaxed));
                 given += 1;
                 started.store(true, Relaxed);
                 // The gate lets no thread in any more: it is being closed, or is closed.

@@ -201,7 +201,7 @@ impl LiveTable {
             entry.told = Some(number);
             let name = Arc::clone(&entry.name);
             let detail = details.number(recorder, (Event::Live, name, text_of(entry.size)));
-            recorder.broke(entry.stack.end);
+            recorder.count_broken(entry.stack.end);
             recorder.record(&Record::Survivor {
                 allocation: number,
                 thread: entry.thread,
@@ -235,7 +235,7 @@ impl LiveTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::wake::Wake;
+    use crate::base::waker::Waker;
     use crate::events::live::Handles;
     use crate::model::EndCode;
     use crate::model::phase::new_phase;
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_too_much_is_thinned_out_and_the_sum_stays() {
         let (_writer, phase) = new_phase();
-        let events = Events::new(phase, Box::leak(Box::new(Wake::new())));
+        let events = Events::new(phase, Box::leak(Box::new(Waker::new())));
         let mut recorder = Recorder::default();
         let mut table = LiveTable::default();
         table.begin(&events, 1);

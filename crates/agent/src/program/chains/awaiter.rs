@@ -15,8 +15,8 @@ use std::cell::{Cell, RefCell};
 
 use stackwalk::own_memory;
 
+use super::finder::{AsyncFrame, AsyncFrameFinder, CheckedHeap, KEPT, is_plausible};
 use super::reader::{ChainReader, DONE, Heap, TABLE};
-use super::seeker::{Careful, Frame, KEPT, Seeker, is_plausible};
 use super::types::Kind;
 use crate::model::chain::{ChainEnd, NO_STATE, Role};
 
@@ -46,16 +46,16 @@ const MOST_HOPS: usize = 4;
 const HEADER: u64 = 8;
 
 /// Memory that the kernel reads, a block at a time.
-struct Blocks<'a> {
-    careful: &'a Careful,
+struct BlockReader<'a> {
+    careful: &'a CheckedHeap,
     /// Where the last block is, and how many of its words are there.
     known: Cell<(u64, usize)>,
     block: RefCell<[u64; PIECE]>,
 }
 
-impl<'a> Blocks<'a> {
-    fn new(careful: &'a Careful) -> Blocks<'a> {
-        Blocks {
+impl<'a> BlockReader<'a> {
+    fn new(careful: &'a CheckedHeap) -> BlockReader<'a> {
+        BlockReader {
             careful,
             known: Cell::new((0, 0)),
             block: RefCell::new([0; PIECE]),
@@ -63,7 +63,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-impl Heap for Blocks<'_> {
+impl Heap for BlockReader<'_> {
     fn word(&self, at: u64) -> Option<u64> {
         if !is_plausible(at) {
             return None;
@@ -84,12 +84,12 @@ impl Heap for Blocks<'_> {
     }
 }
 
-impl Seeker<'_> {
+impl AsyncFrameFinder<'_> {
     /// The chain of a method's task, or of a dispatcher's; if all that it says is that the task is
     /// done, the one of who awaited it, as far as that can be found.
     pub(super) fn or_awaiter(
         &mut self,
-        frame: &Frame,
+        frame: &AsyncFrame,
         task: u64,
         (links, end): (usize, ChainEnd),
     ) -> (usize, ChainEnd) {
@@ -101,7 +101,7 @@ impl Seeker<'_> {
             return (links, end);
         };
         self.careful.left.set(MOST_QUESTIONS);
-        let heap = Blocks::new(&self.careful);
+        let heap = BlockReader::new(&self.careful);
         let mut reader = ChainReader {
             heap: &heap,
             types: &self.tables.types,
@@ -117,7 +117,7 @@ impl Seeker<'_> {
 
     /// Finds the object that waits for a task, and the class of the promise between them. It is
     /// found by the contents of the youngest frames. 0 for none, or where it is not known.
-    fn awaiter(&self, frame: &Frame, task: u64) -> Option<(u64, u64)> {
+    fn awaiter(&self, frame: &AsyncFrame, task: u64) -> Option<(u64, u64)> {
         // An async iterator is awaited by its state machine.
         let iterator = match self.kind_at(task) {
             Some(Kind::Object { machine, .. }) => self.careful.words_at(task + u64::from(machine)),
@@ -138,7 +138,7 @@ impl Seeker<'_> {
         };
         let mut only = None;
         let conflict = self.find(frame, task, |at, kind| {
-            let heap = Blocks::new(&self.careful);
+            let heap = BlockReader::new(&self.careful);
             let reader = self.reader(&heap);
             let waits = match kind {
                 Kind::Task(places) => {
@@ -174,7 +174,7 @@ impl Seeker<'_> {
             .map(|waits| (waits, promise.body.class))
     }
 
-    fn reader<'b>(&'b self, heap: &'b Blocks<'b>) -> ChainReader<'b, Blocks<'b>> {
+    fn reader<'b>(&'b self, heap: &'b BlockReader<'b>) -> ChainReader<'b, BlockReader<'b>> {
         ChainReader {
             heap,
             types: &self.tables.types,
@@ -188,7 +188,7 @@ impl Seeker<'_> {
     /// looked at.
     fn find(
         &self,
-        frame: &Frame,
+        frame: &AsyncFrame,
         task: u64,
         mut is_it: impl FnMut(u64, Kind) -> Option<u64>,
     ) -> Option<Result<u64, ()>> {
@@ -263,7 +263,7 @@ impl Seeker<'_> {
 
     /// The same of what is no list of continuations, and leads to none.
     fn is_one_that_waits(&self, at: u64, kind: Kind, is_it: &dyn Fn(u64) -> bool) -> bool {
-        let heap = Blocks::new(&self.careful);
+        let heap = BlockReader::new(&self.careful);
         let reader = self.reader(&heap);
         let half = |at, place| reader.half(at, place);
         let is_suspended =
@@ -313,7 +313,7 @@ impl Seeker<'_> {
         (items, size): (u16, u16),
         is_it: &dyn Fn(u64) -> bool,
     ) -> bool {
-        let heap = Blocks::new(&self.careful);
+        let heap = BlockReader::new(&self.careful);
         let reader = self.reader(&heap);
         let (Some(array), Some(size)) = (reader.field(list, items), reader.half(list, size)) else {
             return false;
@@ -331,7 +331,7 @@ impl Seeker<'_> {
 
     /// Whether one of the words of an object, from one of them on, is such a one.
     fn fields(
-        reader: &ChainReader<'_, Blocks<'_>>,
+        reader: &ChainReader<'_, BlockReader<'_>>,
         at: u64,
         from: u64,
         mut is_it: impl FnMut(u64) -> bool,
@@ -359,7 +359,7 @@ impl Seeker<'_> {
     /// The same, or one to an array that has.
     fn is_made_of(
         &self,
-        reader: &ChainReader<'_, Blocks<'_>>,
+        reader: &ChainReader<'_, BlockReader<'_>>,
         at: u64,
         from: u64,
         is_it: &dyn Fn(u64) -> bool,

@@ -28,14 +28,14 @@ pub struct Home {
 
 /// Where a frame that has made a call keeps an object, which may be the task that it resumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct HeldTask {
     /// Offsets in the body to which the call returns.
     pub at: Range<u32>,
     /// A register that calls preserve, numbered as in instructions, or a place from the frame pointer.
     pub place: HeldIn,
 }
 
-/// See [`Held`].
+/// See [`HeldTask`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeldIn {
     /// The frame that it has called has saved it, if that uses it.
@@ -46,7 +46,7 @@ pub enum HeldIn {
 
 /// The role of a body of code in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Code {
+pub enum CodeRole {
     /// `MoveNext` of a state machine that is a value: on the stack when it runs for the first time, then in its task.
     OfValue,
     /// `MoveNext` of a state machine that is an object of its own: always in the heap.
@@ -56,7 +56,7 @@ pub enum Code {
     /// A promise's own, which a task that is done runs: of `Task.WhenAll` and the like.
     Promise,
     /// Code that such a one may have been made part of by the compiler: it keeps the task then.
-    Keeper,
+    TaskHolder,
     /// It dispatches continuations of runtime async: each home is where its frame may have the
     /// continuation of who awaits what runs, and behind that the task that it runs
     /// (`AsyncDispatcherInfo`).
@@ -65,10 +65,10 @@ pub enum Code {
     OfTask,
 }
 
-impl Code {
+impl CodeRole {
     /// Whether its frames may keep the task of the method that they resume.
-    pub fn keeps_tasks(self) -> bool {
-        matches!(self, Code::Resumer | Code::Keeper)
+    pub fn holds_tasks(self) -> bool {
+        matches!(self, CodeRole::Resumer | CodeRole::TaskHolder)
     }
 }
 
@@ -85,7 +85,7 @@ pub struct ObjectAt {
 #[derive(Debug)]
 pub struct AsyncBody {
     /// The kind of body.
-    pub code: Code,
+    pub code: CodeRole,
     /// Addresses.
     pub range: Range<u64>,
     /// The gate of its runtime.
@@ -95,7 +95,7 @@ pub struct AsyncBody {
     /// Where its state machine's address may be, best first.
     pub homes: Box<[Home]>,
     /// Of code that resumes: where it keeps the task that it resumes, if it does.
-    pub held: Box<[Held]>,
+    pub held: Box<[HeldTask]>,
     /// Of a task's own code, or a promise's, the class of that; 0 where the runtime does not say.
     pub class: u64,
     /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
@@ -123,13 +123,13 @@ impl AsyncBody {
     pub fn held_at(&self, lookup: u64) -> impl Iterator<Item = HeldIn> {
         let offset = lookup.wrapping_add(1).wrapping_sub(self.range.start);
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-        let is_there = move |held: &&Held| held.at.contains(&offset);
+        let is_there = move |held: &&HeldTask| held.at.contains(&offset);
         self.held.iter().filter(is_there).map(|held| held.place)
     }
 }
 
 #[derive(Debug)]
-struct Slot {
+struct BodySlot {
     /// The piece's number + 1; 0 for a free one.
     piece: AtomicU64,
     body: AtomicPtr<AsyncBody>,
@@ -138,7 +138,7 @@ struct Slot {
 /// The table.
 #[derive(Debug)]
 pub struct AsyncBodies {
-    slots: Box<[Slot]>,
+    slots: Box<[BodySlot]>,
     taken: AtomicUsize,
     /// Lock of the writers; readers take none.
     writer: Mutex<()>,
@@ -147,7 +147,7 @@ pub struct AsyncBodies {
 impl AsyncBodies {
     /// Nothing known.
     pub fn new() -> AsyncBodies {
-        let slot = || Slot {
+        let slot = || BodySlot {
             piece: AtomicU64::new(0),
             body: AtomicPtr::new(std::ptr::null_mut()),
         };
@@ -158,7 +158,7 @@ impl AsyncBodies {
         }
     }
 
-    fn places(&self, piece: u64) -> impl Iterator<Item = &Slot> {
+    fn places(&self, piece: u64) -> impl Iterator<Item = &BodySlot> {
         let mask = self.slots.len().wrapping_sub(1);
         let start = (piece.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
         (0..64usize).filter_map(move |step| self.slots.get(start.wrapping_add(step) & mask))
@@ -201,7 +201,7 @@ impl AsyncBodies {
         // Never freed: the handler may hold it at any time, and it lives as long as the code.
         let body: *mut AsyncBody = Box::into_raw(Box::new(body));
         for piece in pieces {
-            let is_free = |slot: &&Slot| slot.piece.load(Ordering::Relaxed) == 0;
+            let is_free = |slot: &&BodySlot| slot.piece.load(Ordering::Relaxed) == 0;
             if let Some(slot) = self.places(piece + 1).find(is_free) {
                 slot.body.store(body, Ordering::Relaxed);
                 // Release: pairs with the Acquire in `at`.
@@ -241,7 +241,7 @@ mod tests {
             is_guess: false,
         };
         AsyncBody {
-            code: Code::OfValue,
+            code: CodeRole::OfValue,
             range,
             gate: 0,
             runtime,

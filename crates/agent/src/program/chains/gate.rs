@@ -22,7 +22,7 @@ const SLEEP: Duration = Duration::from_micros(500);
 
 /// One runtime's gate.
 #[derive(Debug)]
-pub struct Gate {
+pub struct HeapGate {
     closed: AtomicBool,
     /// The callbacks that close and open it come.
     watched: AtomicBool,
@@ -33,10 +33,10 @@ pub struct Gate {
     waits: AtomicU64,
 }
 
-impl Gate {
+impl HeapGate {
     /// A gate that is closed: nothing is known of the runtime yet.
-    pub const fn new() -> Gate {
-        Gate {
+    pub const fn new() -> HeapGate {
+        HeapGate {
             closed: AtomicBool::new(true),
             watched: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -46,7 +46,7 @@ impl Gate {
         }
     }
 
-    /// A reader asks to come in; `false` where the gate is closed. After `true`, [`Gate::leave`]. Async-signal-safe.
+    /// A reader asks to come in; `false` where the gate is closed. After `true`, [`HeapGate::leave`]. Async-signal-safe.
     pub fn enter(&self) -> bool {
         // SeqCst, as the store and the load of `close`: of the two sides at least one sees the other.
         self.readers.fetch_add(1, Ordering::SeqCst);
@@ -124,9 +124,9 @@ impl Gate {
     }
 }
 
-impl Default for Gate {
-    fn default() -> Gate {
-        Gate::new()
+impl Default for HeapGate {
+    fn default() -> HeapGate {
+        HeapGate::new()
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_gate_is_closed_until_it_is_opened() {
-        let gate = Gate::new();
+        let gate = HeapGate::new();
         assert!(!gate.enter());
         gate.open();
         assert!(!gate.enter(), "nobody would close it again");
@@ -159,7 +159,7 @@ mod tests {
     /// A reader's value is never half of one that the collector writes.
     #[test]
     fn nobody_reads_while_objects_move() {
-        let gate = Arc::new(Gate::new());
+        let gate = Arc::new(HeapGate::new());
         let heap = Arc::new([const { AtomicU64::new(0) }; 64]);
         let stop = Arc::new(AtomicBool::new(false));
         gate.watch();
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_never_leaves_breaks_the_gate_and_does_not_hang_the_program() {
-        let gate = Gate::new();
+        let gate = HeapGate::new();
         gate.watch();
         gate.open();
         assert!(gate.enter());

@@ -1,7 +1,7 @@
 //! Chains of async methods: what the handler knows and does to find who awaits the method that it interrupted.
 //!
 //! `bodies` says which frames are async methods' and where they have their state machine, `types` what the objects are that
-//! refer to each other, `gate` when they may be read, `reader` how; `seeker` puts it together, while the stack is walked;
+//! refer to each other, `gate` when they may be read, `reader` how; `finder` puts it together, while the stack is walked;
 //! `awaiter` finds who awaited a task that is
 //! done; `suspended` reads the chains of all suspended methods, which no thread runs, in a walk of
 //! the heap. All of it is learned in callbacks and on the agent thread (`clr::async_types`).
@@ -12,9 +12,9 @@
 
 mod awaiter;
 pub mod bodies;
+pub mod finder;
 pub mod gate;
 pub mod reader;
-pub mod seeker;
 pub mod suspended;
 pub mod types;
 
@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stackwalk::HIJACKS;
 
-pub use bodies::{AsyncBodies, AsyncBody, Code, Held, HeldIn, Home, ObjectAt};
-pub use gate::Gate;
+pub use bodies::{AsyncBodies, AsyncBody, CodeRole, HeldIn, HeldTask, Home, ObjectAt};
+pub use gate::HeapGate;
 pub use suspended::Survey;
 pub use types::{Kind, SuspendedAt, TaskAt, Types};
 
 /// The tables in which the handler looks things up.
 #[derive(Debug, Default)]
-pub struct Tables {
+pub struct ChainTables {
     /// Code.
     pub bodies: AsyncBodies,
     /// Objects.
@@ -38,18 +38,18 @@ pub struct Tables {
 }
 
 /// About 1.3 MiB, made when a session first asks for chains.
-static TABLES: OnceLock<Tables> = OnceLock::new();
+static TABLES: OnceLock<ChainTables> = OnceLock::new();
 
 /// One for each CLR that runs at once, by its place in the row (`program::hijacks`).
-static GATES: [Gate; HIJACKS] = [const { Gate::new() }; HIJACKS];
+static GATES: [HeapGate; HIJACKS] = [const { HeapGate::new() }; HIJACKS];
 
 /// The tables, made where there are none yet. Not in a handler.
-pub fn prepare() -> &'static Tables {
-    TABLES.get_or_init(Tables::default)
+pub fn prepare() -> &'static ChainTables {
+    TABLES.get_or_init(ChainTables::default)
 }
 
 /// The tables, where they have been made. Async-signal-safe: a load.
-pub fn tables() -> Option<&'static Tables> {
+pub fn tables() -> Option<&'static ChainTables> {
     TABLES.get()
 }
 
@@ -65,11 +65,11 @@ pub fn want(wanted: bool) {
 }
 
 /// The tables, where a session wants chains.
-pub fn wanted() -> Option<&'static Tables> {
+pub fn wanted() -> Option<&'static ChainTables> {
     tables().filter(|_| WANTED.load(Ordering::Acquire))
 }
 
 /// A CLR's gate, by its place.
-pub fn gate(place: usize) -> Option<&'static Gate> {
+pub fn gate(place: usize) -> Option<&'static HeapGate> {
     GATES.get(place)
 }

@@ -52,7 +52,7 @@ pub struct ChainReader<'a, H> {
 }
 
 /// The object after a task.
-pub(super) enum Next {
+pub(super) enum NextLink {
     Task(u64),
     End(ChainEnd),
 }
@@ -95,8 +95,8 @@ impl<H: Heap> ChainReader<'_, H> {
     /// As [`ChainReader::read`], from what waits for a task, behind the links that there are.
     pub fn read_on(&mut self, continuation: u64) -> ChainEnd {
         match self.task_of(continuation) {
-            Next::Task(next) => self.read_waiting(next),
-            Next::End(end) => end,
+            NextLink::Task(next) => self.read_waiting(next),
+            NextLink::End(end) => end,
         }
     }
 
@@ -129,12 +129,12 @@ impl<H: Heap> ChainReader<'_, H> {
                     return ChainEnd::TooSlow;
                 }
                 let next = at.checked_add(u64::from(promise) + PROMISE_STATE);
-                match next.map_or(Next::End(ChainEnd::Strange), |next| {
+                match next.map_or(NextLink::End(ChainEnd::Strange), |next| {
                     self.after(next, state == DONE_STATE)
                 }) {
-                    Next::Task(next) => at = next,
-                    Next::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
-                    Next::End(end) => return end,
+                    NextLink::Task(next) => at = next,
+                    NextLink::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
+                    NextLink::End(end) => return end,
                 }
                 is_first = false;
                 continue;
@@ -212,7 +212,8 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             // An iterator that has yielded, or has come to its end, has told who waited.
             let mut after = self.after(next, is_source && state < -1);
-            if let (Some(Kind::Worker { work, .. }), Next::End(ChainEnd::Root)) = (kind, &after) {
+            if let (Some(Kind::Worker { work, .. }), NextLink::End(ChainEnd::Root)) = (kind, &after)
+            {
                 // Its work is a source of a task that is awaited.
                 after = match self.field(at, work) {
                     Some(0) | None => after,
@@ -221,12 +222,14 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             match after {
                 // It may be an iterator's, which goes on elsewhere.
-                Next::End(ChainEnd::Root) if own.is_none() && self.types.get(table).is_none() => {
+                NextLink::End(ChainEnd::Root)
+                    if own.is_none() && self.types.get(table).is_none() =>
+                {
                     return ChainEnd::Unknown;
                 }
-                Next::Task(next) => at = next,
-                Next::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
-                Next::End(end) => return end,
+                NextLink::Task(next) => at = next,
+                NextLink::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
+                NextLink::End(end) => return end,
             }
             is_first = false;
         }
@@ -246,8 +249,8 @@ impl<H: Heap> ChainReader<'_, H> {
             return ChainEnd::Strange;
         };
         match self.after(next, false) {
-            Next::Task(next) => self.read_waiting(next),
-            Next::End(end) => end,
+            NextLink::Task(next) => self.read_waiting(next),
+            NextLink::End(end) => end,
         }
     }
 
@@ -296,52 +299,52 @@ impl<H: Heap> ChainReader<'_, H> {
     /// Returns the object after a task, whose continuation is at `next`. A task that is done keeps
     /// it until it takes it to run it, and has the sentinel from then on. A source of value tasks
     /// that is done may have been made ready for another one (`is_reused`).
-    fn after(&mut self, next: u64, is_reused: bool) -> Next {
+    fn after(&mut self, next: u64, is_reused: bool) -> NextLink {
         match self.heap.word(next) {
-            None => Next::End(ChainEnd::Strange),
-            Some(0) if is_reused => Next::End(ChainEnd::Completing),
-            Some(0) => Next::End(ChainEnd::Root),
+            None => NextLink::End(ChainEnd::Strange),
+            Some(0) if is_reused => NextLink::End(ChainEnd::Completing),
+            Some(0) => NextLink::End(ChainEnd::Root),
             Some(next) => self.task_of(next),
         }
     }
 
     /// The task that a continuation leads to.
-    pub(super) fn task_of(&mut self, continuation: u64) -> Next {
+    pub(super) fn task_of(&mut self, continuation: u64) -> NextLink {
         let mut at = continuation;
         for _ in 0..MAX_HOPS {
             let Some((table, kind)) = self.object(at) else {
-                return Next::End(ChainEnd::Strange);
+                return NextLink::End(ChainEnd::Strange);
             };
             let next = match kind {
-                Some(kind) if kind.is_awaited() => return Next::Task(at),
+                Some(kind) if kind.is_awaited() => return NextLink::Task(at),
                 Some(
                     Kind::Action(place) | Kind::Through(place) | Kind::OfAwait { task: place, .. },
                 ) => self.field(at, place),
                 Some(Kind::ContinueWith(place)) => {
                     if !self.put(table, Role::Via, NO_STATE) {
-                        return Next::End(ChainEnd::TooDeep);
+                        return NextLink::End(ChainEnd::TooDeep);
                     }
                     self.field(at, place)
                 }
                 Some(Kind::List { items, size }) => match self.first_of(at, items, size) {
-                    Some(0) => return Next::End(ChainEnd::Root),
+                    Some(0) => return NextLink::End(ChainEnd::Root),
                     next => next,
                 },
-                Some(Kind::Blocked) => return Next::End(ChainEnd::Blocked),
-                Some(Kind::Sentinel) => return Next::End(ChainEnd::Completing),
-                Some(Kind::Other) => return Next::End(self.last(table, ChainEnd::Other)),
+                Some(Kind::Blocked) => return NextLink::End(ChainEnd::Blocked),
+                Some(Kind::Sentinel) => return NextLink::End(ChainEnd::Completing),
+                Some(Kind::Other) => return NextLink::End(self.last(table, ChainEnd::Other)),
                 // Those that are awaited are above.
-                Some(_) => return Next::End(ChainEnd::Strange),
-                None => return Next::End(self.last(table, ChainEnd::Unknown)),
+                Some(_) => return NextLink::End(ChainEnd::Strange),
+                None => return NextLink::End(self.last(table, ChainEnd::Unknown)),
             };
             match next {
                 // A delegate without a target: a static method.
-                Some(0) => return Next::End(self.last(table, ChainEnd::Other)),
+                Some(0) => return NextLink::End(self.last(table, ChainEnd::Other)),
                 Some(next) => at = next,
-                None => return Next::End(ChainEnd::Strange),
+                None => return NextLink::End(ChainEnd::Strange),
             }
         }
-        Next::End(ChainEnd::Strange)
+        NextLink::End(ChainEnd::Strange)
     }
 
     /// The first entry of a list that leads to a task, or the first there is; notes how many others there are. 0: none.

@@ -12,8 +12,8 @@
 
 use std::collections::HashMap;
 
-use super::reader::{ChainReader, DONE, Heap, Next, PROMISE_STATE, TABLE};
-use super::seeker::is_plausible;
+use super::finder::is_plausible;
+use super::reader::{ChainReader, DONE, Heap, NextLink, PROMISE_STATE, TABLE};
 use super::types::{Kind, PARENT, TaskAt, Types};
 use crate::base::numbers::NumberMap;
 use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
@@ -29,9 +29,9 @@ const MAX_WORDS: usize = 4 << 20;
 
 /// The heap of a runtime that stands still.
 #[derive(Debug)]
-pub struct Stopped;
+pub struct StoppedHeap;
 
-impl Heap for Stopped {
+impl Heap for StoppedHeap {
     fn word(&self, at: u64) -> Option<u64> {
         if !is_plausible(at) {
             return None;
@@ -48,11 +48,11 @@ impl Heap for Stopped {
 }
 
 /// Chains as words with their numbers, and how many methods there was no room for.
-pub type Found = (Vec<(Box<[u64]>, u64)>, u64);
+pub type ChainGroups = (Vec<(Box<[u64]>, u64)>, u64);
 
 /// The purpose of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum SurveyStep {
     Classes,
     Chains,
     /// For nothing any more: the program may collect once more, before the runtime is asked for no more walks.
@@ -64,7 +64,7 @@ enum Step {
 pub struct Survey<'t, H> {
     heap: H,
     types: &'t Types,
-    step: Step,
+    step: SurveyStep,
     /// A collection of all generations is at its end.
     is_open: bool,
     /// Walks that have come to their end.
@@ -86,7 +86,7 @@ impl<'t, H: Heap> Survey<'t, H> {
         Survey {
             heap,
             types,
-            step: Step::Classes,
+            step: SurveyStep::Classes,
             is_open: false,
             walks: 0,
             classes: NumberMap::default(),
@@ -114,9 +114,9 @@ impl<'t, H: Heap> Survey<'t, H> {
             return;
         };
         match self.step {
-            Step::Classes => self.class(table),
-            Step::Chains => self.candidate(object, table),
-            Step::Over => {}
+            SurveyStep::Classes => self.class(table),
+            SurveyStep::Chains => self.candidate(object, table),
+            SurveyStep::Over => {}
         }
     }
 
@@ -126,8 +126,8 @@ impl<'t, H: Heap> Survey<'t, H> {
             return;
         }
         self.walks += 1;
-        if self.step == Step::Chains {
-            self.step = Step::Over;
+        if self.step == SurveyStep::Chains {
+            self.step = SurveyStep::Over;
             self.group();
         }
     }
@@ -139,19 +139,19 @@ impl<'t, H: Heap> Survey<'t, H> {
 
     /// Whether chains have been looked for.
     pub fn is_over(&self) -> bool {
-        self.step == Step::Over
+        self.step == SurveyStep::Over
     }
 
     /// The classes that were met, by their method tables, and what is in each where its parent is expected. From here on
     /// chains are looked for.
     pub fn take_classes(&mut self) -> Vec<(u64, u64)> {
-        self.step = Step::Chains;
+        self.step = SurveyStep::Chains;
         std::mem::take(&mut self.classes).into_iter().collect()
     }
 
     /// The chains as words of [`crate::model::chain`], the head last, with the number of each; and how many suspended
     /// methods there was no room for.
-    pub fn into_groups(self) -> Found {
+    pub fn into_groups(self) -> ChainGroups {
         let mut groups: Vec<_> = self.groups.into_iter().collect();
         groups.sort_unstable_by(|(words, count), (others, other)| {
             other.cmp(count).then_with(|| words.cmp(others))
@@ -303,7 +303,7 @@ fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: Kind) -> 
         let next = reader.heap.word(place?).filter(|next| *next != 0)?;
         // The links between are of no interest here.
         reader.count = 0;
-        let Next::Task(next) = reader.task_of(next) else {
+        let NextLink::Task(next) = reader.task_of(next) else {
             return None;
         };
         (at, kind) = (next, reader.object(next)?.1?);

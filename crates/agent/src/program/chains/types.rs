@@ -265,7 +265,7 @@ impl Kind {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct TypeSlot {
     table: AtomicU64,
     kind: AtomicU64,
 }
@@ -276,7 +276,7 @@ const MAX_TYPES: usize = 8192;
 /// The table.
 #[derive(Debug)]
 pub struct Types {
-    slots: Box<[Slot]>,
+    slots: Box<[TypeSlot]>,
     taken: AtomicUsize,
     /// Lock of the writers; readers take none.
     writer: Mutex<()>,
@@ -295,7 +295,7 @@ pub const PARENT: u64 = 16;
 impl Types {
     /// Nothing known.
     pub fn new() -> Types {
-        let slot = || Slot {
+        let slot = || TypeSlot {
             table: AtomicU64::new(0),
             kind: AtomicU64::new(0),
         };
@@ -308,7 +308,7 @@ impl Types {
     }
 
     /// The slot of a method table, or the free one where it belongs.
-    fn slot(&self, table: u64) -> Option<&Slot> {
+    fn slot(&self, table: u64) -> Option<&TypeSlot> {
         let mask = self.slots.len().wrapping_sub(1);
         let start = (table.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize;
         (0..64).find_map(|step| {

@@ -1,4 +1,4 @@
-//! The CPU time of threads, and the part that their ticks have reported: [`Threads::look`].
+//! The CPU time of threads, and the part that their ticks have reported: [`Threads::settle_accounts`].
 //!
 //! It asks the kernel for clocks and signal masks; what follows from them is in `accounts`. Invariant: the
 //! lock is not held meanwhile.
@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 
 use sampler::Sampler;
 
-use super::{State, Threads};
+use super::{ThreadTable, Threads};
 use crate::base::proc;
 use crate::program::accounts::{self, Reason, Report};
 
@@ -33,8 +33,8 @@ impl Threads {
     /// Opens the accounts of CPU time: a thread is about to be sampled.
     pub(super) fn open_accounts<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
-    ) -> MutexGuard<'a, State> {
+        state: MutexGuard<'a, ThreadTable>,
+    ) -> MutexGuard<'a, ThreadTable> {
         drop(state);
         let mut ids = Vec::new();
         let clocks = clocks(&mut ids);
@@ -53,7 +53,7 @@ impl Threads {
     /// Holds what threads have used against what their ticks have told, and looks which of those that
     /// owe much block the signal. `ids` is what the last scan found, or nothing. Agent thread only. Does
     /// nothing where no thread is sampled by its CPU time.
-    pub fn look(&self, ids: &mut Vec<u32>) {
+    pub fn settle_accounts(&self, ids: &mut Vec<u32>) {
         let Some(sampler) = self.sampler() else {
             return;
         };
@@ -109,7 +109,7 @@ impl Threads {
         }
     }
 
-    /// Returns the findings of the session's last [`Threads::look`].
+    /// Returns the findings of the session's last [`Threads::settle_accounts`].
     pub fn report(&self) -> Option<Report> {
         self.state().accounts.report().cloned()
     }

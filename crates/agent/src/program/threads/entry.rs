@@ -9,8 +9,8 @@ use std::sync::Arc;
 use sampler::{Route, Sampler, SlotId};
 use smallvec::SmallVec;
 
-use super::crowd::Crowd;
-use super::{Started, ThreadNews};
+use super::short_lived::ShortLivedSampling;
+use super::{StartedThread, ThreadChange};
 use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::ManagedThread;
@@ -19,14 +19,14 @@ use crate::program::hijacks::{self, Places};
 
 /// A managed thread that runs on a kernel thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Managed {
+pub(super) struct ManagedRun {
     pub(super) id: ManagedThread,
     /// Its runtime's place in the table of hijacks.
     pub(super) place: Option<usize>,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ThreadEntry {
     pub(super) thread: u32,
     pub(super) slot: Option<SlotId>,
     /// By which signal it is sampled, if it has a slot.
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     /// Another thread is calling the sampler about it, outside the lock.
     pub(super) busy: bool,
     /// Managed threads that run on it: one for each CLR it has entered, which is one, mostly.
-    pub(super) managed: SmallVec<[Managed; 1]>,
+    pub(super) managed: SmallVec<[ManagedRun; 1]>,
     pub(super) was_managed: bool,
     /// Where these keep replaced return addresses.
     pub(super) hijacks: Places,
@@ -56,20 +56,20 @@ pub(super) struct Entry {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) by_tid: NumberMap<u32, Entry>,
+pub(super) struct ThreadTable {
+    pub(super) by_tid: NumberMap<u32, ThreadEntry>,
     pub(super) by_managed: NumberMap<ManagedThread, u32>,
     /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
     pub(super) names_ahead: NumberMap<ManagedThread, String>,
     /// The last name that a thread had of the kernel. Most have the one of who made them.
     pub(super) last_name: Arc<str>,
     /// Of a session.
-    pub(super) news: Vec<ThreadNews>,
+    pub(super) news: Vec<ThreadChange>,
     /// Slot to thread number, until the sampler has closed the slot.
     pub(super) slots: NumberMap<SlotId, u32>,
     pub(super) next_thread: u32,
     /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
-    pub(super) former: Vec<Former>,
+    pub(super) former: Vec<FormerThread>,
     /// Of the session.
     pub(super) sampler: Option<&'static Sampler>,
     /// The last thread whose name was looked at again in a scan.
@@ -82,17 +82,17 @@ pub(super) struct State {
     pub(super) cannot_look: bool,
     /// Of the session.
     pub(super) accounts: Accounts,
-    pub(super) crowd: Crowd,
+    pub(super) short_lived: ShortLivedSampling,
 }
 
 #[derive(Debug)]
-pub(super) struct Former {
+pub(super) struct FormerThread {
     pub(super) tid: u32,
     pub(super) thread: u32,
     pub(super) end_ns: u64,
 }
 
-impl State {
+impl ThreadTable {
     /// A name of the kernel's, which the last thread that asked had too, mostly.
     pub(super) fn shared(&mut self, name: &str) -> Arc<str> {
         if *self.last_name != *name {
@@ -104,10 +104,10 @@ impl State {
     /// A managed thread is there: its kernel thread, and what is known of its stack by whether it told so itself.
     pub(super) fn managed_started(
         &mut self,
-        started: Started,
+        started: StartedThread,
         is_session: bool,
     ) -> (u32, Option<Range<u64>>, bool) {
-        let Started {
+        let StartedThread {
             managed,
             tid,
             own,
@@ -141,7 +141,7 @@ impl State {
         }
         entry.leave(managed);
         entry.was_managed = true;
-        entry.managed.push(Managed {
+        entry.managed.push(ManagedRun {
             id: managed,
             place: hijack.map(|(place, _)| place),
         });
@@ -158,20 +158,20 @@ impl State {
     }
 
     /// Threads that were left out of a crowd are there as others are from here on.
-    pub(super) fn take_in_waiting(&mut self, is_session: bool) {
-        for started in self.crowd.take_waiting() {
+    pub(super) fn promote_waiting(&mut self, is_session: bool) {
+        for started in self.short_lived.take_promoted() {
             self.managed_started(started, is_session);
         }
     }
 
     /// The entry of a thread, and whether it is new.
-    pub(super) fn entry(&mut self, tid: u32) -> (&mut Entry, bool) {
+    pub(super) fn entry(&mut self, tid: u32) -> (&mut ThreadEntry, bool) {
         match self.by_tid.entry(tid) {
             Slot::Occupied(known) => (known.into_mut(), false),
             Slot::Vacant(free) => {
                 let thread = self.next_thread;
                 self.next_thread = self.next_thread.wrapping_add(1);
-                let entry = Entry {
+                let entry = ThreadEntry {
                     thread,
                     slot: None,
                     route: Route::Own,
@@ -234,7 +234,7 @@ impl State {
         if std::mem::take(&mut entry.is_young)
             && let Some(cpu_ns) = cpu_ns
         {
-            self.crowd.has_lived(cpu_ns);
+            self.short_lived.record_lifetime(cpu_ns);
         }
         entry.stands_for = 1;
         if let Some(slot) = slot {
@@ -247,7 +247,7 @@ impl State {
         }
         entry.armed = false;
         if news {
-            self.news.push(ThreadNews::Ended {
+            self.news.push(ThreadChange::Ended {
                 thread: entry.thread,
                 managed: entry.was_managed,
                 time_ns: end_ns,
@@ -268,7 +268,7 @@ impl State {
             self.by_managed.remove(&managed.id);
         }
         if is_session {
-            self.former.push(Former {
+            self.former.push(FormerThread {
                 tid,
                 thread: entry.thread,
                 end_ns,
@@ -277,7 +277,7 @@ impl State {
     }
 }
 
-impl Entry {
+impl ThreadEntry {
     /// A managed thread runs here no more: nothing of it is read from now on.
     pub(super) fn leave(&mut self, id: ManagedThread) {
         let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
@@ -297,8 +297,8 @@ impl Entry {
         }
     }
 
-    pub(super) fn named(&self, tid: u32) -> ThreadNews {
-        ThreadNews::Named {
+    pub(super) fn named(&self, tid: u32) -> ThreadChange {
+        ThreadChange::Named {
             thread: self.thread,
             tid,
             name: Arc::clone(&self.name),

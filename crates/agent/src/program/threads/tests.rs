@@ -27,8 +27,8 @@ unsafe extern "C" fn no_walk(
     }
 }
 
-fn started(managed: ManagedThread, tid: u32) -> Started {
-    Started {
+fn started(managed: ManagedThread, tid: u32) -> StartedThread {
+    StartedThread {
         managed,
         tid,
         own: None,
@@ -39,9 +39,9 @@ fn started(managed: ManagedThread, tid: u32) -> Started {
 
 /// Names in news, and numbers of threads that ended.
 fn told(threads: &Threads) -> Vec<String> {
-    let news = threads.take_news().into_iter();
+    let news = threads.take_changes().into_iter();
     news.map(|news| match news {
-        ThreadNews::Named {
+        ThreadChange::Named {
             thread,
             name,
             managed,
@@ -50,7 +50,7 @@ fn told(threads: &Threads) -> Vec<String> {
             "{thread} {name:?} {}",
             if managed { "managed" } else { "native" }
         ),
-        ThreadNews::Ended { thread, .. } => format!("{thread} ended"),
+        ThreadChange::Ended { thread, .. } => format!("{thread} ended"),
     })
     .collect()
 }
@@ -102,7 +102,7 @@ fn a_clr_that_is_left_takes_its_hijacks_along() {
     let (_writer, threads) = threads(Phase::Recording);
     let tid = proc::own_tid();
     for (runtime, place) in [(0, 0), (1, 3)] {
-        threads.managed_started(Started {
+        threads.managed_started(StartedThread {
             hijack: Some((place, 0x1000 + place as u64)),
             ..started((runtime, 0x100), tid)
         });
@@ -112,7 +112,7 @@ fn a_clr_that_is_left_takes_its_hijacks_along() {
     assert_eq!(threads.own_hijacks(), [0x1000, 0, 0, 0]);
     assert!(threads.managed_of(1).is_empty());
     // The same address under a later CLR in the same place.
-    threads.managed_started(Started {
+    threads.managed_started(StartedThread {
         hijack: Some((3, 0x2000)),
         ..started((1, 0x100), tid)
     });
@@ -168,8 +168,8 @@ fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
 #[test]
 fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.state().crowd.want(true, 7);
-    threads.state().crowd.has_lived(1_000);
+    threads.state().short_lived.configure(true, 7);
+    threads.state().short_lived.record_lifetime(1_000);
     let mut ids = 1..10_000;
     let mut left_out = || {
         let is_left_out = |id: &usize| {
@@ -182,27 +182,30 @@ fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
     threads.managed_named((0, long), "long".into());
     threads.managed_ended((0, short));
     assert!(told(&threads).is_empty());
-    assert_eq!((threads.left_out(), threads.want_scan()), (1, Scan::Now));
+    assert_eq!(
+        (threads.left_out(), threads.want_scan()),
+        (1, ScanSchedule::Now)
+    );
     threads.runtime_ended(1);
     threads.end();
     assert_eq!(told(&threads), [r#"0 "long" managed"#, "0 ended"]);
     let known = threads.managed_of(0);
     assert_eq!(known.first().map(|known| known.managed), Some(long));
-    assert_eq!(threads.want_scan(), Scan::NowAndThen);
+    assert_eq!(threads.want_scan(), ScanSchedule::NowAndThen);
     // A CLR that goes takes them along.
     left_out();
     threads.runtime_ended(0);
-    assert_eq!(threads.want_scan(), Scan::NowAndThen);
+    assert_eq!(threads.want_scan(), ScanSchedule::NowAndThen);
 }
 
 #[test]
 fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.state().crowd.want(true, 7);
-    threads.state().crowd.has_lived(1_000);
+    threads.state().short_lived.configure(true, 7);
+    threads.state().short_lived.record_lifetime(1_000);
     let own = proc::own_tid();
     let left_out = (1..10_000).find(|id| threads.choose((0, *id), own, None).is_none());
-    threads.scan(0, &mut Vec::new(), Greet::Nobody);
+    threads.scan(0, &mut Vec::new(), StackProbes::NoThreads);
     let known = threads.managed_of(0);
     let known = known.first().map(|known| (known.managed, known.tid));
     assert_eq!(known, left_out.map(|id| (id, own)));
@@ -214,8 +217,8 @@ fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
 #[test]
 fn nobody_is_left_out_whom_another_clr_knows() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.state().crowd.want(true, 7);
-    threads.state().crowd.has_lived(1_000);
+    threads.state().short_lived.configure(true, 7);
+    threads.state().short_lived.record_lifetime(1_000);
     threads.managed_started(started((0, 1), NOBODY));
     assert!((2..1_000).all(|id| threads.choose((1, id), NOBODY, None) == Some(1)));
     assert!((2..1_000).any(|id| threads.choose((1, id), NOBODY + 1, None).is_none()));

@@ -146,7 +146,7 @@ impl Trees {
         self.trees.retain(|_, tree| {
             if tree.ended {
                 namer.write(pen, tree, true);
-                namer.stacks.let_go(tree.shadow);
+                namer.stacks.release(tree.shadow);
             }
             !tree.ended
         });
@@ -170,7 +170,7 @@ impl Trees {
     pub(super) fn lost(&mut self) -> [(&'static str, u64); 2] {
         let stacks = self.namer.stacks;
         [
-            ("no shadow stack", stacks.take_homeless()),
+            ("no shadow stack", stacks.take_calls_without_stack()),
             ("too many methods to hook", stacks.methods.take_refused()),
         ]
     }
@@ -302,7 +302,7 @@ impl Drop for Trees {
     fn drop(&mut self) {
         self.greet();
         for tree in self.trees.values() {
-            self.namer.stacks.let_go(tree.shadow);
+            self.namer.stacks.release(tree.shadow);
         }
     }
 }

@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering;
 
 use stackwalk::{CodeMap, Out, lookup_address, own_memory};
 
-use super::bodies::{AsyncBody, Code, HeldIn};
+use super::bodies::{AsyncBody, CodeRole, HeldIn};
 use super::reader::{ChainReader, Heap};
 use super::types::Kind;
-use super::{Gate, Tables, gate};
+use super::{ChainTables, HeapGate, gate};
 use crate::model::chain::{CHAIN_WORDS, ChainBegin, ChainEnd, ChainHead};
 
 /// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
@@ -49,8 +49,8 @@ pub(super) fn is_plausible(at: u64) -> bool {
 }
 
 /// Objects, read where they are.
-struct Inside<'g> {
-    gate: &'g Gate,
+struct GatedHeap<'g> {
+    gate: &'g HeapGate,
     /// When the link before had been read.
     last: Cell<u64>,
     spent: Cell<u64>,
@@ -61,7 +61,7 @@ fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-impl Heap for Inside<'_> {
+impl Heap for GatedHeap<'_> {
     fn word(&self, at: u64) -> Option<u64> {
         if !is_plausible(at) || !self.gate.holds() {
             return None;
@@ -81,12 +81,12 @@ impl Heap for Inside<'_> {
 }
 
 /// The same by the kernel, which takes 2 µs for each question on a virtual machine.
-pub(super) struct Careful {
+pub(super) struct CheckedHeap {
     /// Questions that may still be asked.
     pub(super) left: Cell<u32>,
 }
 
-impl Heap for Careful {
+impl Heap for CheckedHeap {
     fn word(&self, at: u64) -> Option<u64> {
         let [word] = self.words_at(at)?;
         Some(word)
@@ -97,7 +97,7 @@ impl Heap for Careful {
     }
 }
 
-impl Careful {
+impl CheckedHeap {
     /// Words at an address that may be anything; `None` also where there was no question left.
     pub(super) fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         let mut words = [0u64; N];
@@ -146,7 +146,7 @@ impl Careful {
 
 /// The result of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Found {
+struct FoundChain {
     /// Frames before it: those that the method has called, and its own.
     callers: usize,
     links: usize,
@@ -154,10 +154,10 @@ struct Found {
     begin: ChainBegin,
 }
 
-impl Found {
+impl FoundChain {
     /// Of the frame at a depth, which was resumed: so many links, and how they end.
-    fn at(depth: usize, (links, end): (usize, ChainEnd)) -> Found {
-        Found {
+    fn at(depth: usize, (links, end): (usize, ChainEnd)) -> FoundChain {
+        FoundChain {
             callers: depth + 1,
             links,
             end,
@@ -166,11 +166,11 @@ impl Found {
     }
 }
 
-/// A word of the thread's stack. Only [`Seeker::place`] makes one.
+/// A word of the thread's stack. Only [`AsyncFrameFinder::place`] makes one.
 #[derive(Clone, Copy)]
-pub(super) struct Place(u64);
+pub(super) struct StackWord(u64);
 
-impl Place {
+impl StackWord {
     pub(super) fn read(self) -> u64 {
         // SAFETY: aligned, and between the stack pointer of a frame of the walk and the stack's end, as the walk's own reads.
         unsafe { (self.0 as *const u64).read_volatile() }
@@ -178,30 +178,30 @@ impl Place {
 }
 
 /// Takes a walk's frames, and looks at each.
-pub struct Seeker<'a> {
+pub struct AsyncFrameFinder<'a> {
     /// Frames, up to `room`; behind them room for a chain.
     pub(super) out: &'a mut [u64],
     pub(super) room: usize,
-    pub(super) tables: &'static Tables,
+    pub(super) tables: &'static ChainTables,
     /// Where the thread's stack ends.
     pub(super) stack_end: u64,
     /// The gate that we are inside of, + 1: for the code that finds out that we have never come
     /// back.
     inside: &'a mut u32,
-    found: Option<Found>,
+    found: Option<FoundChain>,
     /// The frame before, whose state machine is an object: it was resumed if this one is of who resumes.
-    undecided: Option<Frame>,
+    undecided: Option<AsyncFrame>,
     /// The frame that begins a chain if nothing older does, and the agent thread says so: the
     /// youngest that runs a task; else the youngest whose next frame is of code that is not known.
-    unsure: Option<Frame>,
+    unsure: Option<AsyncFrame>,
     /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
-    homeless: Option<(Frame, ChainEnd)>,
+    without_home: Option<(AsyncFrame, ChainEnd)>,
     code: &'static CodeMap,
-    pub(super) careful: Careful,
+    pub(super) careful: CheckedHeap,
     /// The interrupted registers (`uc_mcontext.gregs`); 0 where they are not known.
     registers: u64,
     /// The youngest frame of a promise's own code.
-    pub(super) promise: Option<Frame>,
+    pub(super) promise: Option<AsyncFrame>,
     /// Stack pointers of the last frames, by the lowest bits of their depths.
     pub(super) sps: [u64; KEPT],
 }
@@ -211,25 +211,25 @@ pub(super) const KEPT: usize = 16;
 
 /// A word that a frame keeps.
 #[derive(Clone, Copy)]
-enum Kept {
+enum KeptWord {
     /// On the stack.
-    Here(Place),
+    Here(StackWord),
     /// In a register that was not saved since.
     Register(u64),
 }
 
-impl Kept {
+impl KeptWord {
     fn read(self) -> u64 {
         match self {
-            Kept::Here(place) => place.read(),
-            Kept::Register(value) => value,
+            KeptWord::Here(place) => place.read(),
+            KeptWord::Register(value) => value,
         }
     }
 }
 
 /// A frame of an async method.
 #[derive(Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct AsyncFrame {
     pub(super) body: &'static AsyncBody,
     pub(super) depth: usize,
     lookup: u64,
@@ -237,7 +237,7 @@ pub(super) struct Frame {
     pub(super) bp: u64,
 }
 
-impl Out for Seeker<'_> {
+impl Out for AsyncFrameFinder<'_> {
     #[inline(always)]
     fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool {
         let Some(slot) = self.out.get_mut(depth).filter(|_| depth < self.room) else {
@@ -250,7 +250,7 @@ impl Out for Seeker<'_> {
         if self.found.is_none() {
             let lookup = lookup_address(word);
             let body = self.tables.bodies.at(lookup);
-            if body.is_some() || self.undecided.is_some() || self.homeless.is_some() {
+            if body.is_some() || self.undecided.is_some() || self.without_home.is_some() {
                 self.look(body, depth, lookup, sp, bp);
             }
         }
@@ -263,25 +263,25 @@ impl Out for Seeker<'_> {
     }
 }
 
-impl<'a> Seeker<'a> {
+impl<'a> AsyncFrameFinder<'a> {
     /// Into `out`, which has room for frames and, behind them, a chain. `registers` are those of the
     /// context that is walked ([`stackwalk::Regs::all`]). `inside` is the thread's, 0 at first; `None` where
     /// there is no room for a chain.
     pub fn new(
-        tables: &'static Tables,
+        tables: &'static ChainTables,
         code: &'static CodeMap,
         registers: u64,
         stack_end: u64,
         out: &'a mut [u64],
         inside: &'a mut u32,
-    ) -> Option<Seeker<'a>> {
+    ) -> Option<AsyncFrameFinder<'a>> {
         // The handler that was inside has been jumped out of.
         let left = std::mem::take(inside);
         if let Some(gate) = (left as usize).checked_sub(1).and_then(gate) {
             gate.leave();
         }
         let room = out.len().checked_sub(CHAIN_WORDS)?;
-        Some(Seeker {
+        Some(AsyncFrameFinder {
             out,
             room,
             tables,
@@ -290,9 +290,9 @@ impl<'a> Seeker<'a> {
             found: None,
             undecided: None,
             unsure: None,
-            homeless: None,
+            without_home: None,
             code,
-            careful: Careful {
+            careful: CheckedHeap {
                 left: Cell::new(MOST_QUESTIONS),
             },
             registers,
@@ -307,10 +307,10 @@ impl<'a> Seeker<'a> {
         if self.found.is_none()
             && let Some(frame) = self.unsure.take()
         {
-            if frame.body.code == Code::OfTask {
-                self.meet_running(frame);
+            if frame.body.code == CodeRole::OfTask {
+                self.visit_running(frame);
             } else {
-                self.meet(frame);
+                self.visit_resumed(frame);
                 self.give_up();
                 if let Some(found) = &mut self.found {
                     found.begin = ChainBegin::MethodIfResumed;
@@ -351,10 +351,10 @@ impl<'a> Seeker<'a> {
         sp: u64,
         bp: u64,
     ) {
-        if let Some((frame, _)) = self.homeless {
+        if let Some((frame, _)) = self.without_home {
             let is_near = depth - frame.depth <= MOST_BETWEEN;
             match body {
-                Some(body) if body.code.keeps_tasks() && is_near => self.meet_task(Frame {
+                Some(body) if body.code.holds_tasks() && is_near => self.visit_task(AsyncFrame {
                     body,
                     depth,
                     lookup,
@@ -372,7 +372,7 @@ impl<'a> Seeker<'a> {
             self.unsure = self.unsure.or(before);
             return;
         };
-        let here = Frame {
+        let here = AsyncFrame {
             body,
             depth,
             lookup,
@@ -380,37 +380,37 @@ impl<'a> Seeker<'a> {
             bp,
         };
         match (body.code, before) {
-            (Code::Resumer, Some(before)) => {
-                self.meet(before);
-                if self.homeless.is_some() {
-                    self.meet_task(here);
+            (CodeRole::Resumer, Some(before)) => {
+                self.visit_resumed(before);
+                if self.without_home.is_some() {
+                    self.visit_task(here);
                 }
             }
-            (Code::Resumer, None) => self.meet_resumer(here),
-            (Code::Keeper, before) => self.unsure = self.unsure.or(before),
-            (Code::Promise, before) => {
+            (CodeRole::Resumer, None) => self.visit_resumer(here),
+            (CodeRole::TaskHolder, before) => self.unsure = self.unsure.or(before),
+            (CodeRole::Promise, before) => {
                 self.unsure = self.unsure.or(before);
                 self.promise = self.promise.or(Some(here));
             }
-            (Code::Dispatcher, _) => self.meet_dispatcher(here),
-            (Code::OfObject, _) => self.undecided = Some(here),
-            (Code::OfValue, _) => self.meet(here),
-            (Code::OfTask, _) => {
-                let is_first = |known: &Frame| known.body.code == Code::OfTask;
+            (CodeRole::Dispatcher, _) => self.visit_dispatcher(here),
+            (CodeRole::OfObject, _) => self.undecided = Some(here),
+            (CodeRole::OfValue, _) => self.visit_resumed(here),
+            (CodeRole::OfTask, _) => {
+                let is_first = |known: &AsyncFrame| known.body.code == CodeRole::OfTask;
                 self.unsure = self.unsure.filter(is_first).or(Some(here));
             }
         }
     }
 
     /// The word at an address, if it is one of this stack from `sp` on.
-    pub(super) fn place(&self, sp: u64, at: u64) -> Option<Place> {
+    pub(super) fn place(&self, sp: u64, at: u64) -> Option<StackWord> {
         let last = self.stack_end.saturating_sub(8);
         let is_here = (sp..=last).contains(&at) && at.is_multiple_of(8);
-        is_here.then_some(Place(at))
+        is_here.then_some(StackWord(at))
     }
 
     /// The word of a frame at an offset from its frame pointer.
-    fn place_of(&self, frame: &Frame, from_bp: i32) -> Option<Place> {
+    fn place_of(&self, frame: &AsyncFrame, from_bp: i32) -> Option<StackWord> {
         let at = frame.bp.wrapping_add_signed(from_bp.into());
         self.place(frame.sp, at)
     }
@@ -419,7 +419,7 @@ impl<'a> Seeker<'a> {
     fn inside<R>(
         &mut self,
         body: &AsyncBody,
-        read: impl FnOnce(&mut Self, &'static Gate) -> R,
+        read: impl FnOnce(&mut Self, &'static HeapGate) -> R,
     ) -> Option<R> {
         let gate = gate(body.gate)?;
         *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
@@ -433,7 +433,7 @@ impl<'a> Seeker<'a> {
     }
 
     /// A frame of an async method that was resumed, or runs for the first time if its state machine is on the stack.
-    fn meet(&mut self, frame: Frame) {
+    fn visit_resumed(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut end = ChainEnd::NotLive;
         for home in body.homes_at(frame.lookup) {
@@ -445,19 +445,19 @@ impl<'a> Seeker<'a> {
                 // It runs for the first time.
                 return;
             }
-            let read = self.inside(body, |seeker, gate| {
+            let read = self.inside(body, |finder, gate| {
                 // Once more: what was there before may have moved since.
                 let this = place.read();
-                if let Some(task) = seeker.task_of(body, this) {
-                    let chain = seeker.chain(gate, body, task, this);
-                    return Some(seeker.or_awaiter(&frame, task, chain));
+                if let Some(task) = finder.task_of(body, this) {
+                    let chain = finder.chain(gate, body, task, this);
+                    return Some(finder.or_awaiter(&frame, task, chain));
                 }
-                let table = seeker.unknown_box(body, this)?;
-                Some(seeker.read_chain(gate, |reader| reader.last(table, ChainEnd::Unknown)))
+                let table = finder.unknown_box(body, this)?;
+                Some(finder.read_chain(gate, |reader| reader.last(table, ChainEnd::Unknown)))
             });
             match read {
                 Some(Some(chain)) => {
-                    self.found = Some(Found::at(frame.depth, chain));
+                    self.found = Some(FoundChain::at(frame.depth, chain));
                     return;
                 }
                 Some(None) => end = self.nothing(),
@@ -470,7 +470,7 @@ impl<'a> Seeker<'a> {
         if end == ChainEnd::NotLive && self.is_called(&frame) {
             return;
         }
-        self.homeless = Some((frame, end));
+        self.without_home = Some((frame, end));
         if end == ChainEnd::GateClosed {
             self.give_up();
         }
@@ -479,14 +479,14 @@ impl<'a> Seeker<'a> {
     /// Whether an async method without a home runs for the first time: its state machine lies with
     /// its caller, on the stack, and the place that will be or was its home says so, as the
     /// collector changes no addresses of the stack.
-    fn is_called(&self, frame: &Frame) -> bool {
+    fn is_called(&self, frame: &AsyncFrame) -> bool {
         let callers = frame.bp.max(frame.sp)..self.stack_end;
         let offset = frame.lookup.wrapping_sub(frame.body.range.start);
         let starts = frame.body.homes.iter().filter_map(|home| home.live.first());
         let Some(start) = starts.map(|live| u64::from(live.start)).min() else {
             return false;
         };
-        if frame.body.code != Code::OfValue {
+        if frame.body.code != CodeRole::OfValue {
             return false;
         }
         if offset < start {
@@ -507,15 +507,15 @@ impl<'a> Seeker<'a> {
         const PLACES: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
         let index = *PLACES.get(usize::from(register))?;
         let at = (self.registers as *const i64).wrapping_add(index);
-        // SAFETY: `Seeker::new` was given the registers of a context, which are 23 words.
+        // SAFETY: `AsyncFrameFinder::new` was given the registers of a context, which are 23 words.
         (self.registers != 0).then(|| unsafe { at.read() }.cast_unsigned())
     }
 
     /// Returns the reference that a frame keeps where a collection would look for it. The frame has
     /// made a call or is the youngest.
-    fn kept(&self, frame: &Frame, held: HeldIn) -> Option<Kept> {
+    fn kept(&self, frame: &AsyncFrame, held: HeldIn) -> Option<KeptWord> {
         let register = match held {
-            HeldIn::FromBp(offset) => return self.place_of(frame, offset).map(Kept::Here),
+            HeldIn::FromBp(offset) => return self.place_of(frame, offset).map(KeptWord::Here),
             HeldIn::Register(register) => register,
         };
         // The first that it has called, and that uses the register, has saved it.
@@ -525,17 +525,17 @@ impl<'a> Seeker<'a> {
             if let Some(offset) = saved.from_cfa(register) {
                 let [sp, cfa] = [depth, depth + 1].map(|depth| self.sps.get(depth % KEPT).copied());
                 let at = cfa?.wrapping_add_signed(offset.into());
-                return self.place(sp?, at).map(Kept::Here);
+                return self.place(sp?, at).map(KeptWord::Here);
             }
         }
         (frame.depth < KEPT)
             .then(|| self.register(register))?
-            .map(Kept::Register)
+            .map(KeptWord::Register)
     }
 
     /// A frame of a task's own code, which is about to resume its method or has done so: nothing
     /// younger was resumed that is known.
-    fn meet_resumer(&mut self, resumer: Frame) {
+    fn visit_resumer(&mut self, resumer: AsyncFrame) {
         let body = resumer.body;
         let is_youngest = resumer.depth == 0;
         let registers = [RDI, RBX, 12, 13, 14, 15].map(HeldIn::Register);
@@ -546,23 +546,23 @@ impl<'a> Seeker<'a> {
             let Some(kept) = self.kept(&resumer, held) else {
                 continue;
             };
-            let read = self.inside(body, |seeker, gate| {
+            let read = self.inside(body, |finder, gate| {
                 let task = kept.read();
-                let [table] = seeker.careful.words_at(task)?;
+                let [table] = finder.careful.words_at(task)?;
                 let is_it = match class {
                     Some(class) => table & !7 == class,
                     None => matches!(
-                        seeker.careful().kind(table & !7),
+                        finder.careful().kind(table & !7),
                         Some(Kind::Box { .. } | Kind::Worker { .. } | Kind::Object { .. })
                     ),
                 };
-                is_it.then(|| seeker.read_chain(gate, |reader| reader.read(task)))
+                is_it.then(|| finder.read_chain(gate, |reader| reader.read(task)))
             });
             if let Some(Some(chain)) = read {
-                self.found = Some(Found {
+                self.found = Some(FoundChain {
                     callers: resumer.depth,
                     begin: ChainBegin::Resumer,
-                    ..Found::at(resumer.depth, chain)
+                    ..FoundChain::at(resumer.depth, chain)
                 });
                 return;
             }
@@ -571,22 +571,22 @@ impl<'a> Seeker<'a> {
 
     /// Nothing says which task it is.
     fn give_up(&mut self) {
-        if let Some((frame, end)) = self.homeless.take() {
-            self.found = Some(Found::at(frame.depth, (0, end)));
+        if let Some((frame, end)) = self.without_home.take() {
+            self.found = Some(FoundChain::at(frame.depth, (0, end)));
         }
     }
 
     /// A frame of a task's own code that has called what resumes the one without a home: it has the task in what a collection would
     /// look for there. Whether it is the task of that method is told by the agent thread.
-    fn meet_task(&mut self, resumer: Frame) {
-        let Some((frame, _)) = self.homeless else {
+    fn visit_task(&mut self, resumer: AsyncFrame) {
+        let Some((frame, _)) = self.without_home else {
             return;
         };
         let body = resumer.body;
         // Where it has, or had, its state machine: what a collection has moved since is not there.
-        let is_its = |seeker: &Self, machine: u64| {
+        let is_its = |finder: &Self, machine: u64| {
             frame.body.homes.iter().any(|home| {
-                let place = seeker.place_of(&frame, home.from_bp);
+                let place = finder.place_of(&frame, home.from_bp);
                 place.is_some_and(|place| place.read() == machine)
             })
         };
@@ -595,15 +595,15 @@ impl<'a> Seeker<'a> {
             let Some(kept) = self.kept(&resumer, held) else {
                 continue;
             };
-            let read = self.inside(body, |seeker, _| {
+            let read = self.inside(body, |finder, _| {
                 let task = kept.read();
-                match seeker.kind_at(task)? {
+                match finder.kind_at(task)? {
                     Kind::Box { machine, .. }
                     | Kind::Worker { machine, .. }
                     | Kind::Pooled { machine, .. } => {
-                        Some(is_its(seeker, task + u64::from(machine)))
+                        Some(is_its(finder, task + u64::from(machine)))
                     }
-                    kind => (kind.is_awaited() && body.code == Code::Resumer).then_some(false),
+                    kind => (kind.is_awaited() && body.code == CodeRole::Resumer).then_some(false),
                 }
             });
             match read {
@@ -614,7 +614,7 @@ impl<'a> Seeker<'a> {
                 Some(Some(false)) => candidate = candidate.or(Some(kept)),
                 Some(None) => {}
                 None => {
-                    self.homeless = Some((frame, ChainEnd::GateClosed));
+                    self.without_home = Some((frame, ChainEnd::GateClosed));
                     return self.give_up();
                 }
             }
@@ -622,28 +622,28 @@ impl<'a> Seeker<'a> {
         let Some(kept) = candidate else {
             return;
         };
-        let read = self.inside(body, |seeker, gate| {
+        let read = self.inside(body, |finder, gate| {
             let task = kept.read();
-            seeker.is_task(task).then(|| {
-                let chain = seeker.read_chain(gate, |reader| reader.read(task));
-                seeker.or_awaiter(&frame, task, chain)
+            finder.is_task(task).then(|| {
+                let chain = finder.read_chain(gate, |reader| reader.read(task));
+                finder.or_awaiter(&frame, task, chain)
             })
         });
         match read {
             Some(Some(chain)) => {
-                self.homeless = None;
-                self.found = Some(Found::at(frame.depth, chain));
+                self.without_home = None;
+                self.found = Some(FoundChain::at(frame.depth, chain));
             }
             Some(None) => {}
             None => {
-                self.homeless = Some((frame, ChainEnd::GateClosed));
+                self.without_home = Some((frame, ChainEnd::GateClosed));
                 self.give_up();
             }
         }
     }
 
     /// A frame that runs a task, of a thread that runs no async method that was resumed.
-    fn meet_running(&mut self, frame: Frame) {
+    fn visit_running(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut found = (0, ChainEnd::NotLive);
         for home in body.homes_at(frame.lookup) {
@@ -652,14 +652,14 @@ impl<'a> Seeker<'a> {
                 continue;
             };
             let held = place.read();
-            let read = self.inside(body, |seeker, gate| {
+            let read = self.inside(body, |finder, gate| {
                 // The thread's own `t_currentTask`, which has the task; in code that was not optimised the task itself.
-                let task = seeker
+                let task = finder
                     .careful
                     .words_at(held)
                     .map_or(0, |[task]: [u64; 1]| task);
-                let task = [task, held].into_iter().find(|task| seeker.is_task(*task));
-                task.map(|task| seeker.read_chain(gate, |reader| reader.read(task)))
+                let task = [task, held].into_iter().find(|task| finder.is_task(*task));
+                task.map(|task| finder.read_chain(gate, |reader| reader.read(task)))
             });
             match read {
                 Some(Some(chain)) => {
@@ -673,15 +673,15 @@ impl<'a> Seeker<'a> {
                 }
             }
         }
-        self.found = Some(Found {
+        self.found = Some(FoundChain {
             begin: ChainBegin::Task,
-            ..Found::at(frame.depth, found)
+            ..FoundChain::at(frame.depth, found)
         });
     }
 
     /// A frame that dispatches continuations of runtime async: what it has called is a method that
     /// was resumed, or the agent thread says that it is not.
-    fn meet_dispatcher(&mut self, frame: Frame) {
+    fn visit_dispatcher(&mut self, frame: AsyncFrame) {
         let mut found = None;
         let mut end = ChainEnd::NotLive;
         for home in frame.body.homes_at(frame.lookup) {
@@ -694,16 +694,16 @@ impl<'a> Seeker<'a> {
             ) else {
                 continue;
             };
-            let read = self.inside(frame.body, |seeker, gate| {
+            let read = self.inside(frame.body, |finder, gate| {
                 let (outer, next, task) = (outer.read(), next.read(), task.read());
                 // The dispatcher that it runs in is an older frame's.
-                let is_outer = outer == 0 || (at..seeker.stack_end).contains(&outer);
-                let is_next = next == 0 || seeker.is_suspended(next);
-                let is_it = is_outer && is_next && seeker.is_dispatched(task);
+                let is_outer = outer == 0 || (at..finder.stack_end).contains(&outer);
+                let is_next = next == 0 || finder.is_suspended(next);
+                let is_it = is_outer && is_next && finder.is_dispatched(task);
                 is_it.then(|| {
                     let chain =
-                        seeker.read_chain(gate, |reader| reader.read_dispatched(next, task));
-                    ((next, task), seeker.or_awaiter(&frame, task, chain))
+                        finder.read_chain(gate, |reader| reader.read_dispatched(next, task));
+                    ((next, task), finder.or_awaiter(&frame, task, chain))
                 })
             });
             match (read, found) {
@@ -728,10 +728,10 @@ impl<'a> Seeker<'a> {
             return;
         }
         let chain = found.map_or((0, end), |(_, chain)| chain);
-        self.found = Some(Found {
+        self.found = Some(FoundChain {
             callers: frame.depth,
             begin: ChainBegin::Dispatcher,
-            ..Found::at(frame.depth, chain)
+            ..FoundChain::at(frame.depth, chain)
         });
     }
 
@@ -776,20 +776,26 @@ impl<'a> Seeker<'a> {
         self.kind_at(at).is_some_and(Kind::is_awaited)
     }
 
-    fn chain(&mut self, gate: &Gate, body: &AsyncBody, task: u64, this: u64) -> (usize, ChainEnd) {
+    fn chain(
+        &mut self,
+        gate: &HeapGate,
+        body: &AsyncBody,
+        task: u64,
+        this: u64,
+    ) -> (usize, ChainEnd) {
         self.read_chain(gate, |reader| match body.code {
             // How it goes on is in the state machine, of which nothing may be known yet but by its code.
-            Code::OfObject => reader.read_object(task, this, body.object),
+            CodeRole::OfObject => reader.read_object(task, this, body.object),
             _ => reader.read(task),
         })
     }
 
     fn read_chain(
         &mut self,
-        gate: &Gate,
-        read: impl FnOnce(&mut ChainReader<'_, Inside<'_>>) -> ChainEnd,
+        gate: &HeapGate,
+        read: impl FnOnce(&mut ChainReader<'_, GatedHeap<'_>>) -> ChainEnd,
     ) -> (usize, ChainEnd) {
-        let heap = Inside {
+        let heap = GatedHeap {
             gate,
             last: Cell::new(ticks()),
             spent: Cell::new(0),
@@ -820,7 +826,7 @@ impl<'a> Seeker<'a> {
             .or_else(|| self.careful.words_at(at).map(|[first]| [first, 0, 0, 0]))?;
         let named = (at..).step_by(8).zip(named);
         let mut tasks = named.filter(|(field, task)| match body.code {
-            Code::OfObject => self.refers(*task, this),
+            CodeRole::OfObject => self.refers(*task, this),
             _ => self.holds(*field, *task, this),
         });
         tasks.next().map(|(_, task)| task)
@@ -832,7 +838,7 @@ impl<'a> Seeker<'a> {
     fn unknown_box(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let at = this.checked_add(body.builder?.into())?;
         let [task] = self.careful.words_at(at)?;
-        if body.code != Code::OfValue || task >= this || this - task >= MOST_BEFORE {
+        if body.code != CodeRole::OfValue || task >= this || this - task >= MOST_BEFORE {
             return None;
         }
         let [first] = self.careful.words_at::<1>(task)?;
@@ -868,7 +874,7 @@ impl<'a> Seeker<'a> {
     }
 
     /// A reader that no address harms.
-    fn careful(&self) -> ChainReader<'_, Careful> {
+    fn careful(&self) -> ChainReader<'_, CheckedHeap> {
         ChainReader {
             heap: &self.careful,
             types: &self.tables.types,
@@ -935,7 +941,7 @@ mod tests {
     fn so_many_questions_are_asked_for_a_sample_and_no_more() {
         let word = 7u64;
         let at = &raw const word as u64;
-        let careful = Careful { left: Cell::new(2) };
+        let careful = CheckedHeap { left: Cell::new(2) };
         // A word that cannot be an address is no question.
         assert_eq!(careful.words_at::<1>(at + 1), None);
         assert_eq!(careful.words_at(at), Some([7]));

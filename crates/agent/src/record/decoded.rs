@@ -11,7 +11,7 @@ use super::Channel;
 
 /// One sample with its stack by name, leaf first.
 #[derive(Clone, Debug)]
-pub(crate) struct ToldSample {
+pub(crate) struct DecodedSample {
     pub(crate) event: Event,
     pub(crate) thread: u32,
     pub(crate) value: u64,
@@ -24,8 +24,8 @@ pub(crate) struct ToldSample {
 
 /// A recording that was read to its end.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    pub(crate) samples: Vec<ToldSample>,
+pub(crate) struct DecodedRecording {
+    pub(crate) samples: Vec<DecodedSample>,
     /// By number: names, the last one first, and whether the thread has ended.
     pub(crate) threads: HashMap<u32, (String, bool)>,
     pub(crate) modules: Vec<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Told {
 }
 
 /// A channel, and what arrives at its other end once it is closed.
-pub(crate) fn listen() -> (Channel, UnixStream, JoinHandle<Told>) {
+pub(crate) fn listen() -> (Channel, UnixStream, JoinHandle<DecodedRecording>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let say = theirs.try_clone().unwrap();
     let reads = std::thread::spawn(move || read(theirs));
@@ -52,9 +52,9 @@ pub(crate) fn listen() -> (Channel, UnixStream, JoinHandle<Told>) {
 }
 
 /// Reads to the end. Every number must have been said in this recording before it is used.
-fn read(stream: UnixStream) -> Told {
+fn read(stream: UnixStream) -> DecodedRecording {
     let mut reader = Reader::open(Cursor::new(file_header("test")).chain(stream)).unwrap();
-    let mut told = Told::default();
+    let mut decoded = DecodedRecording::default();
     let mut modules: HashMap<u32, String> = HashMap::new();
     let mut methods: HashMap<u32, String> = HashMap::new();
     let mut frames: HashMap<u32, String> = HashMap::new();
@@ -68,29 +68,29 @@ fn read(stream: UnixStream) -> Told {
             _ => continue,
         };
         match record {
-            Record::Process { .. } => told.processes += 1,
-            Record::End { .. } => told.ends += 1,
-            Record::Stats { .. } => told.stats += 1,
-            Record::Engine { event, .. } => told.engines.push(event),
-            Record::Source { event, .. } => told.sources.push(event),
-            Record::Note { text } => told.notes.push(text.into_owned()),
+            Record::Process { .. } => decoded.processes += 1,
+            Record::End { .. } => decoded.ends += 1,
+            Record::Stats { .. } => decoded.stats += 1,
+            Record::Engine { event, .. } => decoded.engines.push(event),
+            Record::Source { event, .. } => decoded.sources.push(event),
+            Record::Note { text } => decoded.notes.push(text.into_owned()),
             Record::Lost { reason, count } => {
-                *told.lost.entry(reason.into_owned()).or_default() += count;
+                *decoded.lost.entry(reason.into_owned()).or_default() += count;
             }
             Record::AsyncCut { reason, count } => {
-                *told.cut.entry(reason.into_owned()).or_default() += count;
+                *decoded.cut.entry(reason.into_owned()).or_default() += count;
             }
             Record::Thread { thread, name, .. } => {
                 started.insert(thread);
-                told.threads.insert(thread, (name.into_owned(), false));
+                decoded.threads.insert(thread, (name.into_owned(), false));
             }
             Record::ThreadEnd { thread, .. } => {
-                let known = told.threads.get_mut(&thread);
+                let known = decoded.threads.get_mut(&thread);
                 known.expect("a thread that was never told of ends").1 = true;
             }
             Record::Module { module, path, .. } => {
                 let name = path.rsplit('/').next().unwrap().to_owned();
-                told.modules.push(name.clone());
+                decoded.modules.push(name.clone());
                 assert!(
                     modules.insert(module, name).is_none(),
                     "module {module} twice"
@@ -109,7 +109,7 @@ fn read(stream: UnixStream) -> Told {
                 methods.insert(method, format!("{type_name}.{name}"));
             }
             Record::Frame { frame, value } => {
-                told.frames += 1;
+                decoded.frames += 1;
                 let name = match value {
                     Frame::Native { module, .. } => modules[&module].clone(),
                     Frame::Managed {
@@ -130,7 +130,7 @@ fn read(stream: UnixStream) -> Told {
                 parent,
                 frame,
             } => {
-                told.stacks += 1;
+                decoded.stacks += 1;
                 let mut names = vec![frames[&frame].clone()];
                 if let Some(parent) = parent {
                     names.extend(stacks[&parent].iter().cloned());
@@ -151,7 +151,7 @@ fn read(stream: UnixStream) -> Told {
                 ..
             } => {
                 assert!(started.contains(&thread), "thread {thread} is not told");
-                told.samples.push(ToldSample {
+                decoded.samples.push(DecodedSample {
                     event,
                     thread,
                     value,
@@ -164,12 +164,12 @@ fn read(stream: UnixStream) -> Told {
             _ => {}
         }
     }
-    told
+    decoded
 }
 
-impl Told {
+impl DecodedRecording {
     /// Samples of an event.
-    pub(crate) fn of(&self, event: Event) -> Vec<&ToldSample> {
+    pub(crate) fn of(&self, event: Event) -> Vec<&DecodedSample> {
         let samples = self.samples.iter();
         samples.filter(|sample| sample.event == event).collect()
     }

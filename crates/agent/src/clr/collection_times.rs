@@ -28,7 +28,7 @@ pub(crate) fn is_collection(reason: CorPrfSuspendReason) -> bool {
 
 /// One collection's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Collected {
+pub(crate) struct CollectionTime {
     pub(crate) tid: u32,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub(crate) from_ns: u64,
@@ -37,17 +37,17 @@ pub(crate) struct Collected {
 
 /// Those of one CLR.
 #[derive(Debug)]
-pub(crate) struct Collecting {
+pub(crate) struct CollectionTimes {
     /// Since when the runtime is stopped for a collection; 0 where it is not.
     from_ns: AtomicU64,
     /// By which thread.
     tid: AtomicU32,
-    times: Mutex<Vec<Collected>>,
+    times: Mutex<Vec<CollectionTime>>,
 }
 
-impl Default for Collecting {
-    fn default() -> Collecting {
-        Collecting {
+impl Default for CollectionTimes {
+    fn default() -> CollectionTimes {
+        CollectionTimes {
             from_ns: AtomicU64::new(0),
             tid: AtomicU32::new(0),
             times: Mutex::new(Vec::with_capacity(MAX_TIMES)),
@@ -55,9 +55,9 @@ impl Default for Collecting {
     }
 }
 
-impl Collecting {
+impl CollectionTimes {
     /// At the end of `RuntimeSuspendStarted`. The runtime lets one thread at a time come here.
-    pub(crate) fn begins(&self, reason: CorPrfSuspendReason) {
+    pub(crate) fn begin(&self, reason: CorPrfSuspendReason) {
         if is_collection(reason) {
             self.tid.store(proc::own_tid(), Relaxed);
             self.from_ns.store(proc::now_ns(), Relaxed);
@@ -65,8 +65,8 @@ impl Collecting {
     }
 
     /// At the begin of `RuntimeResumeStarted` and `RuntimeSuspendAborted`. On the thread of
-    /// [`Collecting::begins`], or on one that took over from it.
-    pub(crate) fn ends(&self) {
+    /// [`CollectionTimes::begin`], or on one that took over from it.
+    pub(crate) fn end(&self) {
         let from_ns = self.from_ns.swap(0, Relaxed);
         if from_ns == 0 {
             return;
@@ -76,7 +76,7 @@ impl Collecting {
             return;
         };
         if times.len() < MAX_TIMES {
-            times.push(Collected {
+            times.push(CollectionTime {
                 tid: self.tid.load(Relaxed),
                 from_ns,
                 ns: proc::now_ns().saturating_sub(from_ns),
@@ -85,7 +85,7 @@ impl Collecting {
     }
 
     /// Those that are over since the last call, into `all`. Agent thread only.
-    pub(crate) fn take(&self, all: &mut Vec<Collected>) {
+    pub(crate) fn take(&self, all: &mut Vec<CollectionTime>) {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         all.append(&mut times);
     }
@@ -97,18 +97,18 @@ mod tests {
 
     #[test]
     fn the_time_of_a_collection_is_its_threads() {
-        let collecting = Collecting::default();
+        let collection_times = CollectionTimes::default();
         let mut all = Vec::new();
-        collecting.ends();
-        collecting.begins(CorPrfSuspendReason::FOR_REJIT);
-        collecting.ends();
-        collecting.take(&mut all);
+        collection_times.end();
+        collection_times.begin(CorPrfSuspendReason::FOR_REJIT);
+        collection_times.end();
+        collection_times.take(&mut all);
         assert_eq!(all, []);
         let before = proc::now_ns();
-        collecting.begins(CorPrfSuspendReason::FOR_GC);
-        std::thread::scope(|scope| drop(scope.spawn(|| collecting.ends())));
-        collecting.ends();
-        collecting.take(&mut all);
+        collection_times.begin(CorPrfSuspendReason::FOR_GC);
+        std::thread::scope(|scope| drop(scope.spawn(|| collection_times.end())));
+        collection_times.end();
+        collection_times.take(&mut all);
         let [one] = all[..] else {
             panic!("{all:?}");
         };
@@ -118,14 +118,14 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_does_not_grow() {
-        let collecting = Collecting::default();
+        let collection_times = CollectionTimes::default();
         for _ in 0..MAX_TIMES + 10 {
-            collecting.begins(CorPrfSuspendReason::FOR_GC);
-            collecting.ends();
+            collection_times.begin(CorPrfSuspendReason::FOR_GC);
+            collection_times.end();
         }
-        assert_eq!(collecting.times.lock().unwrap().capacity(), MAX_TIMES);
+        assert_eq!(collection_times.times.lock().unwrap().capacity(), MAX_TIMES);
         let mut all = Vec::new();
-        collecting.take(&mut all);
+        collection_times.take(&mut all);
         assert_eq!(all.len(), MAX_TIMES);
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use control::{Message, answer};
 use corprof::AgentCx;
 
-use super::visitors::{Request, Visitors, refused};
-use super::{Begun, Parts, begin};
-use crate::base::wake;
+use super::clients::{Clients, Request, refused};
+use super::{AgentState, Begun, begin};
+use crate::base::waker;
 use crate::model::Settings;
 use crate::record::Channel;
 
@@ -21,24 +21,27 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Waits for the first request for a session, and begins it. Returns it with the requested
 /// configuration, as it was received. `None`: no client came, or it cannot begin.
-pub fn await_session(parts: &'static Parts, cx: &mut AgentCx) -> Option<(Begun, Channel, String)> {
-    let mut visitors = Visitors::default();
+pub fn await_session(
+    agent: &'static AgentState,
+    cx: &mut AgentCx,
+) -> Option<(Begun, Channel, String)> {
+    let mut clients = Clients::default();
     loop {
-        wake::hear_call();
-        parts.catch_up(cx);
-        for (request, mut visitor) in visitors.look(parts) {
+        waker::clear_handler_wake();
+        agent.catch_up(cx);
+        for (request, mut client) in clients.poll(agent) {
             let Request::Record { config, .. } = request else {
-                visitor.tell(&refused("it stays until the process ends"));
+                client.reply(&refused("it stays until the process ends"));
                 continue;
             };
-            let begun = begin::begin(parts, Settings::parse(&config)).ok()?;
-            visitor.tell(&Message::new(answer::OK));
-            visitor.channel.becomes_tool().ok()?;
-            return Some((begun, visitor.channel, config));
+            let begun = begin::begin(agent, Settings::parse(&config)).ok()?;
+            client.reply(&Message::new(answer::OK));
+            client.channel.promote_to_tool().ok()?;
+            return Some((begun, client.channel, config));
         }
-        let mut fds = vec![parts.door.fd()];
-        fds.extend(visitors.fds());
-        if !parts.wake.wait(&fds, Some(GRACE)) {
+        let mut fds = vec![agent.control_socket.fd()];
+        fds.extend(clients.fds());
+        if !agent.waker.wait(&fds, Some(GRACE)) {
             return None;
         }
     }

@@ -13,12 +13,12 @@ const MANY: u64 = 1_000;
 
 /// The runtimes of a session that are not asked.
 #[derive(Debug, Default)]
-pub(super) struct Crowds(Vec<u8>);
+pub(super) struct ManyThreads(Vec<u8>);
 
-impl Crowds {
+impl ManyThreads {
     /// The process has so many threads, and these runtimes. Answers those that are asked no more
     /// from now on.
-    pub(super) fn look(&mut self, threads: u64, mut runtimes: Vec<u8>) -> Vec<u8> {
+    pub(super) fn add(&mut self, threads: u64, mut runtimes: Vec<u8>) -> Vec<u8> {
         runtimes.retain(|number| threads > MANY && !self.has(*number));
         self.0.extend(&runtimes);
         runtimes
@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn each_runtime_of_a_process_with_many_threads_is_asked_no_more() {
-        let mut crowds = Crowds::default();
-        assert_eq!(crowds.look(MANY, vec![1, 2]), []);
-        assert_eq!(crowds.look(MANY + 1, vec![1]), [1]);
-        assert_eq!(crowds.look(MANY + 1, vec![1, 2]), [2]);
-        assert_eq!(crowds.look(6 * MANY, vec![1, 2]), []);
-        assert!(crowds.has(1) && !crowds.has(3));
+        let mut many_threads = ManyThreads::default();
+        assert_eq!(many_threads.add(MANY, vec![1, 2]), []);
+        assert_eq!(many_threads.add(MANY + 1, vec![1]), [1]);
+        assert_eq!(many_threads.add(MANY + 1, vec![1, 2]), [2]);
+        assert_eq!(many_threads.add(6 * MANY, vec![1, 2]), []);
+        assert!(many_threads.has(1) && !many_threads.has(3));
     }
 }

@@ -5,7 +5,7 @@
 //! percent, half of it in the runtime; and most are never sampled. From .NET 10 on a runtime's own
 //! records say where its code is ([`stackwalk::heaps`]). So after some thousand methods it need not
 //! report any more: a walk finds code that was not reported, and the agent thread learns of a body
-//! when a sample has met it (`catch_up`, [`Clr::meet`]).
+//! when a sample has met it (`catch_up`, [`Clr::discover`]).
 //!
 //! A program that compiles less is recorded as on every other runtime, and so is one that has
 //! modules that can be unloaded, or of whose methods more than a few are async: those must be known
@@ -24,7 +24,7 @@ use stackwalk::heaps::CodeHeaps;
 
 use super::{Clr, version};
 use crate::program::Program;
-use crate::program::code::{OwnBody, Owner};
+use crate::program::code::{CodeLifetime, Owner};
 
 /// Bodies of which a runtime has told that its records are held against: at least, and at most.
 const TO_HOLD: (usize, usize) = (16, 256);
@@ -34,18 +34,18 @@ const ASYNC_IN: u64 = 200;
 
 /// How code of a CLR becomes known.
 #[derive(Debug, Default)]
-pub(super) struct Finding {
+pub(super) struct CodeDiscovery {
     /// Where its code is recorded, once that was looked for.
     heaps: OnceLock<Option<CodeHeaps>>,
     /// It has been asked to report no more methods.
-    is_silent: AtomicBool,
+    are_jit_callbacks_off: AtomicBool,
     /// It has had a module that can be unloaded.
     has_collectible: AtomicBool,
     /// Bodies that chains of async methods are about, reported or met.
     of_chains: AtomicU64,
 }
 
-impl Finding {
+impl CodeDiscovery {
     /// Its records, if code is looked for there.
     fn heaps(&self) -> Option<&CodeHeaps> {
         self.heaps.get()?.as_ref()
@@ -63,61 +63,76 @@ impl Finding {
 impl Clr {
     /// A module of it can be unloaded, from now on. Code compiled for such a one must be reported,
     /// as it goes without a callback.
-    pub(super) fn sees_collectible(&self) {
-        self.finding.has_collectible.store(true, Ordering::Relaxed);
+    pub(super) fn note_collectible(&self) {
+        self.discovery
+            .has_collectible
+            .store(true, Ordering::Relaxed);
     }
 
     /// Whether code of it may be met of which it has not told, as it was asked not to.
-    pub(crate) fn finds_code(&self) -> bool {
-        self.finding.heaps().is_some()
+    pub(crate) fn discovers_code(&self) -> bool {
+        self.discovery.heaps().is_some()
     }
 
     /// It has been asked for the events of a session, and reports methods again.
-    pub(crate) fn tells_again(&self) {
-        self.finding.is_silent.store(false, Ordering::Relaxed);
+    pub(crate) fn note_jit_callbacks_enabled(&self) {
+        self.discovery
+            .are_jit_callbacks_off
+            .store(false, Ordering::Relaxed);
     }
 
     /// A body of it is one that chains are about.
-    pub(super) fn sees_async(&self) {
-        self.finding.of_chains.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn note_async_body(&self) {
+        self.discovery.of_chains.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether to make it silent, or to let it report; `None` if that is already in force. It has
-    /// reported `told` methods, and the session lets it be silent after `wanted`.
+    /// reported `reported` methods, and the session lets it be silent after `wanted`.
     ///
     /// It reports for a moment also when something is to be learned on a thread of the program's
     /// ([`Clr::learn_expected`]). It reports again when many of the methods that are met are async.
-    pub(crate) fn is_to_be_silent(&self, told: u64, wanted: Option<u32>) -> Option<bool> {
-        let silent = wanted.is_some_and(|wanted| told >= u64::from(wanted))
-            && self.finding.of_chains.load(Ordering::Relaxed) * ASYNC_IN <= told
-            && !matches!(self.finding.heaps.get(), Some(None))
-            && !self.finding.has_collectible.load(Ordering::Relaxed)
+    pub(crate) fn wanted_jit_callbacks_switch(
+        &self,
+        reported: u64,
+        wanted: Option<u32>,
+    ) -> Option<bool> {
+        let disable = wanted.is_some_and(|wanted| reported >= u64::from(wanted))
+            && self.discovery.of_chains.load(Ordering::Relaxed) * ASYNC_IN <= reported
+            && !matches!(self.discovery.heaps.get(), Some(None))
+            && !self.discovery.has_collectible.load(Ordering::Relaxed)
             && !self.expects();
-        (self.finding.is_silent.load(Ordering::Relaxed) != silent).then_some(silent)
+        (self.discovery.are_jit_callbacks_off.load(Ordering::Relaxed) != disable).then_some(disable)
     }
 
     /// Asks it to be silent, if its code can be found, or to tell.
-    pub(crate) fn be_silent(&self, program: &Program, cx: &Cx<'_, AgentThread>, silent: bool) {
+    pub(crate) fn switch_jit_callbacks(
+        &self,
+        program: &Program,
+        cx: &Cx<'_, AgentThread>,
+        disable: bool,
+    ) {
         let info = cx.info();
-        if silent && self.finding.heaps.get().is_none() {
+        if disable && self.discovery.heaps.get().is_none() {
             let known = known_bodies(program, self.number());
             if known.len() < TO_HOLD.0 {
                 // It is asked for again.
                 return;
             }
             let heaps = || find_heaps(program, cx, &known);
-            self.finding.heaps.get_or_init(heaps);
+            self.discovery.heaps.get_or_init(heaps);
         }
-        if silent && self.finding.heaps().is_none() {
+        if disable && self.discovery.heaps().is_none() {
             return;
         }
         let Ok((low, high)) = info.get_event_mask2(cx) else {
             return;
         };
         let jit = EventMaskLow::MONITOR_JIT_COMPILATION;
-        let low = if silent { low - jit } else { low | jit };
+        let low = if disable { low - jit } else { low | jit };
         if info.set_event_mask2(cx, low, high).is_ok() {
-            self.finding.is_silent.store(silent, Ordering::Relaxed);
+            self.discovery
+                .are_jit_callbacks_off
+                .store(disable, Ordering::Relaxed);
         }
     }
 }
@@ -127,7 +142,8 @@ fn known_bodies(program: &Program, runtime: u8) -> Vec<(Region, u64)> {
     let mut known = Vec::new();
     program.code.map().each_jit_body(|region| {
         let owner = Owner::of_word(region.user);
-        let (OwnBody::Unnamed(function) | OwnBody::Stays(function, _)) = owner.body else {
+        let (CodeLifetime::Unnamed(function) | CodeLifetime::Permanent(function, _)) = owner.body
+        else {
             return;
         };
         if owner.runtime == runtime && known.len() < TO_HOLD.1 {

@@ -1,7 +1,7 @@
 //! The control socket as the agent has it: opened where we come to a process, closed where we leave
 //! it.
 //!
-//! It answers no client; [`visitors`](super::visitors) do. Invariant: the file is there only while
+//! It answers no client; [`clients`](super::clients) do. Invariant: the file is there only while
 //! clients are answered, but for a process that was killed.
 
 use std::io;
@@ -14,9 +14,9 @@ use control::{Listener, Peer};
 
 /// The control socket, if it is open.
 #[derive(Debug, Default)]
-pub(crate) struct Door(Mutex<Option<Listener>>);
+pub(crate) struct ControlSocket(Mutex<Option<Listener>>);
 
-impl Door {
+impl ControlSocket {
     fn listener(&self) -> MutexGuard<'_, Option<Listener>> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }

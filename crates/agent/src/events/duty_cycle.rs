@@ -45,7 +45,7 @@ const TURN_NS: u64 = 200_000_000;
 
 /// The allocation events that a runtime was asked for, and those that it has reported.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct AllocSession {
     listening: Listening,
     /// Objects.
     objects: AtomicU64,
@@ -53,7 +53,7 @@ pub(super) struct Told {
     parts: AtomicU32,
 }
 
-impl Told {
+impl AllocSession {
     /// Counts a reported object. Returns the number of objects for which it stands.
     pub(super) fn object(&self) -> u64 {
         self.objects.fetch_add(1, Ordering::Relaxed);
@@ -89,14 +89,14 @@ fn parts(interval: u64) -> u32 {
 
 /// The rate at which a runtime reports objects.
 #[derive(Debug, Default)]
-struct Rate {
+struct ObjectRate {
     objects: u64,
     time_ns: u64,
     /// Looks in a row at which they were many.
     many: u32,
 }
 
-impl Rate {
+impl ObjectRate {
     /// Takes the number of objects that were reported up to this time. Answers how many those are a
     /// second, where they are many for long enough.
     fn look(&mut self, objects: u64, now_ns: u64) -> Option<u64> {
@@ -112,16 +112,16 @@ impl Rate {
 
 /// Those who take turns, and those who may.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct DutyCycle {
     /// When the session began.
     begun_ns: u64,
-    clrs: Vec<(u8, Rate, Option<Thread>)>,
+    clrs: Vec<(u8, ObjectRate, Option<DutyThread>)>,
 }
 
-impl Turns {
+impl DutyCycle {
     /// Of a session that begins now.
-    pub(crate) fn new(now_ns: u64) -> Turns {
-        Turns {
+    pub(crate) fn new(now_ns: u64) -> DutyCycle {
+        DutyCycle {
             begun_ns: now_ns,
             clrs: Vec::new(),
         }
@@ -144,9 +144,9 @@ impl Turns {
                 continue;
             }
             if !self.clrs.iter().any(|(other, ..)| *other == number) {
-                let rate = Rate {
+                let rate = ObjectRate {
                     time_ns: self.begun_ns,
-                    ..Rate::default()
+                    ..ObjectRate::default()
                 };
                 self.clrs.push((number, rate, None));
             }
@@ -163,7 +163,7 @@ impl Turns {
                  listened to for one of {parts} parts of the time, 0.2 s at random moments, and each sample stands for {parts} times more",
                 own.facts.version
             );
-            if let Some(Ok(begun)) = Thread::spawn(threads, runtimes, number, own, parts) {
+            if let Some(Ok(begun)) = DutyThread::spawn(threads, runtimes, number, own, parts) {
                 *thread = Some(begun);
                 events.tell(EventNews::Note(note));
             }
@@ -179,12 +179,12 @@ impl Turns {
 
 /// Stop flag of the thread that takes turns.
 #[derive(Debug, Default)]
-struct Over {
+struct StopFlag {
     is_over: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Over {
+impl StopFlag {
     /// Waits until then, or until it is over, which it answers.
     fn wait_until(&self, until_ns: u64) -> bool {
         let mut is_over = lock(&self.is_over);
@@ -208,39 +208,39 @@ impl Over {
 
 /// The thread that begins and ends turns of one runtime.
 #[derive(Debug)]
-struct Thread {
-    over: Arc<Over>,
+struct DutyThread {
+    over: Arc<StopFlag>,
     handle: Option<JoinHandle<()>>,
 }
 
-impl Thread {
+impl DutyThread {
     fn spawn(
         threads: &'static Threads,
         runtimes: &mut Runtimes<'_>,
         number: u8,
         own: Arc<ClrEvents>,
         parts: u32,
-    ) -> Option<io::Result<Thread>> {
-        let over = Arc::new(Over::default());
+    ) -> Option<io::Result<DutyThread>> {
+        let over = Arc::new(StopFlag::default());
         let its = Arc::clone(&over);
         let (known, is_known) = sync_channel(1);
-        let spawned = runtimes.spawn_apart(number, move |cx, runtime| {
-            let _out = threads.keep_out();
+        let spawned = runtimes.spawn_runtime_thread(number, move |cx, runtime| {
+            let _out = threads.exclude_calling_thread();
             let _gone = known.send(());
-            take_turns(cx, runtime, &own.told, parts, &its);
+            run_duty_cycle(cx, runtime, &own.told, parts, &its);
         })?;
         if spawned.is_ok() {
             // Before the agent thread lists threads again.
             let _ended = is_known.recv();
         }
-        Some(spawned.map(|handle| Thread {
+        Some(spawned.map(|handle| DutyThread {
             over,
             handle: Some(handle),
         }))
     }
 }
 
-impl Drop for Thread {
+impl Drop for DutyThread {
     fn drop(&mut self) {
         self.over.tell();
         if let Some(handle) = self.handle.take()
@@ -255,7 +255,13 @@ impl Drop for Thread {
 /// Turns, one of `parts` parts of the time, until it is over. One begins at a moment by chance in
 /// each `parts` times its length; those are counted from what the turns so far have really taken,
 /// so that a machine that is late makes no difference in the long run.
-fn take_turns(cx: &mut AgentCx, runtime: &Runtime, told: &Told, parts: u32, over: &Over) {
+fn run_duty_cycle(
+    cx: &mut AgentCx,
+    runtime: &Runtime,
+    told: &AllocSession,
+    parts: u32,
+    over: &StopFlag,
+) {
     let begun_ns = proc::now_ns();
     let mut random = begun_ns | 1;
     let mut taken_ns = 0;
@@ -288,9 +294,9 @@ mod tests {
     #[test]
     fn turns_are_for_those_who_allocate_much_for_some_time() {
         let second = 1_000_000_000;
-        let mut rate = Rate {
+        let mut rate = ObjectRate {
             time_ns: 9 * second,
-            ..Rate::default()
+            ..ObjectRate::default()
         };
         let mut told = 0;
         let mut look = |now: u64, more: u64| {
@@ -321,7 +327,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_that_it_is_over() {
-        let over = Over::default();
+        let over = StopFlag::default();
         assert!(!over.wait_until(proc::now_ns() + 1));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| over.wait_until(u64::MAX));

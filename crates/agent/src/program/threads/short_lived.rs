@@ -10,7 +10,7 @@
 //! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out are like those that are taken; without
 //! a crowd no thread is left out.
 
-use super::Started;
+use super::StartedThread;
 use crate::base::numbers::NumberMap;
 use crate::base::random::next_random;
 use crate::model::ManagedThread;
@@ -32,7 +32,7 @@ const LIVES: u64 = 16;
 
 /// The choice of threads from the crowd.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct ShortLivedSampling {
     /// No thread is left out while this is false.
     is_wanted: bool,
     /// When the window began, CLOCK_MONOTONIC.
@@ -45,14 +45,14 @@ pub(super) struct Crowd {
     /// Not 0 where threads may be left out.
     random: u64,
     /// Those that were left out and have not ended.
-    waiting: NumberMap<ManagedThread, Started>,
+    waiting: NumberMap<ManagedThread, StartedThread>,
     /// Those that were left out and have ended.
     left_out: u64,
 }
 
-impl Crowd {
+impl ShortLivedSampling {
     /// A session begins or changes.
-    pub(super) fn want(&mut self, is_wanted: bool, seed: u64) {
+    pub(super) fn configure(&mut self, is_wanted: bool, seed: u64) {
         self.is_wanted = is_wanted;
         self.random = seed | 1;
     }
@@ -77,19 +77,19 @@ impl Crowd {
     }
 
     /// One that is left out.
-    pub(super) fn leave_out(&mut self, started: Started) {
+    pub(super) fn leave_out(&mut self, started: StartedThread) {
         self.waiting.insert(started.managed, started);
     }
 
     /// A managed thread has ended. Answers whether it was one of those that are left out.
-    pub(super) fn has_lost(&mut self, managed: ManagedThread) -> bool {
+    pub(super) fn thread_ended(&mut self, managed: ManagedThread) -> bool {
         let is_one = self.waiting.remove(&managed).is_some();
         self.left_out += u64::from(is_one);
         is_one
     }
 
     /// One that was taken has ended before it grew up, having used so much CPU time.
-    pub(super) fn has_lived(&mut self, cpu_ns: u64) {
+    pub(super) fn record_lifetime(&mut self, cpu_ns: u64) {
         let cpu_ns = cpu_ns.max(1);
         self.mean_ns = match self.mean_ns {
             0 => cpu_ns,
@@ -98,12 +98,12 @@ impl Crowd {
     }
 
     /// Those that were left out and are still there: they are grown up.
-    pub(super) fn take_waiting(&mut self) -> Vec<Started> {
+    pub(super) fn take_promoted(&mut self) -> Vec<StartedThread> {
         self.waiting.drain().map(|(_, started)| started).collect()
     }
 
     /// Whether some are waiting to be taken.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_promotable(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -124,12 +124,12 @@ mod tests {
 
     /// How many of 10,000 threads that start so far apart and use so much are taken, and for how many they stand.
     fn taken(apart_ns: u64, cpu_ns: u64) -> (u32, u32) {
-        let mut crowd = Crowd::default();
-        crowd.want(true, 7);
+        let mut short_lived = ShortLivedSampling::default();
+        short_lived.configure(true, 7);
         let (mut taken, mut stands) = (0, 0);
         for n in 1..=10_000 {
-            if let Some(threads) = crowd.choose(n * apart_ns) {
-                crowd.has_lived(cpu_ns);
+            if let Some(threads) = short_lived.choose(n * apart_ns) {
+                short_lived.record_lifetime(cpu_ns);
                 taken += 1;
                 stands += threads;
             }
@@ -157,20 +157,20 @@ mod tests {
 
     #[test]
     fn a_pause_ends_a_crowd() {
-        let mut crowd = Crowd::default();
-        crowd.want(true, 7);
-        crowd.has_lived(1_000);
+        let mut short_lived = ShortLivedSampling::default();
+        short_lived.configure(true, 7);
+        short_lived.record_lifetime(1_000);
         for n in 0..100 {
-            crowd.choose(n);
+            short_lived.choose(n);
         }
-        assert!((0..20).any(|n| crowd.choose(n).is_none()));
-        assert!((0..20).all(|n| crowd.choose(10 * WINDOW_NS + n).is_some()));
+        assert!((0..20).any(|n| short_lived.choose(n).is_none()));
+        assert!((0..20).all(|n| short_lived.choose(10 * WINDOW_NS + n).is_some()));
     }
 
     #[test]
     fn nobody_is_left_out_where_that_is_not_wanted() {
-        let mut crowd = Crowd::default();
-        crowd.has_lived(1_000);
-        assert!((0..10_000).all(|n| crowd.choose(n) == Some(1)));
+        let mut short_lived = ShortLivedSampling::default();
+        short_lived.record_lifetime(1_000);
+        assert!((0..10_000).all(|n| short_lived.choose(n) == Some(1)));
     }
 }

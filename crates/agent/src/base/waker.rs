@@ -3,7 +3,7 @@
 //! Not a queue: it says "come", never what for. No descriptor, as a program may close those that it
 //! does not know (`closefrom`) and get the number for a file of its own: a word in memory that the
 //! kernel waits on (futex). While a session waits for descriptors too, it lends what makes one of
-//! them readable ([`Wake::also_by`]). Invariants: it lives as long as the process, so that a late
+//! them readable ([`Waker::forward_to`]). Invariants: it lives as long as the process, so that a late
 //! signal finds it; ringing neither waits nor allocates.
 
 use std::os::fd::RawFd;
@@ -13,66 +13,66 @@ use std::time::Duration;
 use syscalls::Call;
 
 /// The instance that the handler wakes; null before there is one.
-static SERVED: AtomicPtr<Wake> = AtomicPtr::new(std::ptr::null_mut());
+static HANDLER_WAKER: AtomicPtr<Waker> = AtomicPtr::new(std::ptr::null_mut());
 /// The handler has called, and the call was not taken since.
-static CALLED: AtomicBool = AtomicBool::new(false);
+static HANDLER_WOKE: AtomicBool = AtomicBool::new(false);
 
 /// Wakes the agent thread. One per process.
 #[derive(Debug, Default)]
-pub struct Wake {
+pub struct Waker {
     /// Counts rings.
-    rung: AtomicU32,
+    woken: AtomicU32,
     /// Rings that the agent thread has come for.
-    heard: AtomicU32,
+    taken: AtomicU32,
     /// A function to call after a ring: its address, 0 for none.
-    also: AtomicUsize,
+    forward: AtomicUsize,
 }
 
-impl Wake {
+impl Waker {
     /// Makes one that has not been rung.
-    pub fn new() -> Wake {
-        Wake::default()
+    pub fn new() -> Waker {
+        Waker::default()
     }
 
     /// From now on the handler reaches this one.
-    pub fn serve_handler(&'static self) {
+    pub fn register_for_handler(&'static self) {
         let pointer = std::ptr::from_ref(self).cast_mut();
-        SERVED.store(pointer, Ordering::Release); // pairs with `call_from_handler`
+        HANDLER_WAKER.store(pointer, Ordering::Release); // pairs with `wake_from_handler`
     }
 
     /// Rings also by a function that is async-signal-safe but for errno, and stays loaded; `None`:
     /// no more.
-    pub fn also_by(&self, ring: Option<fn()>) {
-        let address = ring.map_or(0, |ring| ring as usize);
-        self.also.store(address, Ordering::Release); // pairs with `ring`
+    pub fn forward_to(&self, waker: Option<fn()>) {
+        let address = waker.map_or(0, |waker| waker as usize);
+        self.forward.store(address, Ordering::Release); // pairs with `waker`
     }
 
-    /// Makes [`Wake::wait`] return, now or when it is next called. Async-signal-safe, but for
+    /// Makes [`Waker::wait`] return, now or when it is next called. Async-signal-safe, but for
     /// errno.
-    pub fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::Release); // pairs with `take`
+    pub fn wake(&self) {
+        self.woken.fetch_add(1, Ordering::Release); // pairs with `take`
         let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: the kernel uses the word's address alone.
-        unsafe { libc::syscall(libc::SYS_futex, self.rung.as_ptr(), op, 1) };
-        let also = self.also.load(Ordering::Acquire); // pairs with `also_by`
-        if also != 0 {
-            // SAFETY: `also_by` stored the address of such a function.
-            let also = unsafe { std::mem::transmute::<usize, fn()>(also) };
-            also();
+        unsafe { libc::syscall(libc::SYS_futex, self.woken.as_ptr(), op, 1) };
+        let forward = self.forward.load(Ordering::Acquire); // pairs with `forward_to`
+        if forward != 0 {
+            // SAFETY: `forward_to` stored the address of such a function.
+            let forward = unsafe { std::mem::transmute::<usize, fn()>(forward) };
+            forward();
         }
     }
 
     /// Whether it was rung since the last call.
     fn take(&self) -> bool {
-        let rung = self.rung.load(Ordering::Acquire); // pairs with `ring`
-        self.heard.swap(rung, Ordering::Relaxed) != rung
+        let woken = self.woken.load(Ordering::Acquire); // pairs with `waker`
+        self.taken.swap(woken, Ordering::Relaxed) != woken
     }
 
     /// Sleeps until it is rung, one of `others` is readable (-1: none), or the time is over; for
     /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it
     /// was the time. Agent thread only. Where there are `others` (16 at most), one of them is the
-    /// descriptor that [`Wake::also_by`] makes readable. Where the kernel does not wait for them it
-    /// sleeps `BLIND` at most and answers true: every possible client has to be looked for.
+    /// descriptor that [`Waker::forward_to`] makes readable. Where the kernel does not wait for them it
+    /// sleeps `POLL_INTERVAL` at most and answers true: every possible client has to be looked for.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
@@ -97,7 +97,9 @@ impl Wake {
         match poll(fds, timeout) {
             Some(is_readable) => self.take() || is_readable,
             None => {
-                self.sleep(Some(timeout.map_or(BLIND, |timeout| timeout.min(BLIND))));
+                self.sleep(Some(
+                    timeout.map_or(POLL_INTERVAL, |timeout| timeout.min(POLL_INTERVAL)),
+                ));
                 self.take();
                 true
             }
@@ -108,16 +110,16 @@ impl Wake {
     fn sleep(&self, timeout: Option<Duration>) {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let heard = self.heard.load(Ordering::Relaxed);
+        let taken = self.taken.load(Ordering::Relaxed);
         let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        let word = self.rung.as_ptr();
+        let word = self.woken.as_ptr();
         // SAFETY: the kernel reads the word and the timeout or none, alive during the call.
-        unsafe { libc::syscall(libc::SYS_futex, word, op, heard, limit) };
+        unsafe { libc::syscall(libc::SYS_futex, word, op, taken, limit) };
     }
 }
 
 /// How long is slept where descriptors cannot be waited for.
-const BLIND: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
@@ -150,21 +152,21 @@ fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
 }
 
 /// Wakes the agent thread to look for new modules: the handler has met unknown code.
-/// Once until [`hear_call`]. Async-signal-safe, but for errno, which the sampler keeps.
-pub fn call_from_handler() {
-    if CALLED.swap(true, Ordering::Relaxed) {
+/// Once until [`clear_handler_wake`]. Async-signal-safe, but for errno, which the sampler keeps.
+pub fn wake_from_handler() {
+    if HANDLER_WOKE.swap(true, Ordering::Relaxed) {
         return;
     }
-    let served = SERVED.load(Ordering::Acquire); // pairs with `serve_handler`
-    // SAFETY: null, or what `serve_handler` was given, which lives as long as the process.
-    if let Some(wake) = unsafe { served.as_ref() } {
-        wake.ring();
+    let served = HANDLER_WAKER.load(Ordering::Acquire); // pairs with `register_for_handler`
+    // SAFETY: null, or what `register_for_handler` was given, which lives as long as the process.
+    if let Some(waker) = unsafe { served.as_ref() } {
+        waker.wake();
     }
 }
 
 /// Takes the handler's call: the next one wakes again. Agent thread.
-pub fn hear_call() {
-    CALLED.store(false, Ordering::Relaxed);
+pub fn clear_handler_wake() {
+    HANDLER_WOKE.store(false, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -173,13 +175,13 @@ mod tests {
 
     #[test]
     fn who_rings_before_the_wait_is_heard_once() {
-        let wake = Wake::new();
-        wake.ring();
-        wake.ring();
+        let waker = Waker::new();
+        waker.wake();
+        waker.wake();
         // Would not return if it had not been heard.
-        wake.wait(&[], None);
-        wake.wait(&[], Some(Duration::ZERO));
-        assert!(!wake.take());
+        waker.wait(&[], None);
+        waker.wait(&[], Some(Duration::ZERO));
+        assert!(!waker.take());
     }
 
     /// In a forked child, as the limit is the process's.
@@ -197,10 +199,10 @@ mod tests {
             };
             // SAFETY: a valid limit.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
-            let wake = Wake::new();
+            let waker = Waker::new();
             let before = std::time::Instant::now();
-            let looks = (0..3).all(|_| wake.wait(&[-1, ends[0]], Some(Duration::from_secs(60))));
-            let slept = before.elapsed() >= 3 * BLIND;
+            let looks = (0..3).all(|_| waker.wait(&[-1, ends[0]], Some(Duration::from_secs(60))));
+            let slept = before.elapsed() >= 3 * POLL_INTERVAL;
             // SAFETY: ends the child without the test harness's handlers.
             unsafe { libc::_exit(i32::from(!(looks && slept))) };
         }
@@ -216,9 +218,9 @@ mod tests {
 
     #[test]
     fn who_rings_during_the_wait_is_heard() {
-        let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
-        let rings = std::thread::spawn(|| wake.ring());
-        wake.wait(&[], None);
+        let waker: &'static Waker = Box::leak(Box::new(Waker::new()));
+        let rings = std::thread::spawn(|| waker.wake());
+        waker.wait(&[], None);
         rings.join().unwrap();
     }
 
@@ -229,16 +231,16 @@ mod tests {
         // SAFETY: room for two descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
         PIPE.store(ends[1].cast_unsigned(), Ordering::Relaxed);
-        let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
-        wake.also_by(Some(|| {
+        let waker: &'static Waker = Box::leak(Box::new(Waker::new()));
+        waker.forward_to(Some(|| {
             let end = PIPE.load(Ordering::Relaxed).cast_signed();
             // SAFETY: one byte of a static text.
             unsafe { libc::write(end, b"x".as_ptr().cast(), 1) };
         }));
-        let rings = std::thread::spawn(|| wake.ring());
-        wake.wait(&[ends[0]], None);
+        let rings = std::thread::spawn(|| waker.wake());
+        waker.wait(&[ends[0]], None);
         rings.join().unwrap();
-        wake.also_by(None);
+        waker.forward_to(None);
         for end in ends {
             // SAFETY: this test's own.
             unsafe { libc::close(end) };

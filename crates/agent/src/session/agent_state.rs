@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use corprof::AgentCx;
 use sampler::Sampler;
 
-use super::door::Door;
+use super::control_socket::ControlSocket;
 use super::phases::Phases;
-use crate::base::wake::Wake;
+use crate::base::waker::Waker;
 use crate::clr::{Registry, Runtimes};
 use crate::events::Events;
 use crate::hooks::ShadowStacks;
@@ -19,7 +19,7 @@ use crate::program::Program;
 use crate::trace::Trace;
 
 /// The parts of a process. They live as long as it does.
-pub struct Parts {
+pub struct AgentState {
     /// Facts about the program.
     pub program: Program,
     /// The CLRs.
@@ -35,9 +35,9 @@ pub struct Parts {
     /// Moves it.
     pub phases: Phases,
     /// Wakes the agent thread.
-    pub wake: &'static Wake,
+    pub waker: &'static Waker,
     /// Where the tool finds us.
-    pub(crate) door: Door,
+    pub(crate) control_socket: ControlSocket,
     /// The program was started with us: CLRs may come by themselves at any time.
     started: AtomicBool,
     /// Whether there is an agent thread: it ends when no CLR is left, and another one may come.
@@ -49,23 +49,23 @@ pub struct Parts {
     sampler: OnceLock<&'static Sampler>,
 }
 
-impl Parts {
+impl AgentState {
     /// Of a process whose first session has these settings.
-    pub fn new(settings: Settings) -> &'static Parts {
-        let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
+    pub fn new(settings: Settings) -> &'static AgentState {
+        let waker: &'static Waker = Box::leak(Box::new(Waker::new()));
         let (phases, phase) = Phases::new();
         let shadow =
             (settings.walker == WalkerKind::Shadow).then(|| ShadowStacks::new(&settings, phase));
-        Box::leak(Box::new(Parts {
-            program: Program::new(phase, wake),
+        Box::leak(Box::new(AgentState {
+            program: Program::new(phase, waker),
             registry: Registry::new(phase),
-            events: Events::new(phase, wake),
-            trace: Trace::new(wake),
+            events: Events::new(phase, waker),
+            trace: Trace::new(waker),
             shadow,
             phase,
             phases,
-            wake,
-            door: Door::default(),
+            waker,
+            control_socket: ControlSocket::default(),
             started: AtomicBool::new(false),
             runs: Mutex::default(),
             settings: Mutex::new(Arc::new(settings)),
@@ -81,7 +81,7 @@ impl Parts {
 
     /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes
     /// on.
-    pub(super) fn let_go(&self, number: u8) {
+    pub(super) fn release_runtime(&self, number: u8) {
         let known = self.registry.known();
         let found = known.iter().find(|known| known.number == number);
         if let Some((_, runtime)) = found.and_then(|known| known.reach.as_ref()) {
@@ -95,7 +95,7 @@ impl Parts {
 
     /// CLRs that we have come to are asked for what was there before. Agent thread. Answers which.
     pub(super) fn catch_up(&self, cx: &mut AgentCx) -> Vec<u8> {
-        let arrived = self.registry.take_arrived();
+        let arrived = self.registry.take_newly_attached();
         if !arrived.is_empty() {
             let known = self.registry.known();
             let mut runtimes = Runtimes::new(cx, &self.registry, &known);

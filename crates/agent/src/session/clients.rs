@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use control::{Incoming, Message, PROTOCOL, Peer, answer, ask, keys};
 
-use super::Parts;
+use super::AgentState;
 use crate::model::Phase;
 use crate::record::Channel;
 
@@ -20,7 +20,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connected client, which may send a request.
 #[derive(Debug)]
-pub(crate) struct Visitor {
+pub(crate) struct Client {
     pub(super) channel: Channel,
     peer: Peer,
     incoming: Incoming,
@@ -43,15 +43,15 @@ pub(super) enum Request {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Visitors {
-    waiting: Vec<Visitor>,
+pub(crate) struct Clients {
+    waiting: Vec<Client>,
     /// Clients that are to be notified when we have left.
-    pub(super) farewells: Vec<Visitor>,
+    pub(super) detach_requests: Vec<Client>,
 }
 
-impl Visitor {
+impl Client {
     /// Says something. Whoever has gone need not hear it.
-    pub(super) fn tell(&mut self, message: &Message) {
+    pub(super) fn reply(&mut self, message: &Message) {
         let mut bytes = Vec::new();
         if control::send(&mut bytes, message).is_ok() {
             let _gone = self.channel.send(&bytes);
@@ -59,7 +59,7 @@ impl Visitor {
     }
 
     /// Receives a message. `None`: not all of it yet; an error: it never will.
-    fn hear(&mut self) -> Result<Option<Message>, ()> {
+    fn receive(&mut self) -> Result<Option<Message>, ()> {
         let mut buffer = [0; 4096];
         loop {
             if let Some(message) = self.incoming.take().map_err(drop)? {
@@ -77,32 +77,32 @@ impl Visitor {
     }
 }
 
-impl Visitors {
+impl Clients {
     /// For `poll`.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.waiting.iter().map(|visitor| visitor.channel.fd())
+        self.waiting.iter().map(|client| client.channel.fd())
     }
 
     /// Answers what can be answered at once. The rest is for the caller, who is told what we do.
-    pub(super) fn look(&mut self, parts: &Parts) -> Vec<(Request, Visitor)> {
-        while let Some((stream, peer)) = parts.door.accept() {
-            let Ok(channel) = Channel::of_visitor(stream, ANSWER_TIMEOUT) else {
+    pub(super) fn poll(&mut self, agent: &AgentState) -> Vec<(Request, Client)> {
+        while let Some((stream, peer)) = agent.control_socket.accept() {
+            let Ok(channel) = Channel::from_client(stream, ANSWER_TIMEOUT) else {
                 continue;
             };
             if self.waiting.len() >= MOST {
                 self.waiting.remove(0);
             }
-            self.waiting.push(Visitor {
+            self.waiting.push(Client {
                 channel,
                 peer,
                 incoming: Incoming::default(),
             });
         }
         let mut requests = Vec::new();
-        for mut visitor in std::mem::take(&mut self.waiting) {
-            match visitor.hear() {
-                Ok(None) => self.waiting.push(visitor),
-                Ok(Some(message)) => requests.extend(take(parts, &message, visitor)),
+        for mut client in std::mem::take(&mut self.waiting) {
+            match client.receive() {
+                Ok(None) => self.waiting.push(client),
+                Ok(Some(message)) => requests.extend(take(agent, &message, client)),
                 Err(()) => {}
             }
         }
@@ -111,36 +111,36 @@ impl Visitors {
 }
 
 /// A request that the caller must decide about.
-fn take(parts: &Parts, message: &Message, mut visitor: Visitor) -> Option<(Request, Visitor)> {
+fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Request, Client)> {
     if message.get(keys::PROTOCOL) != Some(PROTOCOL) {
         let why = concat!(
             "the agent in the process is that of sidewalk ",
             env!("CARGO_PKG_VERSION")
         );
-        visitor.tell(&refused(why));
+        client.reply(&refused(why));
         return None;
     }
-    let busy = parts.phase.get() != Phase::Idle;
+    let busy = agent.phase.get() != Phase::Idle;
     match &*message.verb {
         ask::STATE => {
-            visitor.tell(&state(parts));
+            client.reply(&state(agent));
             None
         }
         ask::CHANGE if !busy => {
-            visitor.tell(&refused("nobody records it"));
+            client.reply(&refused("nobody records it"));
             None
         }
         ask::CHANGE => {
             let events = message.get(keys::EVENTS).unwrap_or_default().to_owned();
-            Some((Request::Change { events }, visitor))
+            Some((Request::Change { events }, client))
         }
         ask::RECORD | ask::LEAVE if busy => {
-            visitor.tell(&Message::new(answer::BUSY).with(keys::BY, &parts.recorded_by()));
+            client.reply(&Message::new(answer::BUSY).with(keys::BY, &agent.recorded_by()));
             None
         }
         ask::RECORD => {
             let who = message.get(keys::WHO).map_or_else(
-                || format!("process {}", visitor.peer.pid),
+                || format!("process {}", client.peer.pid),
                 |who| who.chars().take(200).collect(),
             );
             let request = Request::Record {
@@ -148,11 +148,11 @@ fn take(parts: &Parts, message: &Message, mut visitor: Visitor) -> Option<(Reque
                 stay: message.get(keys::STAY) == Some("1"),
                 who,
             };
-            Some((request, visitor))
+            Some((request, client))
         }
-        ask::LEAVE => Some((Request::Leave, visitor)),
+        ask::LEAVE => Some((Request::Leave, client)),
         _ => {
-            visitor.tell(&refused("the agent in the process does not know how"));
+            client.reply(&refused("the agent in the process does not know how"));
             None
         }
     }
@@ -163,13 +163,13 @@ pub(super) fn refused(why: &str) -> Message {
     Message::new(answer::REFUSED).with(keys::WHY, why)
 }
 
-fn state(parts: &Parts) -> Message {
-    let phase = match parts.phase.get() {
+fn state(agent: &AgentState) -> Message {
+    let phase = match agent.phase.get() {
         Phase::Idle => "idle",
         Phase::Left => "failed",
         _ => "recording",
     };
-    let known = parts.registry.known();
+    let known = agent.registry.known();
     let runtimes = known.iter().filter_map(|known| {
         let (clr, _) = known.reach.as_ref()?;
         let arrival = match clr.arrival() {
@@ -181,6 +181,6 @@ fn state(parts: &Parts) -> Message {
     Message::new(answer::OK)
         .with(keys::VERSION, env!("CARGO_PKG_VERSION"))
         .with(keys::PHASE, phase)
-        .with(keys::BY, &parts.recorded_by())
+        .with(keys::BY, &agent.recorded_by())
         .with(keys::RUNTIMES, &runtimes.collect::<Vec<_>>().join(", "))
 }
