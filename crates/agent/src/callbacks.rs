@@ -21,9 +21,9 @@ use recording::{Event, MethodKind};
 
 use crate::base::proc;
 use crate::clr::{Clr, tiers, version};
-use crate::events::source::{How, RuntimeFacts};
+use crate::events::source::{RuntimeFacts, SubscribeTime};
 use crate::events::{
-    self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
+    self, ClrEvents, EventAnnouncement, Origin, event_pipe, exception, loads, subscription,
 };
 use crate::hooks;
 use crate::program::threads::{OwnThread, StartedThread};
@@ -129,7 +129,7 @@ impl ClrCallbacks {
         let settings = self.agent.settings();
         let shadow = self.agent.shadow.as_ref();
         let hooks = shadow.map_or(EventMaskLow::empty(), |_| hooks::EVENTS);
-        let wanted = subscription::of_session(&settings, How::Startup, &own.facts, hooks);
+        let wanted = subscription::of_session(&settings, SubscribeTime::Startup, &own.facts, hooks);
         if settings.needs_snapshots() {
             let proof = info.enable_stack_snapshots(cx, wanted.low, wanted.high)?;
             self.clr.set_snapshots(proof);
@@ -143,9 +143,9 @@ impl ClrCallbacks {
         if self.agent.trace.is_wanted() {
             trace::enable(&self.trace, &self.clr, &self.agent.events, cx);
         }
-        self.agent.events.tell_all(&wanted);
+        self.agent.events.announce_sources(&wanted);
         if let Some(trouble) = subscription::start_session(cx, own, &wanted) {
-            self.agent.events.tell(EventNews::Note(trouble));
+            self.agent.events.announce(EventAnnouncement::Note(trouble));
         }
         Ok(())
     }
@@ -666,7 +666,7 @@ impl Callbacks for ClrCallbacks {
         threads.managed_ended((self.clr.number(), thread.raw()));
         let key = cx.info().key(thread);
         if !threads.pins.destroyed_within(cx, key, WALK_OF_THE_DYING) {
-            self.agent.events.tell(EventNews::Note(format!(
+            self.agent.events.announce(EventAnnouncement::Note(format!(
                 "a thread ended while it was walked, and the walk did not end within {} s",
                 WALK_OF_THE_DYING.as_secs()
             )));

@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn walk(
         let out = std::slice::from_raw_parts_mut(out, cap);
         let cold = (*scratch).walker.cold;
         let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
-        look_again((*scratch).walker.cold != cold, walk, out);
+        request_module_refresh((*scratch).walker.cold != cold, walk, out);
         walked(walk.depth, walk.end)
     }
 }
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
         let walk = stackwalk::walk_into(&CODE_MAP, regs, &stack, &mut (*own).walker, &mut finder);
         let words = finder.finish(walk.depth);
         let out = std::slice::from_raw_parts(out, cap);
-        look_again((*own).walker.cold != cold, walk, out);
+        request_module_refresh((*own).walker.cold != cold, walk, out);
         walked(words, walk.end)
     }
 }
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
 /// Calls the agent thread where a walk met code without a rule: that may be a library which has
 /// just been loaded. Only one that met something new (`is_cold`) can have met that.
 /// Async-signal-safe.
-fn look_again(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
+fn request_module_refresh(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
     if is_cold
         && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
             || out

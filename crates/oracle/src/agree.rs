@@ -37,7 +37,7 @@ use agent::program::threads::StackProbes;
 use agent::record::{Channel, Command};
 use agent::session::{AgentState, Begun, begin};
 use agent::walkers::seed::SeedState;
-use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
+use agent::walkers::stopped::{FrameRecord, NotStopped, ObservedThread, StoppedWalker, WalkKinds};
 use corprof::context::Synchronous;
 use corprof::{AgentCx, Cx, FunctionId, FunctionKey, RejitId};
 use recording::MethodKind;
@@ -71,7 +71,7 @@ pub(crate) struct Agree {
     agent: &'static AgentState,
     reader: Reader,
     channel: Channel,
-    stopped: Stopped,
+    stopped: StoppedWalker,
     history: CodeHistory,
     /// ReadyToRun functions by their start; 0: a stub.
     precompiled: NumberMap<u64, usize>,
@@ -132,7 +132,7 @@ impl Agree {
     ) -> Agree {
         Agree {
             agent,
-            stopped: Stopped::new(&agent.program, begun.settings.max_depth),
+            stopped: StoppedWalker::new(&agent.program, begun.settings.max_depth),
             reader: begun.reader,
             channel,
             history: CodeHistory::default(),
@@ -252,7 +252,7 @@ impl Agree {
     }
 
     fn stop(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8) {
-        let ways = Ways {
+        let ways = WalkKinds {
             plain: true,
             trace: true,
             seeded: true,
@@ -292,7 +292,13 @@ impl Agree {
     }
 
     /// Writes what was seen of one thread.
-    fn tell(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8, seen: &Seen, time_ns: u64) {
+    fn tell(
+        &mut self,
+        runtimes: &mut Runtimes<'_>,
+        runtime: u8,
+        seen: &ObservedThread,
+        time_ns: u64,
+    ) {
         let trace = match &seen.trace {
             Some(Ok(trace)) => match EndCode(trace.end).reason() {
                 None => "root".to_owned(),
@@ -301,7 +307,7 @@ impl Agree {
             Some(Err(refused)) => format!("none:{refused:?}").replace(' ', "_"),
             None => "none".to_owned(),
         };
-        let answer = |snap: &Option<agent::walkers::stopped::Snap>| match snap {
+        let answer = |snap: &Option<agent::walkers::stopped::SnapshotWalk>| match snap {
             None => "none".to_owned(),
             Some(snap) => match snap.error {
                 None => "ok".to_owned(),
@@ -311,7 +317,7 @@ impl Agree {
         let seed = match seen.seed {
             SeedState::None => "none".to_owned(),
             SeedState::Given => "given".to_owned(),
-            SeedState::Refused(refused) => format!("refused:{refused:?}"),
+            SeedState::SeedRefusal(refused) => format!("refused:{refused:?}"),
         };
         let _ = writeln!(
             self.text,
@@ -355,7 +361,7 @@ impl Agree {
         let mut addresses: Vec<u64> = own.iter().map(|frame| frame.word & ADDRESS).collect();
         for (letter, snap) in [('p', &seen.plain), ('q', &seen.seeded)] {
             let Some(snap) = snap else { continue };
-            let frames: &[SnapFrame] = self
+            let frames: &[FrameRecord] = self
                 .stopped
                 .frames
                 .get(snap.frames.clone())

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 
 use agent::base::random::next_random;
 use agent::walkers::seed::{self, Candidate};
-use agent::walkers::stopped::{More, OwnWalk};
+use agent::walkers::stopped::{ExtraWalk, OwnWalk};
 use corprof::{StackSnapshots, Suspension, ThreadId};
 use stackwalk::{ADDRESS, Traced};
 
@@ -39,7 +39,7 @@ impl RandomSeeds {
     }
 }
 
-impl More for RandomSeeds {
+impl ExtraWalk for RandomSeeds {
     fn walk<'rt>(
         &mut self,
         suspension: &mut Suspension<'_, 'rt>,

@@ -77,7 +77,7 @@ mod tests {
             if !unsafe { libc::CPU_ISSET(number, &allowed) } {
                 continue;
             }
-            let told = std::thread::spawn(move || {
+            let reported = std::thread::spawn(move || {
                 // SAFETY: as above; only this thread is bound.
                 unsafe {
                     let mut one: libc::cpu_set_t = std::mem::zeroed();
@@ -86,7 +86,7 @@ mod tests {
                 }
                 processor.now()
             });
-            assert_eq!(told.join().unwrap() as usize, number);
+            assert_eq!(reported.join().unwrap() as usize, number);
         }
     }
 }

@@ -18,7 +18,7 @@ use recording::Event;
 use super::event_pipe::{
     KEYWORD_ALLOCATION_SAMPLING, KEYWORD_GC, LEVEL_INFORMATIONAL, LEVEL_VERBOSE, Wide,
 };
-use super::source::{Asked, EventSource, How, Need, RuntimeFacts};
+use super::source::{EventSource, Need, RuntimeFacts, SourceQuery, SubscribeTime};
 use super::{Origin, live};
 use crate::base::proc;
 use crate::base::random::next_random;
@@ -36,16 +36,16 @@ impl EventSource for Allocations {
         Event::Alloc
     }
 
-    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String> {
         let interval = asked.settings.alloc_interval;
         let runtime = asked.runtime;
         match (runtime.event_pipe, asked.how) {
-            (false, How::Startup) => Ok(Need {
+            (false, SubscribeTime::Startup) => Ok(Need {
                 low: EventMaskLow::ENABLE_OBJECT_ALLOCATED | EventMaskLow::MONITOR_OBJECT_ALLOCATED,
                 interval,
                 ..Need::nothing("ObjectAllocated callback")
             }),
-            (false, How::Attached) => Err(format!(
+            (false, SubscribeTime::Attached) => Err(format!(
                 "no alloc samples of .NET {}: it tells of allocations only a profiler that was \
                  there when it started (.NET 5 and later tell of them at any time)",
                 runtime.version
@@ -243,7 +243,7 @@ pub(super) fn tick<'rt>(
     tick: Tick,
     allocated: &Allocated<'_>,
 ) {
-    let times = origin.own.told.object();
+    let times = origin.own.alloc_session.object();
     if tick.heap == LARGE_HEAP {
         return;
     }
@@ -263,7 +263,7 @@ pub(super) fn sampled<'rt>(
 ) {
     let interval = origin.events.alloc_interval();
     let size = allocated.size.unwrap_or(0) as f64;
-    let times = origin.own.told.object();
+    let times = origin.own.alloc_session.object();
     let value = sampling(|own| {
         let probability = -(-size / TICK_BYTES as f64).exp_m1();
         let bytes = own.round(size / probability);

@@ -6,7 +6,7 @@ use recording::Event;
 
 use super::Origin;
 use super::event_pipe::{KEYWORD_CONTENTION, LEVEL_INFORMATIONAL};
-use super::source::{Asked, EventSource, Need};
+use super::source::{EventSource, Need, SourceQuery};
 
 /// Lock waits.
 pub(super) struct Contentions;
@@ -16,7 +16,7 @@ impl EventSource for Contentions {
         Event::Contention
     }
 
-    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String> {
         if !asked.runtime.event_pipe {
             return Err(format!(
                 "no contention samples of .NET {}: it tells a profiler of no lock waits \

@@ -21,8 +21,8 @@ use corprof::context::MayTriggerGc;
 use corprof::{AgentCx, Cx, Runtime};
 
 use super::alloc::TICK_BYTES;
-use super::event_pipe::Listening;
-use super::{ClrEvents, EventNews, Events, lock};
+use super::event_pipe::EventListener;
+use super::{ClrEvents, EventAnnouncement, Events, lock};
 use crate::base::proc;
 use crate::base::random::next_random;
 use crate::clr::Runtimes;
@@ -46,7 +46,7 @@ const TURN_NS: u64 = 200_000_000;
 /// The allocation events that a runtime was asked for, and those that it has reported.
 #[derive(Debug, Default)]
 pub(super) struct AllocSession {
-    listening: Listening,
+    listener: EventListener,
     /// Objects.
     objects: AtomicU64,
     /// It is listened to for one of so many parts of the time; 0 and 1: for all of it.
@@ -62,7 +62,7 @@ impl AllocSession {
 
     /// Returns the keywords and level that are listened to all the time.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
-        self.listening.now()
+        self.listener.now()
     }
 
     /// Listens to this all the time, in place of what was listened to. No turns are taken.
@@ -74,10 +74,10 @@ impl AllocSession {
         cx: &mut Cx<'rt, C>,
         to: Option<(u64, u32)>,
     ) -> corprof::Result<()> {
-        self.listening.pause(cx);
+        self.listener.pause(cx);
         self.parts.store(1, Ordering::Relaxed);
         self.objects.store(0, Ordering::Relaxed);
-        self.listening.listen(cx, to)
+        self.listener.listen(cx, to)
     }
 }
 
@@ -99,7 +99,7 @@ struct ObjectRate {
 impl ObjectRate {
     /// Takes the number of objects that were reported up to this time. Answers how many those are a
     /// second, where they are many for long enough.
-    fn look(&mut self, objects: u64, now_ns: u64) -> Option<u64> {
+    fn update(&mut self, objects: u64, now_ns: u64) -> Option<u64> {
         let since = objects.saturating_sub(self.objects);
         let passed = now_ns.saturating_sub(self.time_ns).max(1);
         (self.objects, self.time_ns) = (objects, now_ns);
@@ -128,7 +128,7 @@ impl DutyCycle {
     }
 
     /// Looks how much these runtimes report, once a second or less often. Agent thread.
-    pub(crate) fn look(
+    pub(crate) fn update(
         &mut self,
         events: &Events,
         threads: &'static Threads,
@@ -140,7 +140,7 @@ impl DutyCycle {
             let Some(own) = events.of(number) else {
                 continue;
             };
-            if parts < 2 || own.facts.major < SAFE || own.told.now().is_none() {
+            if parts < 2 || own.facts.major < SAFE || own.alloc_session.now().is_none() {
                 continue;
             }
             if !self.clrs.iter().any(|(other, ..)| *other == number) {
@@ -154,8 +154,8 @@ impl DutyCycle {
             let Some((_, rate, thread @ None)) = found else {
                 continue;
             };
-            let objects = own.told.objects.load(Ordering::Relaxed);
-            let Some(objects) = rate.look(objects, now_ns) else {
+            let objects = own.alloc_session.objects.load(Ordering::Relaxed);
+            let Some(objects) = rate.update(objects, now_ns) else {
                 continue;
             };
             let note = format!(
@@ -165,7 +165,7 @@ impl DutyCycle {
             );
             if let Some(Ok(begun)) = DutyThread::spawn(threads, runtimes, number, own, parts) {
                 *thread = Some(begun);
-                events.tell(EventNews::Note(note));
+                events.announce(EventAnnouncement::Note(note));
             }
         }
     }
@@ -200,7 +200,7 @@ impl StopFlag {
         }
     }
 
-    fn tell(&self) {
+    fn announce(&self) {
         *lock(&self.is_over) = true;
         self.changed.notify_all();
     }
@@ -227,7 +227,7 @@ impl DutyThread {
         let spawned = runtimes.spawn_runtime_thread(number, move |cx, runtime| {
             let _out = threads.exclude_calling_thread();
             let _gone = known.send(());
-            run_duty_cycle(cx, runtime, &own.told, parts, &its);
+            run_duty_cycle(cx, runtime, &own.alloc_session, parts, &its);
         })?;
         if spawned.is_ok() {
             // Before the agent thread lists threads again.
@@ -242,7 +242,7 @@ impl DutyThread {
 
 impl Drop for DutyThread {
     fn drop(&mut self) {
-        self.over.tell();
+        self.over.announce();
         if let Some(handle) = self.handle.take()
             && let Err(panic) = handle.join()
         {
@@ -258,7 +258,7 @@ impl Drop for DutyThread {
 fn run_duty_cycle(
     cx: &mut AgentCx,
     runtime: &Runtime,
-    told: &AllocSession,
+    alloc_session: &AllocSession,
     parts: u32,
     over: &StopFlag,
 ) {
@@ -266,20 +266,20 @@ fn run_duty_cycle(
     let mut random = begun_ns | 1;
     let mut taken_ns = 0;
     let parts_ = u64::from(parts);
-    cx.enter(runtime, |cx| told.listening.pause(cx));
-    told.parts.store(parts, Ordering::Relaxed);
+    cx.enter(runtime, |cx| alloc_session.listener.pause(cx));
+    alloc_session.parts.store(parts, Ordering::Relaxed);
     loop {
         let chance = next_random(&mut random) % (TURN_NS * (parts_ - 1)).max(1);
         if over.wait_until(begun_ns + taken_ns * parts_ + chance) {
             return;
         }
         let from_ns = proc::now_ns();
-        if !cx.enter(runtime, |cx| told.listening.resume(cx)) {
+        if !cx.enter(runtime, |cx| alloc_session.listener.resume(cx)) {
             return;
         }
         let is_over = over.wait_until(from_ns + TURN_NS);
         let until_ns = proc::now_ns();
-        cx.enter(runtime, |cx| told.listening.pause(cx));
+        cx.enter(runtime, |cx| alloc_session.listener.pause(cx));
         if is_over {
             return;
         }
@@ -298,10 +298,10 @@ mod tests {
             time_ns: 9 * second,
             ..ObjectRate::default()
         };
-        let mut told = 0;
+        let mut alloc_session = 0;
         let mut look = |now: u64, more: u64| {
-            told += more;
-            rate.look(told, now * second)
+            alloc_session += more;
+            rate.update(alloc_session, now * second)
         };
         assert_eq!([look(10, 3000), look(11, 100)], [None, None]);
         assert_eq!(look(12, 3000), None);
@@ -331,7 +331,7 @@ mod tests {
         assert!(!over.wait_until(proc::now_ns() + 1));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| over.wait_until(u64::MAX));
-            over.tell();
+            over.announce();
             assert!(waits.join().unwrap());
         });
     }

@@ -12,7 +12,7 @@ use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
 use super::alloc::{self, Allocated, Tick};
-use super::exception_event::{self, Thrown};
+use super::exception_event::{self, ThrownException};
 use super::{Events, Origin, contention, lock};
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
@@ -36,17 +36,17 @@ pub(super) const LEVEL_VERBOSE: u32 = 5;
 
 /// A session, and what it is for. Who calls becomes one of the runtime's threads.
 #[derive(Debug, Default)]
-pub(super) struct Listening(Mutex<Option<Asked>>);
+pub(super) struct EventListener(Mutex<Option<ListenedTo>>);
 
 #[derive(Debug)]
-struct Asked {
+struct ListenedTo {
     /// Keywords and level.
     to: (u64, u32),
     /// `None`: it pauses.
     session: Option<EventPipeSession>,
 }
 
-impl Listening {
+impl EventListener {
     /// Returns the keywords and level that are listened to, unless the listening pauses.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
         let asked = lock(&self.0);
@@ -67,11 +67,11 @@ impl Listening {
         let before = lock(&self.0).take();
         let samples = |(keywords, _)| keywords & KEYWORD_ALLOCATION_SAMPLING != 0;
         if before.is_some_and(|before| samples(before.to)) && !to.is_some_and(samples) {
-            give_back_ticks(cx);
+            restore_ticks(cx);
         }
         if let Some(to) = to {
             let session = Some(start(cx, to)?);
-            *lock(&self.0) = Some(Asked { to, session });
+            *lock(&self.0) = Some(ListenedTo { to, session });
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Listening {
 /// AllocationSampled, .NET 10 and 11 report AllocationTick to no session. They do not begin again
 /// when it ends, but when one begins that has the keyword of those. This one is of a level at which
 /// nothing is reported.
-fn give_back_ticks<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>) {
+fn restore_ticks<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>) {
     if let Ok(session) = start(cx, (KEYWORD_GC, LEVEL_CRITICAL)) {
         let _ended = cx.info().event_pipe_stop_session(cx, session);
     }
@@ -233,10 +233,10 @@ fn read_contention_stop(data: &mut Fields<'_>) -> Option<(bool, u64)> {
 
 /// ExceptionThrown_V1: type name, message (`NULL` where there is none), address, HRESULT, flags,
 /// instance.
-fn read_exception_thrown(data: &mut Fields<'_>) -> Option<Thrown> {
+fn read_exception_thrown(data: &mut Fields<'_>) -> Option<ThrownException> {
     let type_name = data.text()?.into();
     let message = data.text()?;
-    Some(Thrown {
+    Some(ThrownException {
         type_name,
         message: if message == "NULL" {
             String::new()
@@ -396,7 +396,7 @@ mod tests {
             data.extend([0xff; 8 + 4 + 2 + 2]);
             assert_eq!(
                 read_exception_thrown(&mut Fields(&data)),
-                Some(Thrown {
+                Some(ThrownException {
                     type_name: "A.B+C".into(),
                     message: expected.into(),
                 })

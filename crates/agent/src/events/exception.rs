@@ -25,7 +25,7 @@ use stackwalk::{CodeMap, Kind, lookup_address};
 use super::Origin;
 use super::event_pipe::{KEYWORD_EXCEPTION, LEVEL_INFORMATIONAL};
 use super::sample::{Catcher, EventSample};
-use super::source::{Asked, EventSource, Need, RuntimeFacts};
+use super::source::{EventSource, Need, RuntimeFacts, SourceQuery};
 use crate::clr::names;
 use crate::model::chain;
 use crate::program::code::can_query_runtime;
@@ -50,7 +50,7 @@ impl EventSource for Exceptions {
         Event::Exception
     }
 
-    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String> {
         if callbacks_are_safe(asked.runtime) {
             return Ok(Need {
                 low: EventMaskLow::MONITOR_EXCEPTIONS,
@@ -71,7 +71,7 @@ pub(super) fn callbacks_are_safe(runtime: &RuntimeFacts) -> bool {
 }
 
 /// A search for a handler that has begun.
-struct Search {
+struct CallbackSearch {
     /// Where it was begun; below that are the frames of filters.
     stack_pointer: u64,
     /// Where to say the answer; none if the sample was not taken.
@@ -85,7 +85,7 @@ struct Search {
 }
 
 thread_local! {
-    static SEARCHES: RefCell<Vec<Search>> = const { RefCell::new(Vec::new()) };
+    static SEARCHES: RefCell<Vec<CallbackSearch>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where the message of an exception is.
@@ -201,14 +201,14 @@ pub(crate) fn search_leaves(origin: Origin<'_>) {
     let mut is_over = false;
     with_search(|search| is_over = search.is_last);
     if is_over {
-        nobody(origin);
+        end_uncaught(origin);
     }
 }
 
 /// Ends the search that has begun last: its exception is uncaught.
-fn nobody(origin: Origin<'_>) {
+fn end_uncaught(origin: Origin<'_>) {
     if let Some(catcher) = end_search() {
-        catcher.none(origin.events.waker, LAST_WAIT);
+        catcher.wait_uncaught(origin.events.waker, LAST_WAIT);
     }
 }
 
@@ -236,7 +236,7 @@ fn begin_search(catcher: Option<Arc<Catcher>>) {
         // runtime caught the exception.
         searches.retain(|search| search.stack_pointer > stack_pointer);
         if searches.len() < MAX_SEARCHES {
-            searches.push(Search {
+            searches.push(CallbackSearch {
                 stack_pointer,
                 catcher,
                 outermost: 0,
@@ -248,7 +248,7 @@ fn begin_search(catcher: Option<Arc<Catcher>>) {
 }
 
 /// Does something to the search that has begun last.
-fn with_search(change: impl FnOnce(&mut Search)) {
+fn with_search(change: impl FnOnce(&mut CallbackSearch)) {
     let _thread_ends = SEARCHES.try_with(|searches| {
         if let Ok(mut searches) = searches.try_borrow_mut()
             && let Some(search) = searches.last_mut()

@@ -53,14 +53,14 @@ const MAX_METHODS: usize = 8192;
 
 /// The event's facts about an exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Thrown {
+pub(super) struct ThrownException {
     /// Of a nested type its own name alone, until a sample is taken of it.
     pub(super) type_name: Arc<str>,
     /// Empty where it has none of its own.
     pub(super) message: String,
 }
 
-impl Thrown {
+impl ThrownException {
     fn text(&self) -> String {
         let mut text: String = self.message.chars().take(MAX_MESSAGE).collect();
         if text.len() < self.message.len() {
@@ -72,9 +72,9 @@ impl Thrown {
 
 /// A search for a handler that has begun.
 #[derive(Debug)]
-struct Search {
+struct HandlerSearch {
     stack_pointer: u64,
-    thrown: Arc<Thrown>,
+    thrown: Arc<ThrownException>,
     /// Where to say the answer; none if the sample was not taken.
     catcher: Option<Arc<Catcher>>,
     /// How many filters ran when it began.
@@ -83,25 +83,25 @@ struct Search {
 
 /// An exception whose handler runs.
 #[derive(Debug)]
-struct Caught {
+struct CaughtException {
     stack_pointer: u64,
-    thrown: Arc<Thrown>,
+    thrown: Arc<ThrownException>,
 }
 
 /// An exception that goes on to what awaits the method that threw it.
 #[derive(Debug)]
-struct Passed {
-    thrown: Arc<Thrown>,
+struct PassedException {
+    thrown: Arc<ThrownException>,
     catcher: Option<Arc<Catcher>>,
 }
 
 /// The cause for which a handler begins.
 #[derive(Debug)]
-enum Handled {
+enum HandledCause {
     /// A thrown exception; it has a catcher if a sample waits for the answer.
     Searched(Option<Arc<Catcher>>),
     /// An exception that an earlier handler throws again.
-    Again(Arc<Thrown>),
+    Again(Arc<ThrownException>),
     /// An unknown exception: it was thrown before the session began.
     Unknown,
 }
@@ -110,11 +110,11 @@ enum Handled {
 /// pointer.
 #[derive(Debug, Default)]
 struct Dispatches {
-    searches: Vec<Search>,
-    caught: Vec<Caught>,
+    searches: Vec<HandlerSearch>,
+    caught: Vec<CaughtException>,
     /// The exception that was caught last. Set if the class library caught it to pass it on, and
     /// nothing was thrown since.
-    passed: Option<Passed>,
+    passed: Option<PassedException>,
     filters: usize,
 }
 
@@ -128,7 +128,12 @@ impl Dispatches {
         }
     }
 
-    fn thrown(&mut self, stack_pointer: u64, thrown: Arc<Thrown>, catcher: Option<Arc<Catcher>>) {
+    fn thrown(
+        &mut self,
+        stack_pointer: u64,
+        thrown: Arc<ThrownException>,
+        catcher: Option<Arc<Catcher>>,
+    ) {
         self.passed = None;
         // Searches that began deeper, or here, were given up without a word: native code of the
         // runtime caught the exception, or another one took its place.
@@ -138,7 +143,7 @@ impl Dispatches {
             self.filters = 0;
         }
         if self.searches.len() < MAX_SEARCHES {
-            self.searches.push(Search {
+            self.searches.push(HandlerSearch {
                 stack_pointer,
                 thrown,
                 catcher,
@@ -160,29 +165,32 @@ impl Dispatches {
     }
 
     /// `passes`: the handler is the class library's, and passes on what it catches.
-    fn catch_begins(&mut self, stack_pointer: u64, passes: bool) -> Handled {
-        let is_of_filter = |search: &Search| search.filters < self.filters;
+    fn catch_begins(&mut self, stack_pointer: u64, passes: bool) -> HandledCause {
+        let is_of_filter = |search: &HandlerSearch| search.filters < self.filters;
         let search = self.searches.pop_if(|search| !is_of_filter(search));
         let handled = match (search, self.passed.take()) {
-            (Some(search), _) => (search.thrown, Handled::Searched(search.catcher)),
-            (None, Some(passed)) => (passed.thrown, Handled::Searched(passed.catcher)),
+            (Some(search), _) => (search.thrown, HandledCause::Searched(search.catcher)),
+            (None, Some(passed)) => (passed.thrown, HandledCause::Searched(passed.catcher)),
             (None, None) => match self.caught.pop() {
-                Some(caught) => (Arc::clone(&caught.thrown), Handled::Again(caught.thrown)),
-                None => return Handled::Unknown,
+                Some(caught) => (
+                    Arc::clone(&caught.thrown),
+                    HandledCause::Again(caught.thrown),
+                ),
+                None => return HandledCause::Unknown,
             },
         };
         if passes {
             let catcher = match &handled.1 {
-                Handled::Searched(catcher) => catcher.clone(),
-                Handled::Again(_) | Handled::Unknown => None,
+                HandledCause::Searched(catcher) => catcher.clone(),
+                HandledCause::Again(_) | HandledCause::Unknown => None,
             };
             let thrown = Arc::clone(&handled.0);
-            self.passed = Some(Passed { thrown, catcher });
+            self.passed = Some(PassedException { thrown, catcher });
         }
         self.caught
             .retain(|caught| caught.stack_pointer > stack_pointer);
         if self.caught.len() < MAX_SEARCHES {
-            self.caught.push(Caught {
+            self.caught.push(CaughtException {
                 stack_pointer,
                 thrown: handled.0,
             });
@@ -214,7 +222,11 @@ fn own<T>(change: impl FnOnce(&mut Dispatches) -> T) -> Option<T> {
 }
 
 /// ExceptionThrown.
-pub(super) fn thrown<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, mut thrown: Thrown) {
+pub(super) fn thrown<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Callback>,
+    mut thrown: ThrownException,
+) {
     // A search whose sample is not taken is begun, too: its end must not be taken for another's.
     let mut catcher = None;
     let mut taken = None;
@@ -233,7 +245,7 @@ pub(super) fn thrown<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, mut th
     origin.events.push(place, sample);
     if is_last {
         // Most likely the program ends by it within milliseconds.
-        catcher.none(origin.events.waker, LAST_WAIT);
+        catcher.wait_uncaught(origin.events.waker, LAST_WAIT);
     }
 }
 
@@ -251,18 +263,18 @@ pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, 
         }
     };
     match own(|own| own.catch_begins(stack_pointer(), passes)) {
-        Some(Handled::Searched(Some(catcher))) => answer(&catcher),
-        Some(Handled::Again(thrown)) => {
+        Some(HandledCause::Searched(Some(catcher))) => answer(&catcher),
+        Some(HandledCause::Again(thrown)) => {
             if let Some(place) = origin.events.offer(Event::Exception, 1) {
                 let catcher = Arc::new(Catcher::default());
                 answer(&catcher);
                 own(|own| own.answer_passed(Arc::clone(&catcher)));
-                let mut thrown = Thrown::clone(&thrown);
+                let mut thrown = ThrownException::clone(&thrown);
                 let sample = sample(origin, cx, &mut thrown, catcher);
                 origin.events.push(place, sample);
             }
         }
-        Some(Handled::Searched(None) | Handled::Unknown) | None => {}
+        Some(HandledCause::Searched(None) | HandledCause::Unknown) | None => {}
     }
 }
 
@@ -291,7 +303,7 @@ pub(super) fn filter_ends() {
 fn sample<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
-    thrown: &mut Thrown,
+    thrown: &mut ThrownException,
     catcher: Arc<Catcher>,
 ) -> EventSample {
     let name = Arc::clone(&thrown.type_name);
@@ -413,8 +425,8 @@ type Nested = (u64, Arc<str>);
 mod tests {
     use super::*;
 
-    fn exception(name: &str) -> Arc<Thrown> {
-        Arc::new(Thrown {
+    fn exception(name: &str) -> Arc<ThrownException> {
+        Arc::new(ThrownException {
             type_name: name.into(),
             message: String::new(),
         })
@@ -426,8 +438,8 @@ mod tests {
         catcher
     }
 
-    fn is_of(handled: &Handled, expected: &Arc<Catcher>) -> bool {
-        matches!(handled, Handled::Searched(Some(catcher)) if Arc::ptr_eq(catcher, expected))
+    fn is_of(handled: &HandledCause, expected: &Arc<Catcher>) -> bool {
+        matches!(handled, HandledCause::Searched(Some(catcher)) if Arc::ptr_eq(catcher, expected))
     }
 
     #[test]
@@ -444,7 +456,10 @@ mod tests {
     #[test]
     fn a_handler_that_was_not_searched_for_is_of_what_is_thrown_again() {
         let mut own = Dispatches::new();
-        assert!(matches!(own.catch_begins(900, false), Handled::Unknown));
+        assert!(matches!(
+            own.catch_begins(900, false),
+            HandledCause::Unknown
+        ));
         let _once = throw(&mut own, 1000, "A");
         own.catch_begins(1010, false);
         // Within it another one comes and goes.
@@ -453,10 +468,13 @@ mod tests {
         own.catch_ends();
         for _ in 0..3 {
             let again = own.catch_begins(500, false);
-            assert!(matches!(&again, Handled::Again(thrown) if &*thrown.type_name == "A"));
+            assert!(matches!(&again, HandledCause::Again(thrown) if &*thrown.type_name == "A"));
         }
         own.catch_ends();
-        assert!(matches!(own.catch_begins(1010, false), Handled::Unknown));
+        assert!(matches!(
+            own.catch_begins(1010, false),
+            HandledCause::Unknown
+        ));
     }
 
     #[test]
@@ -470,13 +488,16 @@ mod tests {
         // A handler of the program's, which throws it again.
         assert!(is_of(&own.catch_begins(1005, false), &first));
         let again = own.catch_begins(500, true);
-        assert!(matches!(&again, Handled::Again(thrown) if &*thrown.type_name == "A"));
+        assert!(matches!(&again, HandledCause::Again(thrown) if &*thrown.type_name == "A"));
         let second = Arc::new(Catcher::default());
         own.answer_passed(Arc::clone(&second));
         own.catch_ends();
         assert!(is_of(&own.catch_begins(1010, false), &second));
         own.catch_ends();
-        assert!(matches!(own.catch_begins(1010, false), Handled::Unknown));
+        assert!(matches!(
+            own.catch_begins(1010, false),
+            HandledCause::Unknown
+        ));
         // It ended in a task, and another one is thrown.
         let _ended = throw(&mut own, 1000, "B");
         own.catch_begins(1010, true);
@@ -484,7 +505,10 @@ mod tests {
         let other = throw(&mut own, 900, "C");
         assert!(is_of(&own.catch_begins(910, false), &other));
         own.catch_ends();
-        assert!(matches!(own.catch_begins(1010, false), Handled::Unknown));
+        assert!(matches!(
+            own.catch_begins(1010, false),
+            HandledCause::Unknown
+        ));
     }
 
     #[test]
@@ -504,7 +528,10 @@ mod tests {
         // Of one whose begin was not told.
         own.filter_ends();
         own.catch_ends();
-        assert!(matches!(own.catch_begins(1000, false), Handled::Unknown));
+        assert!(matches!(
+            own.catch_begins(1000, false),
+            HandledCause::Unknown
+        ));
     }
 
     #[test]
@@ -531,7 +558,7 @@ mod tests {
     #[test]
     fn a_long_message_is_cut() {
         for (length, expected) in [(256, 256), (257, 257)] {
-            let thrown = Thrown {
+            let thrown = ThrownException {
                 type_name: "A".into(),
                 message: "é".repeat(length),
             };

@@ -13,7 +13,7 @@ use corprof::{Cx, EventMaskHigh, EventMaskLow};
 use recording::Event;
 
 use super::Origin;
-use super::source::{Asked, EventSource, Need};
+use super::source::{EventSource, Need, SourceQuery};
 use crate::base::proc;
 use crate::clr::collection_times::is_collection;
 
@@ -25,7 +25,7 @@ impl EventSource for Collections {
         Event::Gc
     }
 
-    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, _: SourceQuery<'_>) -> Result<Need, String> {
         Ok(Need {
             low: EventMaskLow::MONITOR_SUSPENDS,
             high: EventMaskHigh::BASIC_GC,
@@ -42,7 +42,7 @@ struct Collection {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CollectorState {
     /// When the runtime began to stop for a collection.
     stopping_ns: Option<u64>,
     /// The collection that began in this pause.
@@ -54,7 +54,7 @@ struct State {
 /// The present work of a CLR's collector.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
-    state: Mutex<State>,
+    state: Mutex<CollectorState>,
 }
 
 /// A pause that is over.
@@ -66,7 +66,7 @@ struct GcPause {
 }
 
 impl Collector {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CollectorState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 

@@ -11,7 +11,7 @@ use corprof::{Cx, FunctionId};
 use recording::{Event, Tier};
 
 use super::Origin;
-use super::source::{Asked, EventSource, Need};
+use super::source::{EventSource, Need, SourceQuery};
 use crate::base::proc;
 
 /// Most compilations in each other that are kept.
@@ -25,7 +25,7 @@ impl EventSource for Compilations {
         Event::Jit
     }
 
-    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, _: SourceQuery<'_>) -> Result<Need, String> {
         // Reported in any case.
         Ok(Need::nothing(
             "JITCompilationStarted to JITCompilationFinished",
@@ -42,15 +42,15 @@ struct Compilation {
 }
 
 #[derive(Debug, Default)]
-struct Running(Vec<Compilation>);
+struct NestedCompilations(Vec<Compilation>);
 
 thread_local! {
-    static RUNNING: RefCell<Running> = const {
-        RefCell::new(Running(Vec::new()))
+    static RUNNING: RefCell<NestedCompilations> = const {
+        RefCell::new(NestedCompilations(Vec::new()))
     };
 }
 
-impl Running {
+impl NestedCompilations {
     fn begin(&mut self, function: usize, start_ns: u64) {
         if self.0.len() >= MAX_NESTED {
             self.0.clear();
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn times_within_each_other_add_up() {
-        let mut all = Running::default();
+        let mut all = NestedCompilations::default();
         all.begin(1, 0);
         all.begin(2, 10);
         all.begin(3, 20);

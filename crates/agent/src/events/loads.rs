@@ -5,7 +5,7 @@ use corprof::{ClassId, Cx, EventMaskLow};
 use recording::Event;
 
 use super::Origin;
-use super::source::{Asked, EventSource, Need};
+use super::source::{EventSource, Need, SourceQuery};
 
 /// Modules.
 pub(super) struct Modules;
@@ -15,7 +15,7 @@ impl EventSource for Modules {
         Event::ModuleLoad
     }
 
-    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, _: SourceQuery<'_>) -> Result<Need, String> {
         // Reported in any case.
         Ok(Need::nothing("ModuleLoadFinished callback"))
     }
@@ -29,7 +29,7 @@ impl EventSource for Classes {
         Event::ClassLoad
     }
 
-    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, _: SourceQuery<'_>) -> Result<Need, String> {
         Ok(Need {
             low: EventMaskLow::MONITOR_CLASS_LOADS,
             ..Need::nothing("ClassLoadFinished callback")

@@ -41,7 +41,7 @@ use self::exception::ExceptionFacts;
 use self::exception_event::ThrownFacts;
 use self::gc::Collector;
 use self::live::Handles;
-use self::queue::{Place, Queue};
+use self::queue::{Queue, QueuePlace};
 use self::sample::EventSample;
 use self::source::RuntimeFacts;
 use self::subscription::Subscription;
@@ -56,7 +56,7 @@ use crate::walkers::snapshot::snapshot_here;
 
 /// Something the recording is to be told about events, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventNews {
+pub enum EventAnnouncement {
     /// Where an event's samples come from, and about how much one stands for.
     Source {
         /// The event.
@@ -87,7 +87,7 @@ pub struct Events {
     handles: Arc<Handles>,
     /// Collections that have ended, of all CLRs, since they were last written.
     collections: AtomicU64,
-    news: Mutex<Vec<EventNews>>,
+    news: Mutex<Vec<EventAnnouncement>>,
     /// Each CLR's own state here, by number.
     clrs: Mutex<Vec<(u8, Arc<ClrEvents>)>>,
 }
@@ -102,9 +102,9 @@ pub(crate) struct ClrEvents {
     collector: Collector,
     /// The provider of the runtime's own events, once it has been met.
     provider: AtomicUsize,
-    session: event_pipe::Listening,
+    session: event_pipe::EventListener,
     /// The session of allocations.
-    told: duty_cycle::AllocSession,
+    alloc_session: duty_cycle::AllocSession,
 }
 
 /// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
@@ -130,8 +130,8 @@ impl ClrEvents {
             thrown: ThrownFacts::default(),
             collector: Collector::default(),
             provider: AtomicUsize::new(0),
-            session: event_pipe::Listening::default(),
-            told: duty_cycle::AllocSession::default(),
+            session: event_pipe::EventListener::default(),
+            alloc_session: duty_cycle::AllocSession::default(),
         }
     }
 
@@ -257,8 +257,8 @@ impl Events {
 
     /// Gives back the handles that are no longer followed: those of samples that were dropped on
     /// their way.
-    pub(crate) fn give_back_handles(&self, runtimes: &mut Runtimes<'_>) {
-        self.handles.give_back(runtimes);
+    pub(crate) fn release_handles(&self, runtimes: &mut Runtimes<'_>) {
+        self.handles.release_unused(runtimes);
     }
 
     /// Whether there are any where there is no session: samples that were on their way when it
@@ -272,14 +272,14 @@ impl Events {
     }
 
     /// An event happened. Answers where its sample is to go, if it is to be taken.
-    fn offer(&self, event: Event, value: u64) -> Option<Place> {
+    fn offer(&self, event: Event, value: u64) -> Option<QueuePlace> {
         if !self.wants(event) || !self.is_on() {
             return None;
         }
         self.queue.offer(event, value)
     }
 
-    fn push(&self, place: Place, sample: EventSample) {
+    fn push(&self, place: QueuePlace, sample: EventSample) {
         if self.queue.push(place, sample) {
             self.waker.wake();
         }
@@ -322,7 +322,7 @@ impl Events {
             catcher: None,
             followed: None,
         };
-        self.push(Place::Largest, sample);
+        self.push(QueuePlace::Largest, sample);
     }
 
     /// A sample as a callback leaves it.
@@ -336,20 +336,20 @@ impl Events {
     }
 
     /// Queues a piece of news for the recording, once; drops it where there is no session.
-    pub(crate) fn tell(&self, news: EventNews) {
+    pub(crate) fn announce(&self, news: EventAnnouncement) {
         if self.phase.get().is_session() {
             lock(&self.news).push(news);
         }
     }
 
-    fn take_news(&self) -> Vec<EventNews> {
+    fn take_announcements(&self) -> Vec<EventAnnouncement> {
         std::mem::take(&mut *lock(&self.news))
     }
 
     /// Tells where a CLR's events come from, and what cannot be had of it.
-    pub(crate) fn tell_all(&self, subscription: &Subscription) {
+    pub(crate) fn announce_sources(&self, subscription: &Subscription) {
         for news in &subscription.news {
-            self.tell(news.clone());
+            self.announce(news.clone());
         }
     }
 }
@@ -450,17 +450,17 @@ mod tests {
         let events = Events::new(phase, waker);
         events.begin(&Settings::parse("event=exception"));
         writer.change(&[Phase::Idle], Phase::Recording).unwrap();
-        events.tell(EventNews::Note("kept".into()));
+        events.announce(EventAnnouncement::Note("kept".into()));
         let place = events.offer(Event::Exception, 1).unwrap();
         events.push(place, EventSample::for_test(Event::Exception, 1, 100));
         writer.change(&[Phase::Recording], Phase::Idle).unwrap();
         events.forget_session();
         for _ in 0..1000 {
-            events.tell(EventNews::Note("lost".into()));
+            events.announce(EventAnnouncement::Note("lost".into()));
             assert!(events.offer(Event::Exception, 1).is_none());
         }
         assert_eq!(events.queue.bytes(), 0);
-        assert!(events.take_news().is_empty());
+        assert!(events.take_announcements().is_empty());
         // A callback that was on its way when the session ended.
         events.push(place, EventSample::for_test(Event::Exception, 1, 100));
         events.begin(&Settings::parse("event=gc"));

@@ -24,7 +24,7 @@ const KINDS: usize = 16;
 
 /// Where a sample that was let in will go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueuePlace {
     /// Behind the others.
     New,
     /// In the place of this one of its event.
@@ -51,7 +51,7 @@ pub(super) struct Batch {
 }
 
 #[derive(Debug, Default)]
-struct Kind {
+struct EventQueue {
     samples: Vec<EventSample>,
     /// Offered since the last batch.
     seen: u64,
@@ -61,8 +61,8 @@ struct Kind {
 }
 
 #[derive(Debug)]
-struct State {
-    kinds: [Kind; KINDS],
+struct QueueState {
+    kinds: [EventQueue; KINDS],
     bytes: usize,
     lost: u64,
     woken: bool,
@@ -75,7 +75,7 @@ struct State {
 /// The queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Calls that took no longer than this would not be kept: to be asked without the lock.
     slowest: AtomicU64,
 }
@@ -89,19 +89,19 @@ fn is_limited(event: Event) -> bool {
     )
 }
 
-impl State {
+impl QueueState {
     /// Empty, with this limit, samples a second of each event; 0 for none.
-    fn new(limit: u32, now_ns: u64) -> State {
+    fn new(limit: u32, now_ns: u64) -> QueueState {
         let limit = u64::from(limit);
         let kinds = std::array::from_fn(|code| {
             let event = u8::try_from(code).ok().and_then(Event::from_code);
             let limited = limit > 0 && event.is_some_and(is_limited);
-            Kind {
+            EventQueue {
                 room: if limited { limit } else { u64::MAX },
-                ..Kind::default()
+                ..EventQueue::default()
             }
         });
-        State {
+        QueueState {
             kinds,
             bytes: 0,
             lost: 0,
@@ -117,34 +117,34 @@ impl Queue {
     /// With this limit, samples a second of each event; 0 for none.
     pub(super) fn new(limit: u32, now_ns: u64) -> Queue {
         Queue {
-            state: Mutex::new(State::new(limit, now_ns)),
+            state: Mutex::new(QueueState::new(limit, now_ns)),
             slowest: AtomicU64::new(0),
         }
     }
 
     /// Begins anew, with another limit; what is in it is dropped.
     pub(super) fn begin(&self, limit: u32, now_ns: u64) {
-        *self.state() = State::new(limit, now_ns);
+        *self.state() = QueueState::new(limit, now_ns);
         self.slowest.store(0, Relaxed);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Whether a sample of this event is to be taken. Each of the event's samples since the last
     /// batch is kept with the same probability (Vitter's algorithm R).
-    pub(super) fn offer(&self, event: Event, value: u64) -> Option<Place> {
+    pub(super) fn offer(&self, event: Event, value: u64) -> Option<QueuePlace> {
         let mut state = self.state();
         let state = &mut *state;
         let kind = state.kinds.get_mut(event as usize)?;
         kind.seen += 1;
         if kind.seen <= kind.room {
-            return Some(Place::New);
+            return Some(QueuePlace::New);
         }
         let at = next_random(&mut state.random) % kind.seen;
         if at < kind.room {
-            return usize::try_from(at).ok().map(Place::Instead);
+            return usize::try_from(at).ok().map(QueuePlace::Instead);
         }
         kind.limited.count += 1;
         kind.limited.value = kind.limited.value.saturating_add(value);
@@ -160,7 +160,7 @@ impl Queue {
     }
 
     /// Puts a sample to its place. Answers whether the agent thread should be woken.
-    pub(super) fn push(&self, place: Place, sample: EventSample) -> bool {
+    pub(super) fn push(&self, place: QueuePlace, sample: EventSample) -> bool {
         let mut state = self.state();
         let state = &mut *state;
         let bytes = sample.bytes();
@@ -170,12 +170,12 @@ impl Queue {
         };
         let mut is_full = false;
         let old = match place {
-            Place::Instead(at) => kind.samples.get_mut(at),
-            Place::Largest if kind.samples.len() as u64 >= kind.room => {
+            QueuePlace::Instead(at) => kind.samples.get_mut(at),
+            QueuePlace::Largest if kind.samples.len() as u64 >= kind.room => {
                 is_full = true;
                 kind.samples.iter_mut().min_by_key(|one| one.value)
             }
-            Place::New | Place::Largest => None,
+            QueuePlace::New | QueuePlace::Largest => None,
         };
         if is_full && let Some(least) = old.as_ref().map(|old| old.value) {
             self.slowest.store(least, Relaxed);
@@ -313,7 +313,7 @@ mod tests {
         let feed = |values: &mut dyn Iterator<Item = u64>| {
             for ns in values {
                 match queue.is_slow(ns) {
-                    true => drop(queue.push(Place::Largest, sample(Event::TracedCall, ns, 3))),
+                    true => drop(queue.push(QueuePlace::Largest, sample(Event::TracedCall, ns, 3))),
                     false => passed.set(passed.get() + 1),
                 }
             }

@@ -72,12 +72,12 @@ impl Catcher {
 
     /// Whether the search has ended without a catcher.
     pub(crate) fn is_uncaught(&self) -> bool {
-        self.end.load(Ordering::Acquire) != 0 // pairs with `none`
+        self.end.load(Ordering::Acquire) != 0 // pairs with `wait_uncaught`
     }
 
     /// There is none: calls the agent thread, and waits until it has sent the sample, or for so
     /// long.
-    pub(crate) fn none(&self, waker: &Waker, at_most: Duration) {
+    pub(crate) fn wait_uncaught(&self, waker: &Waker, at_most: Duration) {
         self.end.store(UNCAUGHT, Ordering::Release); // pairs with `is_uncaught`
         waker.wake();
         let start = Instant::now();
@@ -98,7 +98,7 @@ impl Catcher {
 
     /// The sample has been sent: who waits for it goes on.
     pub(crate) fn sent(&self) {
-        self.end.store(SENT, Ordering::Release); // pairs with `none`
+        self.end.store(SENT, Ordering::Release); // pairs with `wait_uncaught`
         let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: the kernel uses the word's address alone.
         unsafe { libc::syscall(libc::SYS_futex, self.end.as_ptr(), op, 1) };
@@ -155,13 +155,13 @@ mod tests {
         static WAKE: LazyLock<Waker> = LazyLock::new(Waker::new);
         let catcher = Catcher::default();
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| catcher.none(&WAKE, Duration::from_secs(3600)));
+            let thread = scope.spawn(|| catcher.wait_uncaught(&WAKE, Duration::from_secs(3600)));
             assert!(WAKE.wait(&[-1, -1], None));
             assert!(catcher.is_uncaught() && !thread.is_finished());
             catcher.sent();
         });
         assert!(catcher.is_uncaught());
-        Catcher::default().none(&WAKE, Duration::from_millis(1));
+        Catcher::default().wait_uncaught(&WAKE, Duration::from_millis(1));
     }
 
     #[test]

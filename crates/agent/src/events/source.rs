@@ -11,7 +11,7 @@ use crate::model::Settings;
 
 /// How a session comes to a CLR: what it can ask for depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum SubscribeTime {
     /// The CLR starts: everything can be had.
     Startup,
     /// The CLR runs, because we were attached or because this is another session: only what can be
@@ -37,9 +37,9 @@ pub struct RuntimeFacts {
 
 /// The question that a source is asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct SourceQuery<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) how: How,
+    pub(super) how: SubscribeTime,
     pub(super) runtime: &'a RuntimeFacts,
 }
 
@@ -83,7 +83,7 @@ pub(super) trait EventSource: Sync {
     ///
     /// # Errors
     /// It cannot be had there; the text says so to users.
-    fn need(&self, asked: Asked<'_>) -> Result<Need, String>;
+    fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String>;
 }
 
 /// All of them.

@@ -10,8 +10,8 @@ use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskHigh, EventMaskLow};
 
 use super::exception::callbacks_are_safe;
-use super::source::{Asked, How, RuntimeFacts, SOURCES};
-use super::{ClrEvents, EventNews};
+use super::source::{RuntimeFacts, SOURCES, SourceQuery, SubscribeTime};
+use super::{ClrEvents, EventAnnouncement};
 use crate::model::{EventSet, Settings, WalkerKind};
 
 /// The flags and sessions that one CLR is asked for.
@@ -26,7 +26,7 @@ pub struct Subscription {
     /// The same of a session for allocations alone, which may be ended and begun again.
     pub sampled: Option<(u64, u32)>,
     /// News for the recording.
-    pub news: Vec<EventNews>,
+    pub news: Vec<EventAnnouncement>,
 }
 
 /// The flags that keep code, modules and threads true, with or without a session.
@@ -38,7 +38,7 @@ const ALWAYS: (EventMaskLow, EventMaskHigh) = (
 );
 
 /// Returns the chosen events' needs of a CLR.
-pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subscription {
+pub fn of_events(settings: &Settings, how: SubscribeTime, runtime: &RuntimeFacts) -> Subscription {
     let mut all = Subscription {
         low: EventMaskLow::empty(),
         high: EventMaskHigh::empty(),
@@ -46,7 +46,7 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
         sampled: None,
         news: Vec::new(),
     };
-    let asked = Asked {
+    let asked = SourceQuery {
         settings,
         how,
         runtime,
@@ -68,13 +68,13 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
                     *session = Some((keywords | need.keywords, level.max(need.level)));
                     all.high |= EventMaskHigh::MONITOR_EVENT_PIPE;
                 }
-                all.news.push(EventNews::Source {
+                all.news.push(EventAnnouncement::Source {
                     event: source.event(),
                     source: need.source,
                     interval: need.interval,
                 });
             }
-            Err(text) => all.news.push(EventNews::Note(text)),
+            Err(text) => all.news.push(EventAnnouncement::Note(text)),
         }
     }
     all
@@ -86,7 +86,7 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
 /// runtime, `corprof` asks for them, with a proof; afterwards they cannot be had, which is said.
 pub fn of_session(
     settings: &Settings,
-    how: How,
+    how: SubscribeTime,
     runtime: &RuntimeFacts,
     hooks: EventMaskLow,
 ) -> Subscription {
@@ -97,19 +97,21 @@ pub fn of_session(
         all.low |= EventMaskLow::MONITOR_SUSPENDS;
     }
     match (how, settings.walker) {
-        (How::Startup, WalkerKind::Shadow) if callbacks_are_safe(runtime) => all.low |= hooks,
-        (How::Startup, WalkerKind::Shadow) => {
+        (SubscribeTime::Startup, WalkerKind::Shadow) if callbacks_are_safe(runtime) => {
+            all.low |= hooks
+        }
+        (SubscribeTime::Startup, WalkerKind::Shadow) => {
             all.low |= hooks - EventMaskLow::MONITOR_EXCEPTIONS;
-            all.news.push(EventNews::Note(format!(
+            all.news.push(EventAnnouncement::Note(format!(
                 "walker shadow of .NET {}: what a catch or finally block calls is shown below what threw, as this \
                  runtime's callbacks of exceptions may end the program",
                 runtime.version
             )));
         }
-        (How::Attached, walker)
+        (SubscribeTime::Attached, walker)
             if walker == WalkerKind::Shadow || settings.needs_snapshots() && !runtime.snapshots =>
         {
-            all.news.push(EventNews::Note(format!(
+            all.news.push(EventAnnouncement::Note(format!(
                 "walker {} of .NET {}: it must be asked for when the runtime starts",
                 walker.name(),
                 runtime.version
@@ -153,7 +155,7 @@ fn masks(
 /// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the
 /// thread on which that is done one of its own (`ep_rt_thread_setup`).
 pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
-    own.session.now() != wanted.session || own.told.now() != wanted.sampled
+    own.session.now() != wanted.session || own.alloc_session.now() != wanted.sampled
 }
 
 /// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be
@@ -177,7 +179,8 @@ pub(crate) fn apply(
             ));
         }
     }
-    let sampled = (own.told.now() != wanted.sampled).then(|| own.told.listen(cx, wanted.sampled));
+    let sampled = (own.alloc_session.now() != wanted.sampled)
+        .then(|| own.alloc_session.listen(cx, wanted.sampled));
     let steady =
         (own.session.now() != wanted.session).then(|| own.session.listen(cx, wanted.session));
     for begun in sampled.into_iter().chain(steady) {
@@ -189,7 +192,7 @@ pub(crate) fn apply(
 }
 
 /// Asks a CLR that runs to tell no more when it stops. Answers whether it did.
-pub(crate) fn ask_for_no_stops(cx: &mut Cx<'_, AgentThread>) -> bool {
+pub(crate) fn disable_suspend_events(cx: &mut Cx<'_, AgentThread>) -> bool {
     let info = cx.info();
     let Ok((low, high)) = info.get_event_mask2(cx) else {
         return false;
@@ -213,9 +216,9 @@ pub(crate) fn refusal(
         .filter_map(|source| {
             let mut why = None;
             for runtime in runtimes {
-                let asked = Asked {
+                let asked = SourceQuery {
                     settings,
-                    how: How::Attached,
+                    how: SubscribeTime::Attached,
                     runtime,
                 };
                 match source.need(asked) {
@@ -235,7 +238,7 @@ pub(crate) fn start_session<'rt>(
     wanted: &Subscription,
 ) -> Option<String> {
     let begun = own.session.listen(cx, wanted.session);
-    let begun = begun.and_then(|()| own.told.listen(cx, wanted.sampled));
+    let begun = begun.and_then(|()| own.alloc_session.listen(cx, wanted.sampled));
     begun.err().map(|error| no_session(&own.facts, error))
 }
 
@@ -265,7 +268,7 @@ mod tests {
 
     fn of(list: &str, major: u16, event_pipe: bool) -> Subscription {
         let settings = Settings::parse(&format!("event={list}"));
-        of_events(&settings, How::Startup, &facts(major, event_pipe))
+        of_events(&settings, SubscribeTime::Startup, &facts(major, event_pipe))
     }
 
     #[test]
@@ -277,7 +280,12 @@ mod tests {
         }
         assert_eq!(of("cpu,wall", 8, true).news, []);
         let settings = Settings::parse("event=cpu");
-        let plain = of_session(&settings, How::Startup, &facts(8, true), hooks::EVENTS);
+        let plain = of_session(
+            &settings,
+            SubscribeTime::Startup,
+            &facts(8, true),
+            hooks::EVENTS,
+        );
         assert_eq!(plain, of_idle());
     }
 
@@ -302,7 +310,7 @@ mod tests {
             for walker in ["signal", "suspend", "shadow"] {
                 let settings = Settings::parse(&format!("event={every};walker={walker}"));
                 let runtime = facts(major, major > 4);
-                for how in [How::Startup, How::Attached] {
+                for how in [SubscribeTime::Startup, SubscribeTime::Attached] {
                     let low = of_session(&settings, how, &runtime, hooks::EVENTS).low;
                     let exceptions = low.contains(EventMaskLow::MONITOR_EXCEPTIONS);
                     assert_eq!(exceptions, is_asked, "{walker} of {major}, {how:?}");
@@ -331,12 +339,12 @@ mod tests {
         assert!(matches!(
             setup.news.as_slice(),
             [
-                EventNews::Source {
+                EventAnnouncement::Source {
                     event: Event::Alloc,
                     interval: 524_288,
                     ..
                 },
-                EventNews::Note(note)
+                EventAnnouncement::Note(note)
             ] if note.starts_with("no contention samples of .NET x")
         ));
     }
@@ -350,11 +358,11 @@ mod tests {
                 let every = "cpu,wall,exception,alloc,contention,gc,jit,class-load,module-load";
                 let settings = Settings::parse(&format!("event={every};walker={walker}"));
                 let facts = facts(major, event_pipe);
-                let asked = of_session(&settings, How::Attached, &facts, hooks::EVENTS);
+                let asked = of_session(&settings, SubscribeTime::Attached, &facts, hooks::EVENTS);
                 let strange = (asked.low.bits() & !0x1005_02fe, asked.high.bits() & !high);
                 assert_eq!(strange, (0, 0), "{walker} of {major}");
                 let is_said = asked.news.iter().any(
-                    |news| matches!(news, EventNews::Note(text) if text.starts_with("walker ")),
+                    |news| matches!(news, EventAnnouncement::Note(text) if text.starts_with("walker ")),
                 );
                 assert_eq!(is_said, walker != "signal", "{walker}");
             }
@@ -366,14 +374,19 @@ mod tests {
         };
         for (walker, is_said) in [("suspend", false), ("shadow", true)] {
             let settings = Settings::parse(&format!("event=cpu;walker={walker}"));
-            let asked = of_session(&settings, How::Attached, &attached, hooks::EVENTS);
+            let asked = of_session(&settings, SubscribeTime::Attached, &attached, hooks::EVENTS);
             assert_eq!(asked.news.is_empty(), !is_said, "{walker}");
         }
         // The notes name the event that 3.1 cannot do then.
         let settings = Settings::parse("event=alloc");
-        let asked = of_session(&settings, How::Attached, &facts(4, false), hooks::EVENTS);
+        let asked = of_session(
+            &settings,
+            SubscribeTime::Attached,
+            &facts(4, false),
+            hooks::EVENTS,
+        );
         assert!(
-            matches!(asked.news.as_slice(), [EventNews::Note(text)] if text.starts_with("no alloc samples of .NET x")),
+            matches!(asked.news.as_slice(), [EventAnnouncement::Note(text)] if text.starts_with("no alloc samples of .NET x")),
             "{:?}",
             asked.news
         );
@@ -396,8 +409,8 @@ mod tests {
         let runtime = facts(8, true);
         let first = Settings::parse("event=exception,gc,alloc;walker=shadow");
         let second = Settings::parse("event=contention,class-load");
-        let first = of_session(&first, How::Startup, &runtime, hooks::EVENTS);
-        let second = of_session(&second, How::Attached, &runtime, hooks::EVENTS);
+        let first = of_session(&first, SubscribeTime::Startup, &runtime, hooks::EVENTS);
+        let second = of_session(&second, SubscribeTime::Attached, &runtime, hooks::EVENTS);
         let now = masks((first.low, first.high), &second);
         let expected =
             second.low | EventMaskLow::MONITOR_ENTERLEAVE | EventMaskLow::DISABLE_INLINING;

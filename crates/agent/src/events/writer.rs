@@ -14,7 +14,7 @@ use recording::{Event, Record};
 use super::live::table::LiveTable;
 use super::queue::Limited;
 use super::sample::{Catcher, EventSample};
-use super::{EventNews, Events};
+use super::{EventAnnouncement, Events};
 use crate::base::proc;
 use crate::clr::Runtimes;
 use crate::model::WalkedStack;
@@ -34,7 +34,7 @@ type DetailKey = (Event, Arc<str>, String);
 /// The agent thread's side.
 #[derive(Default)]
 pub(crate) struct EventWriter {
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingException>,
     /// An exception has found no handler: the program may be about to end.
     urgent: bool,
     /// Those whose threads wait until they are sent.
@@ -44,7 +44,7 @@ pub(crate) struct EventWriter {
     limited: Vec<(Event, Limited)>,
     lost: u64,
     details: Details,
-    sources: Vec<EventNews>,
+    sources: Vec<EventAnnouncement>,
     live: LiveTable,
 }
 
@@ -78,15 +78,15 @@ impl Details {
 }
 
 /// An exception whose handler is searched for.
-struct Waiting {
+struct WaitingException {
     sample: EventSample,
     /// CPU time of its thread when it was first looked at; none for a thread that is gone.
     cpu_ns: Option<u64>,
 }
 
-impl Waiting {
-    fn new(sample: EventSample) -> Waiting {
-        Waiting {
+impl WaitingException {
+    fn new(sample: EventSample) -> WaitingException {
+        WaitingException {
             // A system call, so only where it matters.
             cpu_ns: sample
                 .catcher
@@ -132,13 +132,13 @@ impl EventWriter {
         walker: &'static str,
         recorder: &mut Recorder,
     ) {
-        for news in events.take_news() {
+        for news in events.take_announcements() {
             // A second CLR like the first says nothing new.
             if self.sources.contains(&news) {
                 continue;
             }
             match &news {
-                EventNews::Source {
+                EventAnnouncement::Source {
                     event,
                     source,
                     interval,
@@ -148,7 +148,7 @@ impl EventWriter {
                     walker: Cow::Borrowed(walker),
                     interval: *interval,
                 }),
-                EventNews::Note(text) => recorder.note(text),
+                EventAnnouncement::Note(text) => recorder.note(text),
             }
             self.sources.push(news);
         }
@@ -161,7 +161,7 @@ impl EventWriter {
         self.limited.extend(batch.limited);
         self.lost += batch.lost;
         let waited = std::mem::take(&mut self.waiting);
-        let fresh = batch.samples.into_iter().map(Waiting::new);
+        let fresh = batch.samples.into_iter().map(WaitingException::new);
         for one in waited.into_iter().chain(fresh) {
             let searching = one.is_searching();
             if searching && !last && !one.is_uncaught() && !one.is_over(now_ns) {
@@ -188,7 +188,7 @@ impl EventWriter {
     ) {
         for (thread, mut sample) in std::mem::take(&mut self.ready) {
             if let Some(followed) = sample.followed.take() {
-                let raw = walked(thread, &sample, None);
+                let raw = walked_stack(thread, &sample, None);
                 if let Some(stack) = recorder.resolve(program, runtimes, raw) {
                     let place = (thread, stack);
                     self.live.follow(events, recorder, place, sample, followed);
@@ -197,7 +197,7 @@ impl EventWriter {
             }
             let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
             let detail = self.details.number(recorder, key);
-            let raw = walked(thread, &sample, Some(detail));
+            let raw = walked_stack(thread, &sample, Some(detail));
             recorder.sample(program, runtimes, raw);
         }
         for (event, limited) in self.limited.drain(..) {
@@ -230,7 +230,7 @@ impl EventWriter {
 
     /// Looks after the objects that are followed, for the `last` time if it is: what was written is
     /// before it.
-    pub(crate) fn look_at_live(
+    pub(crate) fn update_live(
         &mut self,
         events: &Events,
         runtimes: &mut Runtimes<'_>,
@@ -248,17 +248,17 @@ impl EventWriter {
     /// The session is over: gives back to the CLRs what it held in them.
     pub(crate) fn release(&mut self, events: &Events, runtimes: &mut Runtimes<'_>) {
         /// While a runtime collects its handles wait: so many milliseconds.
-        const PATIENCE: u32 = 100;
+        const RELEASE_TIMEOUT: u32 = 100;
         self.live.end();
         self.ready.clear();
-        for waited in 0..PATIENCE {
+        for waited in 0..RELEASE_TIMEOUT {
             if !events.has_late_handles() {
                 break;
             }
             if waited > 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            events.give_back_handles(runtimes);
+            events.release_handles(runtimes);
         }
     }
 
@@ -271,7 +271,7 @@ impl EventWriter {
 }
 
 /// A sample as the recorder takes it.
-fn walked(thread: u32, sample: &EventSample, detail: Option<u32>) -> WalkedStack<'_> {
+fn walked_stack(thread: u32, sample: &EventSample, detail: Option<u32>) -> WalkedStack<'_> {
     WalkedStack {
         thread,
         time_ns: sample.time_ns,

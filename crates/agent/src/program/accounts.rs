@@ -112,7 +112,7 @@ pub struct Account {
     /// Its clock when it was last looked at.
     clock_ns: u64,
     /// The time that its ticks had reported by then.
-    told_ns: u64,
+    reported_ns: u64,
     owed_ns: i64,
     /// It was seen to block the signal.
     pub blocks: bool,
@@ -140,14 +140,14 @@ impl Account {
 
     /// The thread's clock shows this (`None`: it is gone), its ticks have told that. Answers what it has
     /// used since.
-    pub fn settle(&mut self, clock_ns: Option<u64>, told_ns: u64) -> u64 {
+    pub fn settle(&mut self, clock_ns: Option<u64>, reported_ns: u64) -> u64 {
         let clock_ns = clock_ns.unwrap_or(self.clock_ns).max(self.clock_ns);
         let used = clock_ns - self.clock_ns;
         self.clock_ns = clock_ns;
-        let told = told_ns.saturating_sub(self.told_ns);
-        self.told_ns = told_ns;
+        let reported = reported_ns.saturating_sub(self.reported_ns);
+        self.reported_ns = reported_ns;
         let owed = self.owed_ns.saturating_add(signed(used));
-        self.owed_ns = owed.saturating_sub(signed(told));
+        self.owed_ns = owed.saturating_sub(signed(reported));
         used
     }
 
@@ -232,7 +232,7 @@ impl Accounts {
     }
 
     /// From here on the thread is sampled.
-    pub fn armed(&mut self, account: &mut Account, clock_ns: Option<u64>, told_ns: u64) {
+    pub fn armed(&mut self, account: &mut Account, clock_ns: Option<u64>, reported_ns: u64) {
         if !self.is_open() {
             return;
         }
@@ -243,7 +243,7 @@ impl Accounts {
             Reason::Early
         };
         add(&mut self.settled, reason, 1, account.owed_ns());
-        (account.told_ns, account.owed_ns) = (told_ns, 0);
+        (account.reported_ns, account.owed_ns) = (reported_ns, 0);
     }
 
     /// The thread was one of a crowd, of which some stand for all, and is sampled for itself from here on: what it owes, or has told too
@@ -269,7 +269,7 @@ impl Accounts {
         } else {
             add(&mut self.settled, account.reason(armed, sampler), 1, owed);
         }
-        (account.told_ns, account.owed_ns) = (0, 0);
+        (account.reported_ns, account.owed_ns) = (0, 0);
     }
 
     /// Nothing more will be heard of the thread: its account ends here. Its clock goes on in `bases`
@@ -298,10 +298,10 @@ impl Accounts {
         let Some(opened_ns) = self.open else { return };
         let used_ns = process_ns.saturating_sub(opened_ns);
         let mut claims = self.settled.clone();
-        let mut strangers: NumberMap<u32, u64> = clocks.iter().copied().collect();
+        let mut unattributed: NumberMap<u32, u64> = clocks.iter().copied().collect();
         let mut live_ns = 0u64;
         for (tid, account, armed) in accounts {
-            strangers.remove(&tid);
+            unattributed.remove(&tid);
             live_ns = live_ns.saturating_add(account.used_ns());
             let owed = account.owed_ns();
             if !armed || owed >= limit(sampler) {
@@ -311,18 +311,18 @@ impl Accounts {
         let bases = &self.bases;
         let since =
             |(tid, clock): (&u32, &u64)| clock.saturating_sub(bases.get(tid).copied().unwrap_or(0));
-        let agent_ns = strangers.remove_entry(&agent_tid);
+        let agent_ns = unattributed.remove_entry(&agent_tid);
         let agent_ns = agent_ns.map_or(0, |(tid, clock)| since((&tid, &clock)));
-        let strange_ns: u64 = strangers.iter().map(since).sum();
-        let threads = strangers.len() as u64;
+        let strange_ns: u64 = unattributed.iter().map(since).sum();
+        let threads = unattributed.len() as u64;
         add(&mut claims, Reason::Early, threads, strange_ns);
         self.bases
-            .retain(|tid, _| strangers.contains_key(tid) || *tid == agent_tid);
+            .retain(|tid, _| unattributed.contains_key(tid) || *tid == agent_tid);
         // The rest of the process's clock is of threads that are gone, after their clocks were
         // read.
         let known_ns = live_ns + agent_ns + strange_ns + self.ended_ns;
-        let overtold_ns = self.ends_ns.min(0);
-        let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overtold_ns);
+        let overreported_ns = self.ends_ns.min(0);
+        let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overreported_ns);
         let reason = if sampler.is_running() {
             others
         } else {

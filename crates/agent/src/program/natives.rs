@@ -156,10 +156,10 @@ mod tests {
         unload(0x1000);
         assert_eq!(natives.state().changes.capacity(), 0);
         natives.announce_all();
-        let told = natives.take_changes();
+        let reported = natives.take_changes();
         assert!(
-            matches!(told.as_slice(), [NativeChange::Loaded(1, module)] if module.range.start == 0x5000),
-            "{told:?}"
+            matches!(reported.as_slice(), [NativeChange::Loaded(1, module)] if module.range.start == 0x5000),
+            "{reported:?}"
         );
     }
 }

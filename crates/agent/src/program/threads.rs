@@ -383,8 +383,8 @@ impl Threads {
                     sampler.stand_for(slot, entry.stands_for);
                 }
                 if armed && !entry.armed {
-                    let told = sampler.told_ns(slot);
-                    all.accounts.armed(&mut entry.account, clock, told);
+                    let reported = sampler.told_ns(slot);
+                    all.accounts.armed(&mut entry.account, clock, reported);
                 }
                 entry.armed |= armed;
                 entry.publish();
@@ -483,14 +483,14 @@ impl Threads {
             for &tid in ids.iter() {
                 let (entry, is_new) = state.entry(tid);
                 entry.alive = true;
-                let is_of_crowd = entry.stands_for != 1;
-                entry.is_young &= is_of_crowd;
-                if let Some(slot) = entry.slot.filter(|_| is_of_crowd)
+                let is_short_lived = entry.stands_for != 1;
+                entry.is_young &= is_short_lived;
+                if let Some(slot) = entry.slot.filter(|_| is_short_lived)
                     && let Some(sampler) = sampler
                 {
                     sampler.stand_for(slot, 1);
                 }
-                if is_of_crowd || is_counted && (!entry.armed || entry.account.blocks) {
+                if is_short_lived || is_counted && (!entry.armed || entry.account.blocks) {
                     owing.push((tid, None));
                 }
                 if !entry.named_by_clr && (is_new || entry.name.is_empty()) {
@@ -513,9 +513,9 @@ impl Threads {
             let sampler = all.sampler;
             for (tid, clock) in owing {
                 if let Some(entry) = all.by_tid.get_mut(&tid) {
-                    let told = entry.slot.zip(sampler);
-                    let told = told.map_or(0, |(slot, sampler)| sampler.told_ns(slot));
-                    let used = entry.account.settle(clock, told);
+                    let reported = entry.slot.zip(sampler);
+                    let reported = reported.map_or(0, |(slot, sampler)| sampler.told_ns(slot));
+                    let used = entry.account.settle(clock, reported);
                     if std::mem::replace(&mut entry.stands_for, 1) != 1 {
                         all.accounts.promoted(&mut entry.account);
                     }
@@ -641,8 +641,8 @@ impl Threads {
         if let Some((tid, entry)) = entry {
             if !entry.armed {
                 let clock = proc::thread_cpu_ns(*tid);
-                let told = all.sampler.map_or(0, |sampler| sampler.told_ns(slot));
-                all.accounts.armed(&mut entry.account, clock, told);
+                let reported = all.sampler.map_or(0, |sampler| sampler.told_ns(slot));
+                all.accounts.armed(&mut entry.account, clock, reported);
             }
             entry.armed = true;
         }

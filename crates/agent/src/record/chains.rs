@@ -174,7 +174,7 @@ impl Recorder {
         time_ns: u64,
     ) -> Option<u32> {
         let text = Cow::Owned(format!("async: {reason}"));
-        let mut stack = Some(self.called(None, Frame::AsyncMark { text }));
+        let mut stack = Some(self.push_frame(None, Frame::AsyncMark { text }));
         for word in frames.iter().rev() {
             let (frame, _) = self.address(look, *word, time_ns);
             stack = Some(self.stack_of(stack, frame));
@@ -292,7 +292,7 @@ impl Recorder {
                 let next = rest.first().copied();
                 self.run_as(look, runtime, first, next, sample.time_ns)
             }) {
-                stack = Some(self.called(stack, Frame::AsyncMark { text }));
+                stack = Some(self.push_frame(stack, Frame::AsyncMark { text }));
             }
             frames = self.without_task_s_own(look, frames, sample.time_ns);
         }
@@ -322,7 +322,7 @@ impl Recorder {
         };
         let mut stack = None;
         if let Some(text) = mark {
-            stack = Some(self.called(stack, Frame::AsyncMark { text }));
+            stack = Some(self.push_frame(stack, Frame::AsyncMark { text }));
         }
         for link in links.iter().rev() {
             if link.role == Role::Suspended {
@@ -331,7 +331,7 @@ impl Recorder {
                     stack = Some(self.stack_of(stack, frame));
                 }
             } else if let Some(frame) = self.link_frame(look, runtime, *link, time_ns) {
-                stack = Some(self.called(stack, frame));
+                stack = Some(self.push_frame(stack, frame));
             }
         }
         stack

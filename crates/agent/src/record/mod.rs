@@ -22,7 +22,7 @@ use recording::Record;
 
 use self::chains::Chains;
 use self::outlet::Outlet;
-use self::resolve::{Lookup, Next, Written};
+use self::resolve::{Lookup, NextNumbers, WrittenTables};
 use self::stubs::Stubs;
 use crate::clr::{Clr, Runtimes};
 use crate::model::chain;
@@ -35,8 +35,8 @@ pub use self::channel::{Channel, Command};
 pub struct Recorder {
     outlet: Outlet,
     history: CodeHistory,
-    written: Written,
-    next: Next,
+    written: WrittenTables,
+    next: NextNumbers,
     stubs: Stubs,
     chains: Chains,
     /// Stacks whose walks broke, by [`EndCode`], since they were last told.
@@ -48,8 +48,8 @@ impl Default for Recorder {
         Recorder {
             outlet: Outlet::default(),
             history: CodeHistory::default(),
-            written: Written::default(),
-            next: Next::default(),
+            written: WrittenTables::default(),
+            next: NextNumbers::default(),
             stubs: Stubs::default(),
             chains: Chains::default(),
             broken: Box::new([0; 256]),
@@ -80,7 +80,7 @@ impl Recorder {
     }
 
     /// How many records have been written so far.
-    pub fn written(&self) -> u64 {
+    pub fn records_written(&self) -> u64 {
         self.outlet.pushed()
     }
 

@@ -55,7 +55,7 @@ const YOUNG_NS: u64 = 5_000_000_000;
 /// Numbers are never used again in a process, so that emptying a table only means that some things
 /// are said twice. The tables refer to each other's numbers, so they are emptied together.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenTables {
     /// Lookup address to frame number.
     by_address: NumberMap<u64, u32>,
     /// Lookup addresses in code that may still turn out to be a method's: when they were sampled
@@ -97,13 +97,13 @@ struct LastStack {
 
 /// The next numbers of things that are written.
 #[derive(Debug, Default)]
-pub(super) struct Next {
+pub(super) struct NextNumbers {
     frame: u32,
     method: u32,
     module: u32,
 }
 
-impl Written {
+impl WrittenTables {
     /// A table has come to its limit.
     pub(super) fn is_full(&self) -> bool {
         self.by_address.len() >= MAX_ADDRESSES
@@ -119,10 +119,10 @@ impl Written {
     pub(super) fn start_again(&mut self) {
         let native_modules = std::mem::take(&mut self.native_modules);
         let stacks = std::mem::take(&mut self.stacks);
-        *self = Written {
+        *self = WrittenTables {
             native_modules,
             stacks: stacks.emptied(),
-            ..Written::default()
+            ..WrittenTables::default()
         };
     }
 
@@ -262,8 +262,8 @@ impl Recorder {
         let (frames, chain) = chain::split(sample.frames);
         let sample = WalkedStack { frames, ..sample };
         let words = match sample.event {
-            Event::Exception => self.beneath(Roles::DISPATCH, look, &sample),
-            Event::Contention => self.beneath(Roles::TELLER, look, &sample),
+            Event::Exception => self.without_runtime_frames(Roles::DISPATCH, look, &sample),
+            Event::Contention => self.without_runtime_frames(Roles::TELLER, look, &sample),
             _ => sample.frames,
         };
         let stack = self.stack(look, words, &sample);
@@ -296,14 +296,14 @@ impl Recorder {
         if stack.is_none()
             && let Some(text) = last.end.clone()
         {
-            stack = Some(self.called(None, Frame::Pseudo { text }));
+            stack = Some(self.push_frame(None, Frame::Pseudo { text }));
         }
         let mut all_known = true;
         let callees = words.iter().rev().skip(same + 1).map(Some).chain([None]);
         for (word, callee) in words.iter().rev().skip(same).zip(callees) {
             if word & NATIVE_RUN != 0 {
                 let text = Cow::Borrowed("native");
-                stack = Some(self.called(stack, Frame::Pseudo { text }));
+                stack = Some(self.push_frame(stack, Frame::Pseudo { text }));
             } else {
                 let (frame, is_known) = self.address(look, *word, sample.time_ns);
                 all_known &= is_known;
@@ -321,7 +321,7 @@ impl Recorder {
                 };
                 if let Some(text) = mark {
                     let text = Cow::Borrowed(text);
-                    stack = Some(self.called(stack, Frame::Pseudo { text }));
+                    stack = Some(self.push_frame(stack, Frame::Pseudo { text }));
                 }
             }
             if all_known && let Some(stack) = stack {
@@ -334,7 +334,7 @@ impl Recorder {
     }
 
     /// The number of the stack of a frame that the stack `above` called.
-    pub(super) fn called(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
+    pub(super) fn push_frame(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
         let frame = self.frame(frame);
         self.stack_of(above, frame)
     }
@@ -342,7 +342,7 @@ impl Recorder {
     /// The stack of an event without the frames on top that are there because the runtime's managed
     /// code handles or tells it (exceptions from .NET 9 on: System.Runtime.EH), and the native way
     /// to it.
-    fn beneath<'a>(
+    fn without_runtime_frames<'a>(
         &mut self,
         roles: Roles,
         look: &mut Lookup<'_, '_>,

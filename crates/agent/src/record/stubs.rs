@@ -57,7 +57,7 @@ impl Generated {
 impl Stubs {
     /// Returns the runtime that made the code at `address`.
     pub(crate) fn of(&mut self, address: u64, runtime_in: RuntimeIn<'_>) -> Generated {
-        let found = self.look(address);
+        let found = self.origin_of(address);
         if matches!(found, Generated::By(_)) {
             return found;
         }
@@ -66,8 +66,8 @@ impl Stubs {
             Answer::Unmapped => return Generated::No,
             Answer::In(mapping) if !is_wanted(&mapping) => return Generated::No,
             Answer::In(mapping) if self.mappings.len() < MAX_MAPPINGS => {
-                self.take_one(mapping, runtime_in);
-                let found = self.look(address);
+                self.refresh_mapping(mapping, runtime_in);
+                let found = self.origin_of(address);
                 if matches!(found, Generated::By(_)) {
                     return found;
                 }
@@ -80,7 +80,7 @@ impl Stubs {
         }
         self.read_ns = now;
         self.take(proc::mappings(), runtime_in);
-        self.look(address)
+        self.origin_of(address)
     }
 
     /// Takes the mappings of this moment.
@@ -112,7 +112,7 @@ impl Stubs {
     }
 
     /// Takes one mapping of this moment, in place of what was there.
-    fn take_one(&mut self, mapping: Mapping, runtime_in: RuntimeIn<'_>) {
+    fn refresh_mapping(&mut self, mapping: Mapping, runtime_in: RuntimeIn<'_>) {
         let Range { start, end } = mapping.range;
         self.mappings
             .retain(|known| known.range.end <= start || known.range.start >= end);
@@ -142,7 +142,7 @@ impl Stubs {
         self.runs.insert(first, start..end);
     }
 
-    fn look(&self, address: u64) -> Generated {
+    fn origin_of(&self, address: u64) -> Generated {
         let Some(mapping) = proc::mapping_of(&self.mappings, address) else {
             return Generated::No;
         };
@@ -219,11 +219,11 @@ mod tests {
             (0x50010, Generated::No),
             (0x60010, Generated::No),
         ] {
-            assert_eq!(stubs.look(address), found, "{address:#x}");
+            assert_eq!(stubs.origin_of(address), found, "{address:#x}");
         }
         // One that comes later takes the place of what it lies over, and of nothing else.
-        stubs.take_one(mapping(0x50000, 71, memfd), runtime_in);
-        stubs.take_one(mapping(0x7800, 0, ""), runtime_in);
+        stubs.refresh_mapping(mapping(0x50000, 71, memfd), runtime_in);
+        stubs.refresh_mapping(mapping(0x7800, 0, ""), runtime_in);
         for (address, found) in [
             (0x50010, Generated::By(2)),
             (0x7010, Generated::No),
@@ -233,7 +233,7 @@ mod tests {
             (0x3800, Generated::By(0)),
             (0x30010, Generated::By(2)),
         ] {
-            assert_eq!(stubs.look(address), found, "{address:#x}");
+            assert_eq!(stubs.origin_of(address), found, "{address:#x}");
         }
     }
 }

@@ -284,7 +284,7 @@ pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut A
         if agent.events.has_late_handles() {
             let known = agent.registry.known();
             let mut runtimes = Runtimes::new(cx, &agent.registry, &known);
-            agent.events.give_back_handles(&mut runtimes);
+            agent.events.release_handles(&mut runtimes);
         }
         for clr in agent.registry.take_ended() {
             recorder.forget_runtime(&agent.program, &clr);

@@ -14,8 +14,8 @@ use recording::{Event, Record};
 use super::Session;
 use super::clients::refused;
 use crate::base::proc;
-use crate::events::EventNews;
-use crate::events::source::How;
+use crate::events::EventAnnouncement;
+use crate::events::source::SubscribeTime;
 use crate::events::subscription::{self, Subscription};
 use crate::hooks;
 use crate::model::{EventSet, Settings};
@@ -76,11 +76,13 @@ impl Session<'_> {
             });
             // Of what was there before the recording has been told.
             trouble = self.subscribe(cx, &running, |facts| Subscription {
-                news: subscription::of_events(&added, How::Attached, facts).news,
-                ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
+                news: subscription::of_events(&added, SubscribeTime::Attached, facts).news,
+                ..subscription::of_session(&settings, SubscribeTime::Attached, facts, hooks::EVENTS)
             });
             for trouble in &trouble {
-                self.agent.events.tell(EventNews::Note(trouble.clone()));
+                self.agent
+                    .events
+                    .announce(EventAnnouncement::Note(trouble.clone()));
             }
             self.changed = true;
         }
@@ -97,7 +99,7 @@ impl Session<'_> {
             let running = self.agent.registry.recorded();
             let _told = self.subscribe(cx, &running, |facts| Subscription {
                 news: Vec::new(),
-                ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
+                ..subscription::of_session(&settings, SubscribeTime::Attached, facts, hooks::EVENTS)
             });
         }
     }

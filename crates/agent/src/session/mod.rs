@@ -45,15 +45,15 @@ use self::totals::Totals;
 use crate::base::{proc, waker};
 use crate::clr::collection_times::CollectionTime;
 use crate::clr::{KnownClr, Runtimes};
-use crate::events::source::{How, RuntimeFacts};
+use crate::events::source::{RuntimeFacts, SubscribeTime};
 use crate::events::subscription::{self, Subscription};
-use crate::events::{DutyCycle, EventNews, EventWriter};
+use crate::events::{DutyCycle, EventAnnouncement, EventWriter};
 use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::program::threads::{ScanSchedule, StackProbes, ThreadChange};
 use crate::record::{Channel, Command, Recorder};
 use crate::trace::{self, TraceWriter};
-use crate::walkers::{self, Making, Round, Walker};
+use crate::walkers::{self, Round, Walker, WalkerInputs};
 
 /// Between two looks at /proc/self/task.
 const SCAN_NS: u64 = 100_000_000;
@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
         for clr in forgotten {
             recorder.forget_runtime(&agent.program, &clr);
         }
-        let walker = walkers::make(&Making {
+        let walker = walkers::make(&WalkerInputs {
             program: &agent.program,
             settings: &settings,
             sampler,
@@ -301,7 +301,7 @@ impl<'a> Session<'a> {
     fn round(&mut self, cx: &mut AgentCx, is_called: bool) {
         let now = proc::now_ns();
         self.round_ns = now;
-        let written = self.recorder.written();
+        let written = self.recorder.records_written();
         self.announce();
         waker::clear_handler_wake();
         if is_called {
@@ -352,7 +352,7 @@ impl<'a> Session<'a> {
         }
         let found = if self.events.is_waiting() {
             RoundResult::Search
-        } else if has_code || self.recorder.written() != written {
+        } else if has_code || self.recorder.records_written() != written {
             RoundResult::Something
         } else {
             RoundResult::Nothing
@@ -366,7 +366,7 @@ impl<'a> Session<'a> {
             let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
             let threads = &self.agent.program.threads;
             self.duty_cycle
-                .look(&self.agent.events, threads, &mut runtimes, now);
+                .update(&self.agent.events, threads, &mut runtimes, now);
         }
         if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;
@@ -483,7 +483,7 @@ impl<'a> Session<'a> {
             .write(events, program, &mut round.runtimes, self.recorder);
         let runtimes = &mut round.runtimes;
         self.events
-            .look_at_live(events, runtimes, self.recorder, drained_ns, last);
+            .update_live(events, runtimes, self.recorder, drained_ns, last);
         for (clr, _) in self.clrs.iter().filter_map(|known| known.reach.as_ref()) {
             clr.collection_times().take(&mut self.collected);
         }
@@ -516,8 +516,8 @@ impl<'a> Session<'a> {
             };
             let calls = runtime.calls();
             let calls = calls.get(CallbackKind::Jit as usize);
-            let told = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
-            if let Some(silent) = clr.wanted_jit_callbacks_switch(told, after) {
+            let reported = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
+            if let Some(silent) = clr.wanted_jit_callbacks_switch(reported, after) {
                 let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
                 let program = &self.agent.program;
                 runtimes.with(known.number, |clr, cx| {
@@ -578,9 +578,9 @@ impl<'a> Session<'a> {
         let mut running = std::mem::take(&mut self.running);
         running.retain(|number| recorded.contains(number));
         for trouble in self.subscribe(cx, &running, |facts| {
-            subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
+            subscription::of_session(&settings, SubscribeTime::Attached, facts, hooks::EVENTS)
         }) {
-            self.agent.events.tell(EventNews::Note(trouble));
+            self.agent.events.announce(EventAnnouncement::Note(trouble));
         }
         self.trace_running(cx, &running);
         for known in &self.clrs {
@@ -588,7 +588,7 @@ impl<'a> Session<'a> {
             if running.contains(&known.number)
                 && reach.is_some_and(|(clr, _)| clr.has_given_up_on_code())
             {
-                self.agent.events.tell(EventNews::Note(format!(
+                self.agent.events.announce(EventAnnouncement::Note(format!(
                     "methods that .NET {} compiled before the attach are named from their first sample on: \
                      the program discarded compiled code each time its methods were to be listed",
                     known.version
@@ -640,12 +640,12 @@ impl<'a> Session<'a> {
                 if let Some(gate) = clr.heap_gate() {
                     gate.ignore();
                 }
-                subscription::ask_for_no_stops(cx)
+                subscription::disable_suspend_events(cx)
             });
             let Some((own, true)) = self.agent.events.of(number).zip(asked) else {
                 continue;
             };
-            self.agent.events.tell(EventNews::Note(format!(
+            self.agent.events.announce(EventAnnouncement::Note(format!(
                 "callers of resumed async methods of .NET {}, its collections and which objects live are left out from here on: the \
                  process has {threads} threads, and to know when it collects costs a call for each of them",
                 own.facts.version
@@ -672,7 +672,7 @@ impl<'a> Session<'a> {
             if self.many_threads.has(number) {
                 wanted.low = wanted.low - EventMaskLow::MONITOR_SUSPENDS;
             }
-            self.agent.events.tell_all(&wanted);
+            self.agent.events.announce_sources(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
             let minds = self.settings.minds_collections() && tells;
             let gate = runtimes.with(number, |clr, _| clr.heap_gate()).flatten();

@@ -342,7 +342,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
             }
             agent
                 .events
-                .tell(EventNews::Note("nobody reads this".into()));
+                .announce(EventAnnouncement::Note("nobody reads this".into()));
             assert!(
                 !agent
                     .events
@@ -388,7 +388,7 @@ fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
     );
     agent
         .events
-        .tell(EventNews::Note("nobody reads this".into()));
+        .announce(EventAnnouncement::Note("nobody reads this".into()));
     agent.program.threads.own_started();
     assert!(agent.program.threads.take_changes().iter().all(|news| {
         // Events from before it are not reported, and nothing new is added.

@@ -17,7 +17,7 @@ use corprof::il::{
 };
 use corprof::{MetadataEmit, MetadataImport, Token};
 
-use super::{answered, probes};
+use super::{describe_error, probes};
 
 const SERVICES: &str = "System.Runtime.CompilerServices.";
 const TASK: &str = "System.Threading.Tasks.Task";
@@ -48,7 +48,7 @@ pub(super) struct Kickoff {
 
 /// Tokens of signatures of probes, in one module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signatures {
+pub(super) struct AsyncSignatures {
     /// `(long, int, int)`
     pub(super) left: Token,
     /// `(int, int, int)`
@@ -57,7 +57,7 @@ pub(super) struct Signatures {
 
 /// Where a module's metadata is read and written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Metadata<'a, 'rt> {
+pub(super) struct ModuleMetadata<'a, 'rt> {
     pub(super) import: &'a MetadataImport<'rt>,
     pub(super) emit: &'a MetadataEmit<'rt>,
 }
@@ -231,12 +231,12 @@ impl Kickoff {
     /// `returns`.
     pub(super) fn outcome(
         &self,
-        metadata: Metadata<'_, '_>,
+        metadata: ModuleMetadata<'_, '_>,
         returns: &Type,
-        signatures: Signatures,
+        signatures: AsyncSignatures,
         number: i32,
     ) -> Result<Outcome, String> {
-        let tasks = Tasks::of(metadata, &self.get_task.return_type, returns)?;
+        let tasks = TaskTypes::of(metadata, &self.get_task.return_type, returns)?;
         let probe = |ask: Vec<Instruction>, function: extern "C" fn(i64, i32, i32)| {
             let call = Probe::calli(3, &[number], function as usize, signatures.left);
             let all = ask.into_iter().chain(call.instructions().iter().cloned());
@@ -257,10 +257,10 @@ impl Kickoff {
     /// Lets the second half tell when it completes a task that was returned.
     pub(super) fn complete(
         &self,
-        metadata: Metadata<'_, '_>,
+        metadata: ModuleMetadata<'_, '_>,
         body: &mut Body,
         locals: &mut LocalSignature,
-        signatures: Signatures,
+        signatures: AsyncSignatures,
         number: i32,
     ) -> Result<(), String> {
         let odd = || "its state machine is not as compilers make them".to_owned();
@@ -281,7 +281,7 @@ impl Kickoff {
 
         let emit = metadata.emit;
         let get_task = emit.define_member_ref(*class, "get_Task", &self.get_task.to_bytes());
-        let get_task = Instruction::call(get_task.map_err(answered)?);
+        let get_task = Instruction::call(get_task.map_err(describe_error)?);
         let returns = match (&self.get_task.return_type, named(import, *class)) {
             // Of the builder of a `T` it is the task of a `T`.
             (
@@ -298,7 +298,7 @@ impl Kickoff {
             },
             (returns, _) => returns.clone(),
         };
-        let tasks = Tasks::of(metadata, &self.get_task.return_type, &returns)?;
+        let tasks = TaskTypes::of(metadata, &self.get_task.return_type, &returns)?;
         let was_resumed = locals.append(Type::INT32).ok_or_else(full)?;
         let mut ask = vec![
             Instruction::ldarg(0),
@@ -373,7 +373,7 @@ impl Kickoff {
         builder: Token,
     ) -> Option<Vec<(corprof::il::Label, Token, bool)>> {
         let mut seen: HashMap<Token, Option<(Token, bool)>> = HashMap::new();
-        let told = |call: Token| {
+        let classify = |call: Token| {
             let (class, name, _) = member(import, call)?;
             let is_error = match name.as_str() {
                 "SetResult" => false,
@@ -388,7 +388,8 @@ impl Kickoff {
                 continue;
             }
             let call = token_of(&line.instruction)?;
-            let Some((class, is_error)) = *seen.entry(call).or_insert_with(|| told(call)) else {
+            let Some((class, is_error)) = *seen.entry(call).or_insert_with(|| classify(call))
+            else {
                 continue;
             };
             // `this.builder`, and behind it what it is told, if anything.
@@ -415,7 +416,7 @@ fn straight(instructions: Vec<Instruction>, max_stack: u16) -> Result<Probe, Str
 
 /// How a task is asked, in code of one method.
 #[derive(Clone, Copy, Debug)]
-struct Tasks {
+struct TaskTypes {
     /// The queried type: `Task`, or an instance of `ValueTask`.
     own: Token,
     task: Token,
@@ -423,9 +424,13 @@ struct Tasks {
     value: Option<bool>,
 }
 
-impl Tasks {
+impl TaskTypes {
     /// `property` is the type of the builder's property, `returns` the same in terms of the method.
-    fn of(metadata: Metadata<'_, '_>, property: &Type, returns: &Type) -> Result<Tasks, String> {
+    fn of(
+        metadata: ModuleMetadata<'_, '_>,
+        property: &Type,
+        returns: &Type,
+    ) -> Result<TaskTypes, String> {
         let (beside, value) = match property {
             Type::Class(class) => (class.token(), None),
             Type::ValueType(class) => (class.token(), Some(false)),
@@ -445,14 +450,14 @@ impl Tasks {
             (Some(_), Type::ValueType(class)) => class.token(),
             (Some(_), whole) => {
                 let spec = metadata.emit.get_token_from_type_spec(&whole.to_bytes());
-                spec.map_err(answered)?
+                spec.map_err(describe_error)?
             }
         };
-        Ok(Tasks { own, task, value })
+        Ok(TaskTypes { own, task, value })
     }
 
     /// A property of what is asked, a `bool`.
-    fn own(&self, metadata: Metadata<'_, '_>, name: &str) -> Result<Instruction, String> {
+    fn own(&self, metadata: ModuleMetadata<'_, '_>, name: &str) -> Result<Instruction, String> {
         let boolean = Type::Primitive(corprof::il::Primitive::Boolean);
         let method = self.method(metadata, self.own, name, boolean)?;
         Ok(match self.value {
@@ -462,7 +467,7 @@ impl Tasks {
     }
 
     /// From a task, or the address of one that is a value, to its id.
-    fn id(&self, metadata: Metadata<'_, '_>) -> Result<Vec<Instruction>, String> {
+    fn id(&self, metadata: ModuleMetadata<'_, '_>) -> Result<Vec<Instruction>, String> {
         let mut all = Vec::new();
         if let Some(has_result) = self.value {
             // The same that is in it, as its builder makes no others.
@@ -485,7 +490,7 @@ impl Tasks {
 
     fn method(
         &self,
-        metadata: Metadata<'_, '_>,
+        metadata: ModuleMetadata<'_, '_>,
         class: Token,
         name: &str,
         returns: Type,
@@ -496,16 +501,21 @@ impl Tasks {
         let found = metadata
             .emit
             .define_member_ref(class, name, &signature.to_bytes());
-        found.map_err(answered)
+        found.map_err(describe_error)
     }
 }
 
 /// A reference to a type of the framework, beside one that is there.
-fn type_ref(metadata: Metadata<'_, '_>, name: &str, beside: Token) -> Result<Token, String> {
-    let scope_of = |class: Token| metadata.import.get_type_ref_props(class).map_err(answered);
+fn type_ref(metadata: ModuleMetadata<'_, '_>, name: &str, beside: Token) -> Result<Token, String> {
+    let scope_of = |class: Token| {
+        metadata
+            .import
+            .get_type_ref_props(class)
+            .map_err(describe_error)
+    };
     let beside = scope_of(beside)?.scope;
     let (mut found, mut of_objects) = (None, None);
-    for class in metadata.import.enum_type_refs().map_err(answered)? {
+    for class in metadata.import.enum_type_refs().map_err(describe_error)? {
         let props = scope_of(class)?;
         if props.name == name && (found.is_none() || props.scope == beside) {
             found = Some(class);
@@ -520,6 +530,6 @@ fn type_ref(metadata: Metadata<'_, '_>, name: &str, beside: Token) -> Result<Tok
         None => metadata
             .emit
             .define_type_ref_by_name(of_objects.unwrap_or(beside), name)
-            .map_err(answered),
+            .map_err(describe_error),
     }
 }

@@ -17,9 +17,9 @@ use corprof::{
 };
 
 use super::asyncs::{self, Kickoff};
-use super::requests::Task;
+use super::requests::RequestContext;
 use super::table::{self, NEVER};
-use super::{ModuleAge, Trace, Wanted, answered, callers, probes};
+use super::{MatchedMethod, ModuleAge, Trace, callers, describe_error, probes};
 use crate::clr::Clr;
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
@@ -35,7 +35,7 @@ pub(super) struct Bodies<'a> {
     /// Those that were asked for: the runtime also asks for those of methods that what is traced
     /// was inlined into, which are to stay as they are.
     pub(super) asked: &'a PreparedBodies,
-    ready: HashMap<Ready, PreparedBody>,
+    ready: HashMap<ReadyBody, PreparedBody>,
     /// The second halves of async methods, and why there is none.
     seconds: HashMap<(ModuleKey, Token), Result<Option<Token>, String>>,
     /// Modules with traced methods that runtime-async callers may hold inlined copies of.
@@ -44,7 +44,7 @@ pub(super) struct Bodies<'a> {
 
 /// A body that there is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Ready {
+struct ReadyBody {
     module: ModuleKey,
     token: Token,
     /// Whether its own calls count, and the method whose end it tells.
@@ -64,7 +64,7 @@ impl<'a> Bodies<'a> {
 }
 
 /// A method to ask for.
-pub(super) struct Asked {
+pub(super) struct MethodRequest {
     pub(super) token: Token,
     /// Among the session's methods, and its number; nothing for one that only tells the end of
     /// another one.
@@ -72,7 +72,7 @@ pub(super) struct Asked {
 }
 
 /// A body as the module has it.
-struct Read {
+struct ReadBody {
     body: Body,
     /// Its return type is that of the code: the awaited one, of a method compiled with runtime
     /// async.
@@ -82,21 +82,21 @@ struct Read {
 }
 
 /// A second half.
-struct Second {
+struct SecondHalf {
     /// The number of the first one.
     number: i32,
     /// With what tells its end, where that had to be found out now.
-    made: Option<Read>,
+    made: Option<ReadBody>,
 }
 
 /// A module whose methods are prepared.
-pub(super) struct Module<'rt> {
+pub(super) struct PreparedModule<'rt> {
     info: Info<'rt>,
     pub(super) key: ModuleKey,
     pub(super) id: ModuleId<'rt>,
     import: MetadataImport<'rt>,
     emit: MetadataEmit<'rt>,
-    signatures: Signatures,
+    signatures: BodySignatures,
     runtime: u16,
     age: ModuleAge,
     is_precompiled: bool,
@@ -113,23 +113,23 @@ pub(super) struct Module<'rt> {
 }
 
 /// The probes' signatures, as tokens of one module.
-struct Signatures {
+struct BodySignatures {
     enter: Token,
     leave: Token,
-    asyncs: asyncs::Signatures,
+    asyncs: asyncs::AsyncSignatures,
 }
 
-impl Signatures {
-    fn new(emit: &MetadataEmit<'_>) -> corprof::Result<Signatures> {
+impl BodySignatures {
+    fn new(emit: &MetadataEmit<'_>) -> corprof::Result<BodySignatures> {
         const LONG: Type = Type::INT64;
         const INT: Type = Type::INT32;
         let calli = |returns, parameters: &[Type]| {
             emit.calli(&probe_signature(ProbeCall::C, returns, parameters.to_vec()))
         };
-        Ok(Signatures {
+        Ok(BodySignatures {
             enter: calli(LONG, &[INT])?,
             leave: calli(Type::VOID, &[LONG, INT])?,
-            asyncs: asyncs::Signatures {
+            asyncs: asyncs::AsyncSignatures {
                 left: calli(Type::VOID, &[LONG, INT, INT])?,
                 completes: calli(Type::VOID, &[INT, INT, INT])?,
             },
@@ -137,26 +137,26 @@ impl Signatures {
     }
 }
 
-impl<'rt> Module<'rt> {
+impl<'rt> PreparedModule<'rt> {
     /// # Errors
     /// The runtime's error.
     pub(super) fn open(
         cx: &mut Cx<'rt, RejitThread>,
         key: ModuleKey,
         age: ModuleAge,
-    ) -> corprof::Result<Module<'rt>> {
+    ) -> corprof::Result<PreparedModule<'rt>> {
         let info = cx.info();
         let unknown = Hresult::CORPROF_E_DATAINCOMPLETE;
         let id = info.id(key).ok_or(unknown)?;
         // Writing first: it changes the form of the metadata.
         let emit = info.get_module_meta_data_emit(cx, id)?.ok_or(unknown)?;
         let import = info.get_module_meta_data(cx, id)?.ok_or(unknown)?;
-        Ok(Module {
+        Ok(PreparedModule {
             info,
             key,
             id,
             import,
-            signatures: Signatures::new(&emit)?,
+            signatures: BodySignatures::new(&emit)?,
             emit,
             runtime: info.get_runtime_information(cx)?.major,
             age,
@@ -171,8 +171,8 @@ impl<'rt> Module<'rt> {
         })
     }
 
-    fn metadata(&self) -> asyncs::Metadata<'_, 'rt> {
-        asyncs::Metadata {
+    fn metadata(&self) -> asyncs::ModuleMetadata<'_, 'rt> {
+        asyncs::ModuleMetadata {
             import: &self.import,
             emit: &self.emit,
         }
@@ -201,17 +201,17 @@ impl<'rt> Module<'rt> {
     pub(super) fn prepare(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
-        task: &Task,
+        task: &RequestContext,
         bodies: &mut Bodies<'_>,
-        methods: Vec<(usize, Wanted)>,
-    ) -> Vec<Asked> {
+        methods: Vec<(usize, MatchedMethod)>,
+    ) -> Vec<MethodRequest> {
         let (trace, clr) = (task.trace, &task.clr);
-        let mut seconds: BTreeMap<Token, Second> = BTreeMap::new();
+        let mut seconds: BTreeMap<Token, SecondHalf> = BTreeMap::new();
         let mut firsts = Vec::new();
         for (index, wanted) in methods {
             match self.first(cx, trace, bodies, &wanted, &mut seconds) {
                 Ok((number, read)) => firsts.push((index, wanted, number, read)),
-                Err(why) => task.became(index, Err(why)),
+                Err(why) => task.record_outcome(index, Err(why)),
             }
         }
         // Second halves first: of a method that runs already, one that began with probes ends with
@@ -220,7 +220,7 @@ impl<'rt> Module<'rt> {
         let mut own = Vec::new();
         for (index, wanted, number, read) in firsts {
             let known = self.halves.get(&wanted.token);
-            let known = known.map(|number| Second {
+            let known = known.map(|number| SecondHalf {
                 number: *number,
                 made: None,
             });
@@ -236,12 +236,12 @@ impl<'rt> Module<'rt> {
                         bodies.may_be_inlined.insert(self.key);
                         trace.may_be_inlined(&wanted);
                     }
-                    own.push(Asked {
+                    own.push(MethodRequest {
                         token: wanted.token,
                         counts: Some((index, number)),
                     });
                 }
-                Err(why) => task.became(index, Err(why)),
+                Err(why) => task.record_outcome(index, Err(why)),
             }
         }
         for (token, second) in seconds {
@@ -249,7 +249,7 @@ impl<'rt> Module<'rt> {
             if let Ok(body) = self.second(cx, clr, bodies, token, second) {
                 bodies.asked.insert(self.key, token, body);
                 self.halves.insert(token, number);
-                asked.push(Asked {
+                asked.push(MethodRequest {
                     token,
                     counts: None,
                 });
@@ -265,9 +265,9 @@ impl<'rt> Module<'rt> {
         cx: &mut Cx<'rt, RejitThread>,
         trace: &Trace,
         bodies: &mut Bodies<'_>,
-        wanted: &Wanted,
-        seconds: &mut BTreeMap<Token, Second>,
-    ) -> Result<(i32, Option<Read>), String> {
+        wanted: &MatchedMethod,
+        seconds: &mut BTreeMap<Token, SecondHalf>,
+    ) -> Result<(i32, Option<ReadBody>), String> {
         let key = (self.key, wanted.token);
         let full = || {
             format!(
@@ -306,7 +306,7 @@ impl<'rt> Module<'rt> {
         match second {
             Ok(None) => {}
             Ok(Some(token)) => {
-                seconds.insert(token, Second { number, made });
+                seconds.insert(token, SecondHalf { number, made });
             }
             Err(why) => {
                 let name = format!("{}.{}", wanted.type_name, wanted.name);
@@ -331,8 +331,12 @@ impl<'rt> Module<'rt> {
 
     /// Looks for runtime-async methods of this module that hold inlined copies of what is asked
     /// for, and which ReJIT does not find by itself: precompiled ones, and see
-    /// [`Module::may_be_inlined`].
-    pub(super) fn look_for_callers(&mut self, cx: &mut Cx<'rt, RejitThread>, asked: &[Asked]) {
+    /// [`PreparedModule::may_be_inlined`].
+    pub(super) fn look_for_callers(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        asked: &[MethodRequest],
+    ) {
         if self.runtime < ASYNC_VERSIONS || !self.is_precompiled {
             return;
         }
@@ -363,7 +367,7 @@ impl<'rt> Module<'rt> {
     }
 
     /// The async method that a body begins.
-    fn kickoff(&self, read: &Read) -> Option<Result<Kickoff, String>> {
+    fn kickoff(&self, read: &ReadBody) -> Option<Result<Kickoff, String>> {
         if read.is_runtime_async {
             // It is one method, which runs to its end.
             return None;
@@ -380,7 +384,7 @@ impl<'rt> Module<'rt> {
         cx: &mut Cx<'rt, RejitThread>,
         kickoff: &Kickoff,
         number: i32,
-    ) -> Result<Read, String> {
+    ) -> Result<ReadBody, String> {
         let mut read = self.read(cx, kickoff.move_next)?;
         let signatures = self.signatures.asyncs;
         let (body, locals) = (&mut read.body, &mut read.locals);
@@ -394,11 +398,11 @@ impl<'rt> Module<'rt> {
         cx: &mut Cx<'rt, RejitThread>,
         clr: &Clr,
         bodies: &mut Bodies<'_>,
-        wanted: &Wanted,
+        wanted: &MatchedMethod,
         number: i32,
-        (read, second): (Option<Read>, Option<Second>),
+        (read, second): (Option<ReadBody>, Option<SecondHalf>),
     ) -> Result<PreparedBody, String> {
-        let key = Ready {
+        let key = ReadyBody {
             module: self.key,
             token: wanted.token,
             counts: true,
@@ -433,9 +437,9 @@ impl<'rt> Module<'rt> {
         clr: &Clr,
         bodies: &mut Bodies<'_>,
         token: Token,
-        second: Second,
+        second: SecondHalf,
     ) -> Result<PreparedBody, String> {
-        let key = Ready {
+        let key = ReadyBody {
             module: self.key,
             token,
             counts: false,
@@ -444,10 +448,10 @@ impl<'rt> Module<'rt> {
         if let Some(ready) = bodies.ready.get(&key) {
             return Ok(ready.clone());
         }
-        let Read {
+        let ReadBody {
             mut body, locals, ..
         } = self.made(cx, bodies, token, second)?;
-        body.locals = Some(self.emit.locals(&locals).map_err(answered)?);
+        body.locals = Some(self.emit.locals(&locals).map_err(describe_error)?);
         body.fat_header = true;
         let body = written(&body)?;
         clr.rewrites(self.id.raw(), token.0, &body.map);
@@ -461,8 +465,8 @@ impl<'rt> Module<'rt> {
         cx: &mut Cx<'rt, RejitThread>,
         bodies: &Bodies<'_>,
         token: Token,
-        second: Second,
-    ) -> Result<Read, String> {
+        second: SecondHalf,
+    ) -> Result<ReadBody, String> {
         if let Some(made) = second.made {
             return Ok(made);
         }
@@ -477,17 +481,20 @@ impl<'rt> Module<'rt> {
     }
 
     /// A method's body as it is.
-    fn read(&self, cx: &mut Cx<'rt, RejitThread>, token: Token) -> Result<Read, String> {
+    fn read(&self, cx: &mut Cx<'rt, RejitThread>, token: Token) -> Result<ReadBody, String> {
         let il = self.info.get_il_function_body(cx, self.id, token);
         let il = il
-            .map_err(answered)?
+            .map_err(describe_error)?
             .ok_or("the runtime has no IL of it yet")?;
         if il.len() > MAX_IL {
             return Err(format!("its code is larger than {MAX_IL} bytes"));
         }
         let unread = |error: corprof::il::ReadError| format!("its code is not understood: {error}");
         let body = Body::read(&il).map_err(unread)?;
-        let props = self.import.get_method_props(token).map_err(answered)?;
+        let props = self
+            .import
+            .get_method_props(token)
+            .map_err(describe_error)?;
         let mut signature = MethodSignature::read(&props.signature).map_err(unread)?;
         let is_runtime_async = props.implementation & IS_RUNTIME_ASYNC != 0;
         if is_runtime_async {
@@ -497,12 +504,15 @@ impl<'rt> Module<'rt> {
         }
         let locals = match body.locals {
             Some(token) => {
-                let bytes = self.import.get_sig_from_token(token).map_err(answered)?;
+                let bytes = self
+                    .import
+                    .get_sig_from_token(token)
+                    .map_err(describe_error)?;
                 LocalSignature::read(&bytes).map_err(unread)?
             }
             None => LocalSignature::default(),
         };
-        Ok(Read {
+        Ok(ReadBody {
             body,
             signature,
             locals,
@@ -513,11 +523,11 @@ impl<'rt> Module<'rt> {
     /// A body with probes around it.
     fn wrapped(
         &self,
-        read: Read,
+        read: ReadBody,
         kickoff: Option<&Kickoff>,
         number: i32,
     ) -> Result<PreparedBody, String> {
-        let Read {
+        let ReadBody {
             body,
             signature,
             locals,
@@ -553,7 +563,7 @@ impl<'rt> Module<'rt> {
         };
         let wrapped = wrapped.map_err(|refusal| refusal.text().to_owned())?;
         let token = match wrapped.locals() {
-            Some(locals) => self.emit.locals(locals).map_err(answered)?,
+            Some(locals) => self.emit.locals(locals).map_err(describe_error)?,
             None => Token(0),
         };
         written(&wrapped.with_locals(token))
@@ -566,7 +576,7 @@ fn written(body: &Body) -> Result<PreparedBody, String> {
     Ok(PreparedBody::new(written))
 }
 
-impl Read {
+impl ReadBody {
     /// Whether it returns what an async iterator does.
     fn returns_iterator(&self, import: &MetadataImport<'_>) -> bool {
         let Type::Generic { definition, .. } = &self.signature.return_type else {

@@ -35,11 +35,11 @@ pub(crate) use self::requests::ClrTrace;
 pub(crate) use self::writer::TraceWriter;
 
 use self::pattern::Pattern;
-use self::requests::{Meant, Task};
+use self::requests::{ModuleMatches, RequestContext};
 use self::table::Method;
 use crate::base::waker::Waker;
 use crate::clr::{Clr, names};
-use crate::events::{EventNews, Events};
+use crate::events::{EventAnnouncement, Events};
 use crate::model::Settings;
 use crate::program::Program;
 
@@ -55,7 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Words an error of the runtime's for users.
-fn answered(error: Hresult) -> String {
+fn describe_error(error: Hresult) -> String {
     format!("the runtime answers {error}")
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Trace {
     waker: &'static Waker,
     /// None without a session that traces.
     patterns: Mutex<Arc<Vec<Pattern>>>,
-    state: Mutex<State>,
+    state: Mutex<TraceState>,
     clrs: Mutex<Vec<(u8, Arc<ClrTrace>)>>,
     /// All methods that were there when the session began have become what they are.
     has_settled: AtomicBool,
@@ -73,12 +73,12 @@ pub(crate) struct Trace {
 
 /// The session's methods.
 #[derive(Debug, Default)]
-struct State {
+struct TraceState {
     /// Changes with each begin and end of a session.
     session: u32,
     limit: usize,
     /// In the order in which they are told.
-    traced: Vec<Traced>,
+    traced: Vec<TracedMethod>,
     /// Where the session's methods are in `traced`.
     admitted: HashMap<(ModuleKey, Token), usize>,
     /// Those that have probes, by where they are: for good, as their numbers are.
@@ -113,7 +113,7 @@ pub(crate) enum ModuleAge {
 
 /// A method that was meant.
 #[derive(Clone, Debug)]
-struct Traced {
+struct TracedMethod {
     /// Where it counts; none where it is not traced.
     number: Option<i32>,
     runtime: u8,
@@ -132,7 +132,7 @@ struct Traced {
 
 /// A method of a module that a pattern means.
 #[derive(Debug)]
-struct Wanted {
+struct MatchedMethod {
     token: Token,
     type_name: String,
     name: String,
@@ -144,7 +144,7 @@ struct Wanted {
     refused: Option<&'static str>,
 }
 
-impl Wanted {
+impl MatchedMethod {
     /// Whether it is what goes on with an async method.
     fn is_state_machine(&self) -> bool {
         self.name.ends_with(asyncs::MOVE_NEXT)
@@ -174,7 +174,7 @@ impl Trace {
         for asked in &settings.trace {
             match Pattern::new(asked) {
                 Ok(pattern) => patterns.push(pattern),
-                Err(why) => events.tell(EventNews::Note(format!("--trace {why}"))),
+                Err(why) => events.announce(EventAnnouncement::Note(format!("--trace {why}"))),
             }
         }
         self.has_settled.store(false, Relaxed);
@@ -193,7 +193,7 @@ impl Trace {
         drop(state);
         if !patterns.is_empty() {
             probes::begin(program, events);
-            events.tell(EventNews::Source {
+            events.announce(EventAnnouncement::Source {
                 event: Event::TracedCall,
                 source: probes::source(),
                 interval: 0,
@@ -216,7 +216,7 @@ impl Trace {
             own.revert(events);
         }
         probes::end();
-        self.say(&had, events);
+        self.report(&had, events);
         let mut state = lock(&self.state);
         state.session = state.session.wrapping_add(1);
     }
@@ -241,11 +241,11 @@ impl Trace {
     /// asked for.
     pub(crate) fn sum_up(&self, events: &Events) {
         let patterns = Arc::clone(&lock(&self.patterns));
-        self.say(&patterns, events);
+        self.report(&patterns, events);
     }
 
     /// Says what has become of patterns. Once.
-    fn say(&self, patterns: &[Pattern], events: &Events) {
+    fn report(&self, patterns: &[Pattern], events: &Events) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.is_summed_up, true) {
             return;
@@ -253,39 +253,39 @@ impl Trace {
         for (pattern, met) in patterns.iter().zip(&state.met) {
             // Where nothing could be looked at, the reason is said.
             if *met == 0 && state.modules > 0 {
-                events.tell(EventNews::Note(format!(
+                events.announce(EventAnnouncement::Note(format!(
                     "--trace {}: no method of this name in the {} modules that were looked at (names are \
                      Namespace.Type.Method, * stands for anything)",
                     pattern.text, state.modules
                 )));
             }
         }
-        let waits = |one: &&Traced| one.number.is_none() && one.refused.is_empty();
+        let waits = |one: &&TracedMethod| one.number.is_none() && one.refused.is_empty();
         let waiting = state.traced.iter().filter(waits).count();
         if waiting > 0 {
-            events.tell(EventNews::Note(format!(
+            events.announce(EventAnnouncement::Note(format!(
                 "{waiting} methods that --trace means were not traced yet when the recording ended: the runtime needs \
                  its time for each, and the program runs on meanwhile; record for longer, or name fewer methods"
             )));
         }
         if state.over_limit > 0 {
-            events.tell(EventNews::Note(format!(
+            events.announce(EventAnnouncement::Note(format!(
                 "{} methods that --trace means were not traced: {} come first, and --trace-limit is {}",
                 state.over_limit, state.count, state.limit
             )));
         }
         for ((path, why), count) in &state.left_alone {
             let file = path.rsplit('/').next().unwrap_or_default();
-            events.tell(EventNews::Note(format!(
+            events.announce(EventAnnouncement::Note(format!(
                 "{count} methods of {file} that --trace means were not traced: {why}"
             )));
         }
         if let Some(note) = inlined_note(&state.may_be_inlined) {
-            events.tell(EventNews::Note(note));
+            events.announce(EventAnnouncement::Note(note));
         }
-        say_not_ended(events);
+        report_not_ended(events);
         if state.refused_more > 0 {
-            events.tell(EventNews::Note(format!(
+            events.announce(EventAnnouncement::Note(format!(
                 "{} more methods could not be traced",
                 state.refused_more
             )));
@@ -330,8 +330,8 @@ impl Trace {
             return;
         }
         let task = self.task(clr, events);
-        if let Some(meant) = self.meant(&task, cx, (module, ModuleAge::New)) {
-            own.trace(meant);
+        if let Some(matches) = self.matched_methods(&task, cx, (module, ModuleAge::New)) {
+            own.trace(matches);
         }
     }
 
@@ -353,8 +353,8 @@ impl Trace {
         own.begin(self.task(clr, events), modules.collect());
     }
 
-    fn task(&'static self, clr: &Arc<Clr>, events: &'static Events) -> Task {
-        Task {
+    fn task(&'static self, clr: &Arc<Clr>, events: &'static Events) -> RequestContext {
+        RequestContext {
             trace: self,
             events,
             clr: Arc::clone(clr),
@@ -363,15 +363,15 @@ impl Trace {
     }
 
     /// The methods of a module that are to be traced; the others are counted with their reasons.
-    fn meant<'rt, C: MayTriggerGc>(
+    fn matched_methods<'rt, C: MayTriggerGc>(
         &self,
-        task: &Task,
+        task: &RequestContext,
         cx: &mut Cx<'rt, C>,
         (module, age): (ModuleId<'rt>, ModuleAge),
-    ) -> Option<Meant> {
+    ) -> Option<ModuleMatches> {
         let patterns = Arc::clone(&lock(&self.patterns));
         let look = |cx: &mut Cx<'rt, C>| {
-            let (path, why) = task.look_at(cx, module)?;
+            let (path, why) = task.inspect_module(cx, module)?;
             if why.is_some() && !path.is_empty() && !lock(&self.state).cannot.insert(path.clone()) {
                 return None;
             }
@@ -386,7 +386,7 @@ impl Trace {
         }?;
         let key = cx.info().key(module);
         let methods = self.admit(task, key, &path, &met, wanted);
-        (!methods.is_empty()).then(|| Meant {
+        (!methods.is_empty()).then(|| ModuleMatches {
             task: task.clone(),
             module: key,
             age,
@@ -399,12 +399,12 @@ impl Trace {
     /// the session's methods.
     fn admit(
         &self,
-        task: &Task,
+        task: &RequestContext,
         module: ModuleKey,
         path: &Arc<str>,
         met: &[u64],
-        wanted: Vec<Wanted>,
-    ) -> Vec<(usize, Wanted)> {
+        wanted: Vec<MatchedMethod>,
+    ) -> Vec<(usize, MatchedMethod)> {
         let runtime = task.clr.number();
         let mut state = lock(&self.state);
         if state.session != task.session {
@@ -451,7 +451,7 @@ impl Trace {
                 state.count += 1;
             }
             let index = state.traced.len();
-            state.traced.push(Traced {
+            state.traced.push(TracedMethod {
                 number: None,
                 runtime,
                 token: wanted.token,
@@ -472,7 +472,11 @@ impl Trace {
     }
 
     /// Where a method counts, once it is known; a new one gets a number.
-    fn number_of(&self, module: ModuleKey, wanted: &Wanted) -> Option<(i32, &'static Method)> {
+    fn number_of(
+        &self,
+        module: ModuleKey,
+        wanted: &MatchedMethod,
+    ) -> Option<(i32, &'static Method)> {
         let mut state = lock(&self.state);
         if let Some(known) = state.known.get(&(module, wanted.token)) {
             return Some(*known);
@@ -484,7 +488,7 @@ impl Trace {
     }
 
     /// Records the outcome of one of a session's methods.
-    fn became(&self, session: u32, index: usize, outcome: Result<i32, String>) {
+    fn record_outcome(&self, session: u32, index: usize, outcome: Result<i32, String>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
         if state.session != session {
@@ -503,8 +507,8 @@ impl Trace {
         }
     }
 
-    /// Calls of this method may be missing: see [`State::may_be_inlined`].
-    fn may_be_inlined(&self, wanted: &Wanted) {
+    /// Calls of this method may be missing: see [`TraceState::may_be_inlined`].
+    fn may_be_inlined(&self, wanted: &MatchedMethod) {
         let name = format!("{}.{}", pattern::plain(&wanted.type_name), wanted.name);
         lock(&self.state).may_be_inlined.insert(name);
     }
@@ -533,7 +537,7 @@ impl Trace {
         if let Some((number, _)) = state.known.get(&(module, token))
             && let Some(traced) = state.traced.iter_mut().find(|t| t.number == Some(*number))
         {
-            traced.refused = answered(why);
+            traced.refused = describe_error(why);
             traced.fresh = true;
         }
     }
@@ -561,10 +565,10 @@ fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
 }
 
 /// Says which calls of async methods have begun and not ended.
-fn say_not_ended(events: &Events) {
+fn report_not_ended(events: &Events) {
     let (waiting, no_room) = probes::not_ended();
     if no_room > 0 {
-        events.tell(EventNews::Note(format!(
+        events.announce(EventAnnouncement::Note(format!(
             "{no_room} calls of async methods were not counted, as too many others had not ended when they returned a task"
         )));
     }
@@ -582,13 +586,13 @@ fn say_not_ended(events: &Events) {
     if let more @ 1.. = by_count.len().saturating_sub(MAX_NOT_ENDED) {
         named += &format!(" and {more} more methods");
     }
-    events.tell(EventNews::Note(format!(
+    events.announce(EventAnnouncement::Note(format!(
         "{all} calls of async methods had not ended when tracing did, and are not counted: {named}"
     )));
 }
 
 /// Why nothing of a module is traced, if so.
-fn why_not(path: &str, flags: ModuleFlags) -> Option<&'static str> {
+fn refusal_of(path: &str, flags: ModuleFlags) -> Option<&'static str> {
     if path.rsplit('/').next() == Some("System.Private.CoreLib.dll") {
         return Some("the runtime itself calls methods of System.Private.CoreLib");
     }
@@ -610,7 +614,7 @@ fn find<'rt, C: MayTriggerGc>(
     patterns: &[Pattern],
     met: &mut [u64],
     refused: Option<&'static str>,
-) -> corprof::Result<Vec<Wanted>> {
+) -> corprof::Result<Vec<MatchedMethod>> {
     let Some(metadata) = cx.info().get_module_meta_data(cx, module)? else {
         return Ok(Vec::new());
     };
@@ -628,8 +632,8 @@ fn find<'rt, C: MayTriggerGc>(
         for token in metadata.enum_methods(class)? {
             let method = metadata.get_method_props(token)?;
             let whole = format!("{plain}.{}", method.name);
-            let meant = in_here.iter_mut().find(|(one, _)| one.matches(&whole));
-            let Some((pattern, met)) = meant else {
+            let matches = in_here.iter_mut().find(|(one, _)| one.matches(&whole));
+            let Some((pattern, met)) = matches else {
                 continue;
             };
             let (min_ns, is_exact) = (pattern.min_ns, pattern.is_exact());
@@ -646,7 +650,7 @@ fn find<'rt, C: MayTriggerGc>(
                 continue;
             }
             **met += 1;
-            found.push(Wanted {
+            found.push(MatchedMethod {
                 token,
                 type_name: type_name.clone(),
                 name: method.name,
@@ -696,7 +700,7 @@ pub(crate) fn enable<C: Context>(own: &ClrTrace, clr: &Clr, events: &Events, cx:
     if let Err(why) = own.enable(cx, clr.is_beside()) {
         let version = events.of(clr.number());
         let version = version.map_or(String::new(), |own| own.facts.version.clone());
-        events.tell(EventNews::Note(format!(
+        events.announce(EventAnnouncement::Note(format!(
             "no method of .NET {version} is traced: {why}"
         )));
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::Wanted;
+use super::MatchedMethod;
 
 /// How long a request may take: the program waits meanwhile for locks that the runtime holds.
 const BUDGET: Duration = Duration::from_millis(20);
@@ -15,37 +15,37 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The cost of a method's request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     /// There is one body of it.
     Plain,
     /// The runtime looks for its instances in all assemblies.
     Generic,
 }
 
-impl Kind {
-    pub(super) fn of(method: &Wanted) -> Kind {
+impl RequestKind {
+    pub(super) fn of(method: &MatchedMethod) -> RequestKind {
         /// `IMAGE_CEE_CS_CALLCONV_GENERIC`.
         const GENERIC: u8 = 0x10;
         let is_generic = method.signature.first().is_some_and(|by| by & GENERIC != 0);
         match is_generic || method.type_name.contains('`') {
-            true => Kind::Generic,
-            false => Kind::Plain,
+            true => RequestKind::Generic,
+            false => RequestKind::Plain,
         }
     }
 }
 
 /// The sizes of requests that take about the budget, learned from those before.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RequestPace {
     plain: usize,
     generic: usize,
     /// The pause that the program is owed.
     owed: Duration,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
+impl Default for RequestPace {
+    fn default() -> RequestPace {
+        RequestPace {
             plain: 8,
             generic: 1,
             owed: Duration::ZERO,
@@ -53,17 +53,20 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
-    pub(super) fn size(&self, kind: Kind) -> usize {
+impl RequestPace {
+    pub(super) fn size(&self, kind: RequestKind) -> usize {
         match kind {
-            Kind::Plain => self.plain,
-            Kind::Generic => self.generic,
+            RequestKind::Plain => self.plain,
+            RequestKind::Generic => self.generic,
         }
     }
 
     /// The next request for a queue of methods of these kinds: the kind of the first, and how many
     /// of it.
-    pub(super) fn next(&self, kinds: impl Iterator<Item = Kind>) -> Option<(Kind, usize)> {
+    pub(super) fn next(
+        &self,
+        kinds: impl Iterator<Item = RequestKind>,
+    ) -> Option<(RequestKind, usize)> {
         let mut kinds = kinds.peekable();
         let first = *kinds.peek()?;
         let some = kinds.take(self.size(first));
@@ -71,10 +74,10 @@ impl Pace {
     }
 
     /// A request for so many took so long.
-    pub(super) fn after(&mut self, kind: Kind, count: usize, took: Duration) {
+    pub(super) fn after(&mut self, kind: RequestKind, count: usize, took: Duration) {
         let size = match kind {
-            Kind::Plain => &mut self.plain,
-            Kind::Generic => &mut self.generic,
+            RequestKind::Plain => &mut self.plain,
+            RequestKind::Generic => &mut self.generic,
         };
         self.owed = (self.owed + took).min(LONGEST_PAUSE);
         if took > BUDGET {
@@ -99,22 +102,22 @@ mod tests {
 
     #[test]
     fn requests_grow_while_they_are_fast_and_shrink_to_the_budget() {
-        let mut pace = Pace::default();
+        let mut pace = RequestPace::default();
         for expected in [16, 32, MOST, MOST] {
-            pace.after(Kind::Plain, pace.size(Kind::Plain), MS);
-            assert_eq!(pace.size(Kind::Plain), expected);
+            pace.after(RequestKind::Plain, pace.size(RequestKind::Plain), MS);
+            assert_eq!(pace.size(RequestKind::Plain), expected);
         }
-        pace.after(Kind::Plain, MOST, 80 * MS);
-        assert_eq!(pace.size(Kind::Plain), MOST / 4);
+        pace.after(RequestKind::Plain, MOST, 80 * MS);
+        assert_eq!(pace.size(RequestKind::Plain), MOST / 4);
         // The rest of a module says nothing of more at once.
-        pace.after(Kind::Plain, 1, MS);
-        assert_eq!(pace.size(Kind::Plain), MOST / 4);
-        assert_eq!(pace.size(Kind::Generic), 1);
-        pace.after(Kind::Generic, 1, 3000 * MS);
-        assert_eq!(pace.size(Kind::Generic), 1);
+        pace.after(RequestKind::Plain, 1, MS);
+        assert_eq!(pace.size(RequestKind::Plain), MOST / 4);
+        assert_eq!(pace.size(RequestKind::Generic), 1);
+        pace.after(RequestKind::Generic, 1, 3000 * MS);
+        assert_eq!(pace.size(RequestKind::Generic), 1);
         assert_eq!(pace.pause(), LONGEST_PAUSE);
         assert_eq!(pace.pause(), Duration::ZERO);
-        pace.after(Kind::Plain, 1, 3 * MS);
+        pace.after(RequestKind::Plain, 1, 3 * MS);
         assert_eq!(pace.pause(), 3 * MS);
     }
 }

@@ -16,11 +16,11 @@ pub(super) struct Pattern {
     /// As it was typed.
     pub(super) text: String,
     pub(super) min_ns: u64,
-    how: How,
+    how: MatchKind,
 }
 
 #[derive(Debug)]
-enum How {
+enum MatchKind {
     /// Literal parts, with anything between them.
     Parts(Vec<String>),
     Regex(Regex),
@@ -33,10 +33,10 @@ impl Pattern {
         let text = asked.text.clone();
         let inside = text.strip_prefix('/').and_then(|t| t.strip_suffix('/'));
         let how = match inside {
-            Some(regex) => How::Regex(
+            Some(regex) => MatchKind::Regex(
                 Regex::new(regex).map_err(|error| format!("{text} is no pattern: {error}"))?,
             ),
-            None => How::Parts(text.split('*').map(str::to_owned).collect()),
+            None => MatchKind::Parts(text.split('*').map(str::to_owned).collect()),
         };
         Ok(Pattern {
             min_ns: asked.min_ns,
@@ -47,12 +47,12 @@ impl Pattern {
 
     /// Whether it names one method alone.
     pub(super) fn is_exact(&self) -> bool {
-        matches!(&self.how, How::Parts(parts) if parts.len() == 1)
+        matches!(&self.how, MatchKind::Parts(parts) if parts.len() == 1)
     }
 
     /// Whether methods of a type with this name, as [`plain`] makes it, may match.
     pub(super) fn may_match_in(&self, type_name: &str) -> bool {
-        let How::Parts(parts) = &self.how else {
+        let MatchKind::Parts(parts) = &self.how else {
             return true;
         };
         let first = parts.first().map_or("", String::as_str);
@@ -64,8 +64,8 @@ impl Pattern {
     /// Whether it means the method of this whole name.
     pub(super) fn matches(&self, name: &str) -> bool {
         match &self.how {
-            How::Regex(regex) => regex.is_match(name),
-            How::Parts(parts) => match parts.as_slice() {
+            MatchKind::Regex(regex) => regex.is_match(name),
+            MatchKind::Parts(parts) => match parts.as_slice() {
                 [] => false,
                 [only] => name == only,
                 [first, between @ .., last] => {
@@ -138,11 +138,11 @@ mod tests {
             (r"/^Shop\.(Cart|Till)\.\w+$/", "Shop.Till.Open", true),
             (r"/^Shop\.(Cart|Till)\.\w+$/", "Shop.Till.Open.Now", false),
         ] {
-            let meant = pattern(text).matches(name);
-            assert_eq!(meant, is_meant, "{text} of {name}");
+            let matches = pattern(text).matches(name);
+            assert_eq!(matches, is_meant, "{text} of {name}");
             // Types are only ever left out where nothing of them can match.
             let (of, _) = name.rsplit_once('.').unwrap_or_default();
-            assert!(!meant || pattern(text).may_match_in(of.trim_end_matches('.')));
+            assert!(!matches || pattern(text).may_match_in(of.trim_end_matches('.')));
         }
         assert!(!pattern("Shop.Cart.*").may_match_in("Shop.Till"));
         assert!(!pattern("Shop.Cart.Checkout").may_match_in("Shop.Car"));

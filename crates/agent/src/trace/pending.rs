@@ -31,7 +31,7 @@ const CAPACITY: usize = PARTS * MAX_WAITING;
 
 /// The content of one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum TableEntry {
     #[default]
     Free,
     /// The method has returned: when the call began.
@@ -41,9 +41,9 @@ enum Place {
 }
 
 #[derive(Debug)]
-struct Part {
+struct TableShard {
     /// Keys with what they have; empty until something waits.
-    places: Vec<(u64, Place)>,
+    places: Vec<(u64, TableEntry)>,
     waiting: usize,
     /// Keys that came early, in the order in which they did.
     early: [u64; MAX_EARLY],
@@ -53,14 +53,14 @@ struct Part {
 /// The table.
 #[derive(Debug)]
 pub(super) struct Pending {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Mutex<TableShard>]>,
     /// Calls for which there was no room.
     no_room: AtomicU64,
 }
 
 /// The fate of a call whose method returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Returned {
+pub(super) enum ReturnOutcome {
     /// It is kept until the task completes.
     Waits,
     /// The task has completed meanwhile: when, and whether by an exception.
@@ -77,7 +77,7 @@ fn key(method: i32, task: i32) -> u64 {
 impl Pending {
     pub(super) fn new() -> Pending {
         let part = |_| {
-            Mutex::new(Part {
+            Mutex::new(TableShard {
                 places: Vec::new(),
                 waiting: 0,
                 early: [0; MAX_EARLY],
@@ -90,32 +90,32 @@ impl Pending {
         }
     }
 
-    fn part(&self, task: i32) -> Option<&Mutex<Part>> {
+    fn part(&self, task: i32) -> Option<&Mutex<TableShard>> {
         self.parts.get(task.cast_unsigned() as usize % PARTS)
     }
 
     /// A method returns a task that has not completed, of a call that began then.
-    pub(super) fn returned(&self, method: i32, task: i32, began: u64) -> Returned {
+    pub(super) fn returned(&self, method: i32, task: i32, began: u64) -> ReturnOutcome {
         let Some(part) = self.part(task) else {
-            return Returned::NoRoom;
+            return ReturnOutcome::NoRoom;
         };
         let mut part = lock(part);
         let key = key(method, task);
         if let Some(at) = part.find(key)
-            && let Some((_, Place::Early(ended, is_error))) = part.places.get(at).copied()
+            && let Some((_, TableEntry::Early(ended, is_error))) = part.places.get(at).copied()
         {
             part.remove(at);
             // One that was left of a task with the same id, four thousand million ids ago.
             if ended >= began {
-                return Returned::Completed(ended, is_error);
+                return ReturnOutcome::Completed(ended, is_error);
             }
         }
         if part.waiting >= MAX_WAITING {
             self.no_room.fetch_add(1, Relaxed);
-            return Returned::NoRoom;
+            return ReturnOutcome::NoRoom;
         }
-        part.put(key, Place::Waiting(began));
-        Returned::Waits
+        part.put(key, TableEntry::Waiting(began));
+        ReturnOutcome::Waits
     }
 
     /// A task is about to complete: when its call began, if the method has returned.
@@ -129,12 +129,12 @@ impl Pending {
         let mut part = lock(self.part(task)?);
         let key = key(method, task);
         if let Some(at) = part.find(key)
-            && let Some((_, Place::Waiting(began))) = part.places.get(at).copied()
+            && let Some((_, TableEntry::Waiting(began))) = part.places.get(at).copied()
         {
             part.remove(at);
             return Some(began);
         }
-        part.put(key, Place::Early(ended, is_error));
+        part.put(key, TableEntry::Early(ended, is_error));
         let next = part.next_early % MAX_EARLY;
         part.next_early = next + 1;
         let oldest = part
@@ -143,7 +143,7 @@ impl Pending {
             .map(|place| std::mem::replace(place, key));
         if let Some(oldest) = oldest.filter(|oldest| *oldest != 0 && *oldest != key)
             && let Some(at) = part.find(oldest)
-            && matches!(part.places.get(at), Some((_, Place::Early(..))))
+            && matches!(part.places.get(at), Some((_, TableEntry::Early(..))))
         {
             part.remove(at);
         }
@@ -157,14 +157,14 @@ impl Pending {
         for part in &self.parts {
             let mut part = lock(part);
             for (key, place) in &mut part.places {
-                if let Place::Waiting(began) = *place
+                if let TableEntry::Waiting(began) = *place
                     && began >= since
                 {
                     let method = (*key >> 32).wrapping_sub(1);
                     let method = i32::try_from(method).unwrap_or(i32::MAX);
                     *waiting.entry(method).or_default() += 1;
                 }
-                (*key, *place) = (0, Place::Free);
+                (*key, *place) = (0, TableEntry::Free);
             }
             part.waiting = 0;
             part.early = [0; MAX_EARLY];
@@ -173,29 +173,29 @@ impl Pending {
     }
 }
 
-impl Part {
+impl TableShard {
     /// Where a key's way through the places begins.
     fn home(key: u64) -> usize {
         // The middle of a product has bits of all of it.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
     }
 
-    fn at(&self, place: usize) -> (u64, Place) {
+    fn at(&self, place: usize) -> (u64, TableEntry) {
         self.places.get(place).copied().unwrap_or_default()
     }
 
-    fn set(&mut self, place: usize, is: (u64, Place)) {
+    fn set(&mut self, place: usize, is: (u64, TableEntry)) {
         if let Some(place) = self.places.get_mut(place) {
             *place = is;
         }
     }
 
     fn find(&self, key: u64) -> Option<usize> {
-        let mut place = Part::home(key);
+        let mut place = TableShard::home(key);
         // There are free places always: see `MAX_WAITING`, `MAX_EARLY`.
         loop {
             match self.at(place) {
-                (_, Place::Free) => return None,
+                (_, TableEntry::Free) => return None,
                 (there, _) if there == key => return Some(place),
                 _ => place = (place + 1) % PLACES,
             }
@@ -203,40 +203,40 @@ impl Part {
     }
 
     /// Puts what a key has, in place of what it had.
-    fn put(&mut self, key: u64, is: Place) {
+    fn put(&mut self, key: u64, is: TableEntry) {
         if self.places.is_empty() {
-            self.places = vec![(0, Place::Free); PLACES];
+            self.places = vec![(0, TableEntry::Free); PLACES];
         }
         if let Some(at) = self.find(key) {
             self.remove(at);
         }
-        let mut place = Part::home(key);
-        while self.at(place).1 != Place::Free {
+        let mut place = TableShard::home(key);
+        while self.at(place).1 != TableEntry::Free {
             place = (place + 1) % PLACES;
         }
-        self.waiting += usize::from(matches!(is, Place::Waiting(_)));
+        self.waiting += usize::from(matches!(is, TableEntry::Waiting(_)));
         self.set(place, (key, is));
     }
 
     /// Frees a place; those behind it that were pushed on by it move up.
     fn remove(&mut self, place: usize) {
-        self.waiting -= usize::from(matches!(self.at(place).1, Place::Waiting(_)));
+        self.waiting -= usize::from(matches!(self.at(place).1, TableEntry::Waiting(_)));
         let mut hole = place;
         let mut next = (hole + 1) % PLACES;
         loop {
             let (key, is) = self.at(next);
-            if is == Place::Free {
+            if is == TableEntry::Free {
                 break;
             }
             // How far each is from where its way began.
-            let from_home = |place: usize| place.wrapping_sub(Part::home(key)) % PLACES;
+            let from_home = |place: usize| place.wrapping_sub(TableShard::home(key)) % PLACES;
             if from_home(hole) < from_home(next) {
                 self.set(hole, (key, is));
                 hole = next;
             }
             next = (next + 1) % PLACES;
         }
-        self.set(hole, (0, Place::Free));
+        self.set(hole, (0, TableEntry::Free));
     }
 }
 
@@ -247,16 +247,19 @@ mod tests {
     #[test]
     fn both_ends_meet_whichever_comes_first() {
         let pending = Pending::new();
-        assert_eq!(pending.returned(7, 1, 100), Returned::Waits);
+        assert_eq!(pending.returned(7, 1, 100), ReturnOutcome::Waits);
         // Of another method, of another task: not this one.
         assert_eq!(pending.completed(8, 1, 150, false), None);
         assert_eq!(pending.completed(7, 2, 160, true), None);
         assert_eq!(pending.completed(7, 1, 170, false), Some(100));
-        assert_eq!(pending.returned(7, 2, 110), Returned::Completed(160, true));
+        assert_eq!(
+            pending.returned(7, 2, 110),
+            ReturnOutcome::Completed(160, true)
+        );
         // Each was found once. What completed before a call began is not its own.
-        assert_eq!(pending.returned(7, 2, 180), Returned::Waits);
-        assert_eq!(pending.returned(8, 1, 180), Returned::Waits);
-        assert_eq!(pending.returned(8, 65, 50), Returned::Waits);
+        assert_eq!(pending.returned(7, 2, 180), ReturnOutcome::Waits);
+        assert_eq!(pending.returned(8, 1, 180), ReturnOutcome::Waits);
+        assert_eq!(pending.returned(8, 65, 50), ReturnOutcome::Waits);
         let (waiting, no_room) = pending.clear(60);
         assert_eq!((waiting, no_room), (BTreeMap::from([(7, 1), (8, 1)]), 0));
         assert_eq!(pending.clear(0), (BTreeMap::new(), 0));
@@ -264,15 +267,15 @@ mod tests {
 
     #[test]
     fn calls_that_want_one_place_are_found_in_any_order() {
-        let home = Part::home(key(1, 0));
+        let home = TableShard::home(key(1, 0));
         // Of one part, which is chosen by the task.
         let tasks = (0..).map(|number| number * PARTS as i32);
-        let same = tasks.filter(|task| Part::home(key(1, *task)) == home);
+        let same = tasks.filter(|task| TableShard::home(key(1, *task)) == home);
         let tasks: Vec<i32> = same.take(4).collect();
         for order in [[0, 1, 2, 3], [1, 0, 3, 2], [3, 2, 1, 0]] {
             let pending = Pending::new();
             for task in &tasks {
-                assert_eq!(pending.returned(1, *task, 5), Returned::Waits);
+                assert_eq!(pending.returned(1, *task, 5), ReturnOutcome::Waits);
             }
             for at in order {
                 assert_eq!(
@@ -290,7 +293,7 @@ mod tests {
         for task in 0..(PARTS * (MAX_WAITING + 2)) as i32 {
             let room = pending.returned(1, task, 5);
             let is_full = task as usize >= CAPACITY;
-            assert_eq!(room == Returned::NoRoom, is_full, "{task}");
+            assert_eq!(room == ReturnOutcome::NoRoom, is_full, "{task}");
             // Tasks of calls that had begun before.
             for other in 2..6 {
                 assert_eq!(pending.completed(other, task, 9, false), None);
@@ -317,7 +320,7 @@ mod tests {
                     std::hint::spin_loop();
                 }
                 let has_met = match own {
-                    0 => pending.returned(3, task, 1) != Returned::Waits,
+                    0 => pending.returned(3, task, 1) != ReturnOutcome::Waits,
                     _ => pending.completed(3, task, 2, false).is_some(),
                 };
                 met.fetch_add(u64::from(has_met), Relaxed);

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-use super::pending::{Pending, Returned};
+use super::pending::{Pending, ReturnOutcome};
 use super::table::{self, Method, NEVER};
 use crate::base::processor::Processor;
 use crate::events::Events;
@@ -22,7 +22,7 @@ use crate::hooks::Clock;
 use crate::program::Program;
 
 /// Where slow calls go.
-struct Keeper {
+struct TraceGlobals {
     program: &'static Program,
     events: &'static Events,
     clock: Clock,
@@ -34,11 +34,11 @@ struct Keeper {
 }
 
 /// Set before the first method is asked for, and never again.
-static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
+static GLOBALS: AtomicPtr<TraceGlobals> = AtomicPtr::new(std::ptr::null_mut());
 /// Ticks at which the session began; 0 without one.
-static BEGAN: AtomicU64 = AtomicU64::new(0);
+static SESSION_START: AtomicU64 = AtomicU64::new(0);
 /// The same, and what it was of the last one without one.
-static LAST_BEGAN: AtomicU64 = AtomicU64::new(0);
+static LAST_SESSION_START: AtomicU64 = AtomicU64::new(0);
 /// The cost of the probes of a call, measured as the session began; picoseconds.
 static COST_PS: AtomicU64 = AtomicU64::new(0);
 /// The further cost of the two calls of them. Only managed code can measure it
@@ -47,16 +47,16 @@ const CALLS_PS: u64 = 8_000;
 /// Nanoseconds of 2^32 ticks.
 static RATE: AtomicU64 = AtomicU64::new(1 << 32);
 
-fn keeper() -> Option<&'static Keeper> {
-    let keeper = KEEPER.load(Acquire); // pairs with `begin`
+fn globals() -> Option<&'static TraceGlobals> {
+    let globals = GLOBALS.load(Acquire); // pairs with `begin`
     // SAFETY: null, or what `begin` has leaked.
-    unsafe { keeper.as_ref() }
+    unsafe { globals.as_ref() }
 }
 
 /// A session that traces begins. Agent thread, or before there is one.
 pub(super) fn begin(program: &'static Program, events: &'static Events) {
-    if KEEPER.load(Relaxed).is_null() {
-        let made = Box::into_raw(Box::new(Keeper {
+    if GLOBALS.load(Relaxed).is_null() {
+        let made = Box::into_raw(Box::new(TraceGlobals {
             program,
             events,
             clock: Clock::new(),
@@ -64,28 +64,28 @@ pub(super) fn begin(program: &'static Program, events: &'static Events) {
             has_rdtscp: has_rdtscp(),
             pending: Pending::new(),
         }));
-        KEEPER.store(made, Release); // pairs with `keeper`
+        GLOBALS.store(made, Release); // pairs with `globals`
     }
     adjust();
-    if let Some(keeper) = keeper() {
+    if let Some(globals) = globals() {
         // Drops the calls that came in while the last session ended.
-        keeper.pending.clear(0);
+        globals.pending.clear(0);
         table::take_open();
-        COST_PS.store(keeper.cost_ps() + CALLS_PS, Relaxed);
-        let now = keeper.clock.now().max(1);
-        LAST_BEGAN.store(now, Relaxed);
-        BEGAN.store(now, Release);
+        COST_PS.store(globals.cost_ps() + CALLS_PS, Relaxed);
+        let now = globals.clock.now().max(1);
+        LAST_SESSION_START.store(now, Relaxed);
+        SESSION_START.store(now, Release);
     }
 }
 
 /// Calls of the session that have not ended, by method, which is not found out again; and how many
 /// more there was no room for. Also after [`end`].
 pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
-    let since = LAST_BEGAN.load(Relaxed);
-    let Some(keeper) = keeper() else {
+    let since = LAST_SESSION_START.load(Relaxed);
+    let Some(globals) = globals() else {
         return Default::default();
     };
-    let (mut open, no_room) = keeper.pending.clear(since);
+    let (mut open, no_room) = globals.pending.clear(since);
     for (number, count) in table::take_open() {
         *open.entry(number).or_default() += count;
     }
@@ -99,22 +99,22 @@ pub(super) fn cost_ps() -> u64 {
 
 /// It is over: nothing is counted from here on.
 pub(super) fn end() {
-    BEGAN.store(0, Release);
+    SESSION_START.store(0, Release);
 }
 
 /// Ticks are worth what they were worth over all the time so far. At first that is measured, for a
 /// millisecond.
 pub(super) fn adjust() {
     const SCALE: u64 = 1 << 32;
-    if let Some(keeper) = keeper() {
-        keeper.clock.has_run_for(1_000_000);
-        RATE.store(keeper.clock.rate().ns(SCALE), Relaxed);
+    if let Some(globals) = globals() {
+        globals.clock.has_run_for(1_000_000);
+        RATE.store(globals.clock.rate().ns(SCALE), Relaxed);
     }
 }
 
 /// Where calls come from, for reports.
 pub(super) fn source() -> &'static str {
-    match keeper().is_some_and(|keeper| keeper.clock.is_tsc()) {
+    match globals().is_some_and(|globals| globals.clock.is_tsc()) {
         true => "probes in methods' code, timed by the time stamp counter",
         false => "probes in methods' code, timed by CLOCK_MONOTONIC",
     }
@@ -132,7 +132,7 @@ fn has_rdtscp() -> bool {
     highest >= LEAF && __cpuid(LEAF).edx & (1 << 27) != 0
 }
 
-impl Keeper {
+impl TraceGlobals {
     /// Now, and the number of the processor: any number, where it is not told.
     #[inline]
     fn now(&self) -> (u64, u32) {
@@ -151,7 +151,7 @@ impl Keeper {
     }
 }
 
-impl Keeper {
+impl TraceGlobals {
     /// Measures the cost of counting a call, at best: other threads have the processor too.
     fn cost_ps(&'static self) -> u64 {
         const ROUNDS: u64 = 8;
@@ -174,10 +174,10 @@ impl Keeper {
 
 /// The enter probe: when the call began, for the others; 0 for a call that is not counted.
 pub(super) extern "C" fn enter(_method: i32) -> i64 {
-    if BEGAN.load(Relaxed) == 0 {
+    if SESSION_START.load(Relaxed) == 0 {
         return 0;
     }
-    keeper().map_or(0, |keeper| keeper.clock.now().cast_signed())
+    globals().map_or(0, |globals| globals.clock.now().cast_signed())
 }
 
 /// The leave probe.
@@ -193,8 +193,8 @@ pub(super) extern "C" fn fault(began: i64, method: i32) {
 /// The enter probe of a method compiled with runtime async, which may be suspended before it ends.
 pub(super) extern "C" fn enter_async(number: i32) -> i64 {
     let began = enter(number);
-    if let Some((method, keeper)) = counts(began.cast_unsigned(), number) {
-        method.has_begun(keeper.now().1);
+    if let Some((method, globals)) = counts(began.cast_unsigned(), number) {
+        method.has_begun(globals.now().1);
     }
     began
 }
@@ -217,13 +217,14 @@ pub(super) extern "C" fn leave_completed(began: i64, is_success: i32, method: i3
 /// The same for a task that has not.
 pub(super) extern "C" fn leave_pending(began: i64, task: i32, number: i32) {
     let began = began.cast_unsigned();
-    let Some((method, keeper)) = counts(began, number) else {
+    let Some((method, globals)) = counts(began, number) else {
         return;
     };
-    if let Returned::Completed(ended, is_error) = keeper.pending.returned(number, task, began) {
-        let (_, processor) = keeper.now();
+    if let ReturnOutcome::Completed(ended, is_error) = globals.pending.returned(number, task, began)
+    {
+        let (_, processor) = globals.now();
         count(
-            keeper,
+            globals,
             method,
             processor,
             ended.saturating_sub(began),
@@ -235,16 +236,16 @@ pub(super) extern "C" fn leave_pending(began: i64, task: i32, number: i32) {
 /// The state machine of a method is about to complete a task that it has returned.
 pub(super) extern "C" fn completes(task: i32, is_error: i32, number: i32) {
     // It belongs to the session if its begin does.
-    let session = BEGAN.load(Acquire);
-    let Some((method, keeper)) = counts(session, number) else {
+    let session = SESSION_START.load(Acquire);
+    let Some((method, globals)) = counts(session, number) else {
         return;
     };
-    let (now, processor) = keeper.now();
+    let (now, processor) = globals.now();
     let is_error = is_error != 0;
-    let began = keeper.pending.completed(number, task, now, is_error);
+    let began = globals.pending.completed(number, task, now, is_error);
     if let Some(began) = began.filter(|began| *began >= session) {
         count(
-            keeper,
+            globals,
             method,
             processor,
             now.saturating_sub(began),
@@ -255,25 +256,25 @@ pub(super) extern "C" fn completes(task: i32, is_error: i32, number: i32) {
 
 /// Returns the method that a call that began then counts for; nothing where it does not count.
 #[inline]
-fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static Keeper)> {
-    let session = BEGAN.load(Acquire);
+fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static TraceGlobals)> {
+    let session = SESSION_START.load(Acquire);
     if began == 0 || session == 0 || began < session {
         return None;
     }
-    let (method, keeper) = (table::method(number)?, keeper()?);
-    (method.min_ns.load(Relaxed) != NEVER).then_some((method, keeper))
+    let (method, globals) = (table::method(number)?, globals()?);
+    (method.min_ns.load(Relaxed) != NEVER).then_some((method, globals))
 }
 
 /// A call has ended; where it was counted as open, it is not any more.
 #[inline(always)]
 fn ended(began: u64, number: i32, is_error: bool, was_open: bool) {
-    if let Some((method, keeper)) = counts(began, number) {
-        let (now, processor) = keeper.now();
+    if let Some((method, globals)) = counts(began, number) {
+        let (now, processor) = globals.now();
         if was_open {
             method.has_ended(processor);
         }
         count(
-            keeper,
+            globals,
             method,
             processor,
             now.saturating_sub(began),
@@ -284,7 +285,7 @@ fn ended(began: u64, number: i32, is_error: bool, was_open: bool) {
 
 #[inline(always)]
 fn count(
-    keeper: &'static Keeper,
+    globals: &'static TraceGlobals,
     method: &'static Method,
     processor: u32,
     ticks: u64,
@@ -294,21 +295,21 @@ fn count(
     let min_ns = method.min_ns.load(Relaxed);
     method.count(processor, ns, is_error);
     if ns >= min_ns {
-        slow(keeper, method, processor, ns, is_error, min_ns);
+        keep_if_slowest(globals, method, processor, ns, is_error, min_ns);
     }
 }
 
 #[inline]
-fn slow(
-    keeper: &'static Keeper,
+fn keep_if_slowest(
+    globals: &'static TraceGlobals,
     method: &'static Method,
     processor: u32,
     ns: u64,
     is_error: bool,
     min_ns: u64,
 ) {
-    if keeper.events.keeps_calls_of(ns) {
-        keep(keeper, method, ns, is_error);
+    if globals.events.keeps_calls_of(ns) {
+        push_slow_call(globals, method, ns, is_error);
     } else if min_ns > 0 {
         // Where all calls are slow, those that were not looked at are the rest.
         method.pass(processor, ns);
@@ -317,13 +318,18 @@ fn slow(
 
 #[cold]
 #[inline(never)]
-fn keep(keeper: &'static Keeper, method: &'static Method, ns: u64, is_error: bool) {
+fn push_slow_call(
+    globals: &'static TraceGlobals,
+    method: &'static Method,
+    ns: u64,
+    is_error: bool,
+) {
     method.offered.fetch_add(1, Relaxed);
     method.offered_ns.fetch_add(ns, Relaxed);
     let kept = catch_unwind(AssertUnwindSafe(|| {
-        keeper
+        globals
             .events
-            .call_ended(keeper.program, &method.name, ns, is_error);
+            .call_ended(globals.program, &method.name, ns, is_error);
     }));
     if let Err(panic) = kept {
         // Dropping a panic's payload may panic again.

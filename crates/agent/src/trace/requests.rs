@@ -19,20 +19,20 @@ use corprof::{
     Cx, FunctionControl, ModuleId, ModuleKey, PreparedBodies, RejitCx, Token, enable_rejit,
 };
 
-use super::work::Work;
-use super::{ModuleAge, Trace, Wanted, lock, why_not};
+use super::work::TraceWork;
+use super::{MatchedMethod, ModuleAge, Trace, lock, refusal_of};
 use crate::clr::Clr;
-use crate::events::{EventNews, Events};
+use crate::events::{EventAnnouncement, Events};
 
 /// How long a thread of a program that was started with us waits until the methods of a module that
 /// it loads are traced. It takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same, where others rely on a program that ran before we came.
-const PATIENCE_OF_A_SERVER: Duration = Duration::from_secs(1);
+const ATTACHED_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the agent thread waits, at the end of a session, until methods are as they were.
-const LAST_PATIENCE: Duration = Duration::from_secs(2);
+const REVERT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same, for the end of the thread in a CLR's shutdown.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A CLR's own state for tracing.
 #[derive(Debug, Default)]
@@ -44,9 +44,9 @@ pub(crate) struct ClrTrace {
 /// A request of the other threads to this one.
 pub(super) enum Command {
     /// A module is being loaded, and its thread waits.
-    Trace(Box<Meant>, SyncSender<()>),
+    Trace(Box<ModuleMatches>, SyncSender<()>),
     /// A session begins, and these modules are there.
-    Begin(Task, Vec<ModuleKey>),
+    Begin(RequestContext, Vec<ModuleKey>),
     /// A method is called too often.
     LeaveOut(ModuleKey, Token),
     /// A session ends.
@@ -56,7 +56,7 @@ pub(super) enum Command {
 
 /// For whom something is done.
 #[derive(Clone)]
-pub(super) struct Task {
+pub(super) struct RequestContext {
     pub(super) trace: &'static Trace,
     pub(super) events: &'static Events,
     pub(super) clr: Arc<Clr>,
@@ -64,15 +64,15 @@ pub(super) struct Task {
 }
 
 /// Methods of a module that are to be traced.
-pub(super) struct Meant {
-    pub(super) task: Task,
+pub(super) struct ModuleMatches {
+    pub(super) task: RequestContext,
     pub(super) module: ModuleKey,
     pub(super) age: ModuleAge,
     pub(super) path: Arc<str>,
-    pub(super) methods: Vec<(usize, Wanted)>,
+    pub(super) methods: Vec<(usize, MatchedMethod)>,
 }
 
-impl Meant {
+impl ModuleMatches {
     pub(super) fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
@@ -113,25 +113,25 @@ impl ClrTrace {
     }
 
     /// Waits until the methods of a module that is being loaded are traced.
-    pub(super) fn trace(&self, meant: Meant) {
-        let patience = match meant.task.clr.arrival() {
-            Arrival::Attached => PATIENCE_OF_A_SERVER,
-            _ => PATIENCE,
+    pub(super) fn trace(&self, matches: ModuleMatches) {
+        let timeout = match matches.task.clr.arrival() {
+            Arrival::Attached => ATTACHED_TIMEOUT,
+            _ => LOAD_TIMEOUT,
         };
-        let events = meant.task.events;
-        let file = meant.file().to_owned();
-        let told = self.tell(patience, |done| Command::Trace(Box::new(meant), done));
-        if told.is_none() {
-            events.tell(EventNews::Note(format!(
+        let events = matches.task.events;
+        let file = matches.file().to_owned();
+        let traced_sent = self.announce(timeout, |done| Command::Trace(Box::new(matches), done));
+        if traced_sent.is_none() {
+            events.announce(EventAnnouncement::Note(format!(
                 "methods of {file} were not traced from their first call on: that took more than {} s",
-                patience.as_secs()
+                timeout.as_secs()
             )));
         }
     }
 
     /// Has the methods of modules traced that were loaded before the session. Nothing waits for
     /// that.
-    pub(super) fn begin(&self, task: Task, modules: Vec<ModuleKey>) {
+    pub(super) fn begin(&self, task: RequestContext, modules: Vec<ModuleKey>) {
         if let Some(commands) = lock(&self.commands).as_ref() {
             // Without the thread the runtime ends.
             let _sent = commands.send(Command::Begin(task, modules));
@@ -152,10 +152,10 @@ impl ClrTrace {
         if !self.can_trace() {
             return;
         }
-        match self.tell(LAST_PATIENCE, Command::Revert) {
-            Some(Some(note)) => events.tell(EventNews::Note(note)),
+        match self.announce(REVERT_TIMEOUT, Command::Revert) {
+            Some(Some(note)) => events.announce(EventAnnouncement::Note(note)),
             Some(None) => {}
-            None => events.tell(EventNews::Note(
+            None => events.announce(EventAnnouncement::Note(
                 "traced methods have not all got their code back yet, which goes on after the recording; they \
                  count nothing any more"
                     .to_owned(),
@@ -166,20 +166,20 @@ impl ClrTrace {
     /// The CLR ends: no more requests.
     pub(crate) fn end(&self) {
         if self.can_trace() {
-            self.tell(FAREWELL, Command::End);
+            self.announce(SHUTDOWN_TIMEOUT, Command::End);
             *lock(&self.commands) = None;
         }
     }
 
     /// Says something to the thread, and waits for its answer.
-    fn tell<T>(
+    fn announce<T>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         command: impl FnOnce(SyncSender<T>) -> Command,
     ) -> Option<T> {
         let (done, answer) = sync_channel(1);
         lock(&self.commands).as_ref()?.send(command(done)).ok()?;
-        answer.recv_timeout(patience).ok()
+        answer.recv_timeout(timeout).ok()
     }
 
     /// The runtime asks for a method's new body, on a thread of the program.
@@ -197,7 +197,7 @@ impl ClrTrace {
 /// The thread.
 fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command>) {
     rejit.enter(|cx| {
-        let mut work = Work::new(bodies);
+        let mut work = TraceWork::new(bodies);
         loop {
             let pause = work.step(cx);
             let command = match pause {
@@ -219,20 +219,20 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
     });
 }
 
-impl Task {
+impl RequestContext {
     /// Whether its session is there.
     pub(super) fn is_in_force(&self) -> bool {
         self.trace.session() == self.session
     }
 
     /// Records the outcome of one of the session's methods.
-    pub(super) fn became(&self, index: usize, outcome: Result<i32, String>) {
-        self.trace.became(self.session, index, outcome);
+    pub(super) fn record_outcome(&self, index: usize, outcome: Result<i32, String>) {
+        self.trace.record_outcome(self.session, index, outcome);
     }
 
     /// Looks at a module that is loaded. Returns its file, and why nothing of it is traced, if so;
     /// nothing where it is not known, or its file is cut short.
-    pub(super) fn look_at<'rt, C: MayTriggerGc>(
+    pub(super) fn inspect_module<'rt, C: MayTriggerGc>(
         &self,
         cx: &Cx<'rt, C>,
         module: ModuleId<'rt>,
@@ -245,21 +245,23 @@ impl Task {
         let about = cx.info().get_module_info2(cx, module).ok()??;
         Some((
             facts.path.as_str().into(),
-            why_not(&facts.path, about.flags),
+            refusal_of(&facts.path, about.flags),
         ))
     }
 
     /// Whether a module is one that stays, and whose metadata is there and does not change.
     pub(super) fn can_read<'rt>(&self, cx: &Cx<'rt, RejitThread>, key: ModuleKey) -> bool {
         cx.info().id(key).is_some_and(|module| {
-            let looked_at = self.clr.while_loaded(module, || self.look_at(cx, module));
+            let looked_at = self
+                .clr
+                .while_loaded(module, || self.inspect_module(cx, module));
             matches!(looked_at, Some(Some((_, None))))
         })
     }
 
-    pub(super) fn say(&self, note: String) {
+    pub(super) fn report(&self, note: String) {
         if self.is_in_force() {
-            self.events.tell(EventNews::Note(note));
+            self.events.announce(EventAnnouncement::Note(note));
         }
     }
 }

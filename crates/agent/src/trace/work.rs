@@ -12,22 +12,22 @@ use std::time::{Duration, Instant};
 use corprof::context::RejitThread;
 use corprof::{Cx, ModuleKey, PreparedBodies, RejitFlags, Token};
 
-use super::bodies::{Asked, Bodies, Module};
-use super::pace::{Kind, Pace};
-use super::requests::{Command, Meant, Task};
+use super::bodies::{Bodies, MethodRequest, PreparedModule};
+use super::pace::{RequestKind, RequestPace};
+use super::requests::{Command, ModuleMatches, RequestContext};
 use super::table::{self, NEVER};
-use super::{ModuleAge, Wanted, answered, callers};
+use super::{MatchedMethod, ModuleAge, callers, describe_error};
 
 /// A method that was asked for.
 #[derive(Clone, Copy)]
-struct Changed {
+struct ChangedMethod {
     method: (ModuleKey, Token),
-    kind: Kind,
+    kind: RequestKind,
     /// Its number, if it counts.
     number: Option<i32>,
 }
 
-impl Changed {
+impl ChangedMethod {
     /// Nothing is counted for it from here on.
     fn stop(&self) {
         if let Some(method) = self.number.and_then(table::method) {
@@ -37,52 +37,52 @@ impl Changed {
 }
 
 /// Pending jobs, and the methods that have probes.
-pub(super) struct Work<'a, 'rt> {
+pub(super) struct TraceWork<'a, 'rt> {
     bodies: Bodies<'a>,
     /// Of modules that are being loaded.
-    urgent: VecDeque<Job<'rt>>,
-    calm: VecDeque<Calm<'rt>>,
-    changed: Vec<Changed>,
+    urgent: VecDeque<ModuleJob<'rt>>,
+    background: VecDeque<BackgroundWork<'rt>>,
+    changed: Vec<ChangedMethod>,
     /// Methods that are to have their own code back soon, and those that have time for it.
-    leaving: VecDeque<Changed>,
-    reverts: VecDeque<Changed>,
+    leaving: VecDeque<ChangedMethod>,
+    reverts: VecDeque<ChangedMethod>,
     /// How many did not get their own code back, and who waits for that.
     not_reverted: usize,
     reverted: Option<SyncSender<Option<String>>>,
-    pace: Pace,
+    pace: RequestPace,
 }
 
 /// Work for which no thread waits.
-enum Calm<'rt> {
+enum BackgroundWork<'rt> {
     /// A module whose methods are held against the patterns.
-    Look(Task, ModuleKey),
-    Trace(Box<Job<'rt>>),
+    Look(RequestContext, ModuleKey),
+    Trace(Box<ModuleJob<'rt>>),
     /// Callers in these modules, which were loaded before the session, may hold inlined copies of
     /// what is traced.
-    FindCallers(Task, Vec<ModuleKey>),
-    Recompile(Task, Callers),
+    FindCallers(RequestContext, Vec<ModuleKey>),
+    Recompile(RequestContext, Callers),
 }
 
 type Callers = VecDeque<(ModuleKey, Token)>;
 
 /// A module whose methods are being traced.
-struct Job<'rt> {
-    meant: Meant,
+struct ModuleJob<'rt> {
+    matches: ModuleMatches,
     /// Those that are left; first what is asked for fast, and state machines behind what they are
     /// of.
-    left: VecDeque<(usize, Wanted)>,
-    module: Option<Module<'rt>>,
+    left: VecDeque<(usize, MatchedMethod)>,
+    module: Option<PreparedModule<'rt>>,
     /// Found when nothing else is left.
     callers: Option<Callers>,
     done: Option<SyncSender<()>>,
 }
 
-impl<'rt> Job<'rt> {
-    fn new(mut meant: Meant, done: Option<SyncSender<()>>) -> Job<'rt> {
-        let mut left = std::mem::take(&mut meant.methods);
-        left.sort_by_key(|(_, wanted)| (Kind::of(wanted), wanted.is_state_machine()));
-        Job {
-            meant,
+impl<'rt> ModuleJob<'rt> {
+    fn new(mut matches: ModuleMatches, done: Option<SyncSender<()>>) -> ModuleJob<'rt> {
+        let mut left = std::mem::take(&mut matches.methods);
+        left.sort_by_key(|(_, wanted)| (RequestKind::of(wanted), wanted.is_state_machine()));
+        ModuleJob {
+            matches,
             left: left.into(),
             module: None,
             callers: None,
@@ -98,41 +98,44 @@ impl<'rt> Job<'rt> {
     }
 }
 
-impl<'a, 'rt> Work<'a, 'rt> {
-    pub(super) fn new(bodies: &'a PreparedBodies) -> Work<'a, 'rt> {
-        Work {
+impl<'a, 'rt> TraceWork<'a, 'rt> {
+    pub(super) fn new(bodies: &'a PreparedBodies) -> TraceWork<'a, 'rt> {
+        TraceWork {
             bodies: Bodies::new(bodies),
             urgent: VecDeque::new(),
-            calm: VecDeque::new(),
+            background: VecDeque::new(),
             changed: Vec::new(),
             leaving: VecDeque::new(),
             reverts: VecDeque::new(),
             not_reverted: 0,
             reverted: None,
-            pace: Pace::default(),
+            pace: RequestPace::default(),
         }
     }
 
     pub(super) fn take(&mut self, command: Command) {
         match command {
-            Command::Trace(meant, done) => self.urgent.push_back(Job::new(*meant, Some(done))),
+            Command::Trace(matches, done) => {
+                self.urgent.push_back(ModuleJob::new(*matches, Some(done)))
+            }
             Command::Begin(task, modules) => {
                 let looks = modules.iter();
-                self.calm
-                    .extend(looks.map(|key| Calm::Look(task.clone(), *key)));
-                self.calm.push_back(Calm::FindCallers(task, modules));
+                self.background
+                    .extend(looks.map(|key| BackgroundWork::Look(task.clone(), *key)));
+                self.background
+                    .push_back(BackgroundWork::FindCallers(task, modules));
             }
             Command::LeaveOut(module, token) => {
-                let is_it = |changed: &mut Changed| changed.method == (module, token);
-                let leaving: Vec<Changed> = self.changed.extract_if(.., is_it).collect();
-                leaving.iter().for_each(Changed::stop);
+                let is_it = |changed: &mut ChangedMethod| changed.method == (module, token);
+                let leaving: Vec<ChangedMethod> = self.changed.extract_if(.., is_it).collect();
+                leaving.iter().for_each(ChangedMethod::stop);
                 self.leaving.extend(leaving.first());
             }
             Command::Revert(done) => {
-                self.urgent.drain(..).for_each(Job::end);
-                self.calm.clear();
+                self.urgent.drain(..).for_each(ModuleJob::end);
+                self.background.clear();
                 self.bodies.may_be_inlined.clear();
-                self.changed.iter().for_each(Changed::stop);
+                self.changed.iter().for_each(ChangedMethod::stop);
                 // A module that was reported twice is asked for twice, and reverted once.
                 let mut seen: HashSet<_> = self.reverts.iter().map(|one| one.method).collect();
                 self.changed.sort_by_key(|changed| changed.kind);
@@ -159,12 +162,12 @@ impl<'a, 'rt> Work<'a, 'rt> {
         }
         if !self.leaving.is_empty() {
             self.revert(cx);
-        } else if let Some(calm) = self.calm.pop_front() {
-            let trace = calm.task().trace;
-            if let Some(rest) = self.go_on(cx, calm) {
-                self.calm.push_front(rest);
+        } else if let Some(background) = self.background.pop_front() {
+            let trace = background.task().trace;
+            if let Some(rest) = self.go_on(cx, background) {
+                self.background.push_front(rest);
             }
-            if self.calm.is_empty() {
+            if self.background.is_empty() {
                 trace.settled();
             }
         } else if !self.reverts.is_empty() {
@@ -176,60 +179,80 @@ impl<'a, 'rt> Work<'a, 'rt> {
     }
 
     /// Does a piece of the work for which no thread waits. Returns what is left of it.
-    fn go_on(&mut self, cx: &mut Cx<'rt, RejitThread>, calm: Calm<'rt>) -> Option<Calm<'rt>> {
-        match calm {
-            Calm::Look(task, key) => {
+    fn go_on(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        background: BackgroundWork<'rt>,
+    ) -> Option<BackgroundWork<'rt>> {
+        match background {
+            BackgroundWork::Look(task, key) => {
                 let module = cx.info().id(key)?;
-                let meant = task.trace.meant(&task, cx, (module, ModuleAge::Loaded))?;
-                Some(Calm::Trace(Box::new(Job::new(meant, None))))
+                let matches = task
+                    .trace
+                    .matched_methods(&task, cx, (module, ModuleAge::Loaded))?;
+                Some(BackgroundWork::Trace(Box::new(ModuleJob::new(
+                    matches, None,
+                ))))
             }
-            Calm::Trace(mut job) => match self.trace(cx, &mut job) {
-                false => Some(Calm::Trace(job)),
+            BackgroundWork::Trace(mut job) => match self.trace(cx, &mut job) {
+                false => Some(BackgroundWork::Trace(job)),
                 true => None,
             },
-            Calm::FindCallers(task, mut modules) => {
+            BackgroundWork::FindCallers(task, mut modules) => {
                 modules.retain(|key| task.can_read(cx, *key));
                 let inlined = std::mem::take(&mut self.bodies.may_be_inlined);
                 match callers::of(cx, &inlined, &modules) {
-                    Ok(found) => Some(Calm::Recompile(task, found.into())),
+                    Ok(found) => Some(BackgroundWork::Recompile(task, found.into())),
                     Err(error) => {
-                        task.say(format!("callers of traced methods: {}", answered(error)));
+                        task.report(format!(
+                            "callers of traced methods: {}",
+                            describe_error(error)
+                        ));
                         None
                     }
                 }
             }
-            Calm::Recompile(task, mut callers) => {
+            BackgroundWork::Recompile(task, mut callers) => {
                 if let Err(error) = self.recompile(cx, &mut callers) {
-                    task.say(format!("callers of traced methods: {}", answered(error)));
+                    task.report(format!(
+                        "callers of traced methods: {}",
+                        describe_error(error)
+                    ));
                     return None;
                 }
-                (!callers.is_empty()).then_some(Calm::Recompile(task, callers))
+                (!callers.is_empty()).then_some(BackgroundWork::Recompile(task, callers))
             }
         }
     }
 
     /// Traces some methods of a module. True: all is done.
-    fn trace(&mut self, cx: &mut Cx<'rt, RejitThread>, job: &mut Job<'rt>) -> bool {
-        if !job.meant.task.is_in_force() {
+    fn trace(&mut self, cx: &mut Cx<'rt, RejitThread>, job: &mut ModuleJob<'rt>) -> bool {
+        if !job.matches.task.is_in_force() {
             return true;
         }
         match self.try_trace(cx, job) {
             Ok(false) => false,
             Ok(true) => {
-                let notes = job.module.as_ref().map(Module::notes);
+                let notes = job.module.as_ref().map(PreparedModule::notes);
                 let notes = notes.unwrap_or_default().join("; ");
                 if !notes.is_empty() {
-                    let note = format!("methods of {}: {notes}", job.meant.file());
-                    job.meant.task.say(note);
+                    let note = format!("methods of {}: {notes}", job.matches.file());
+                    job.matches.task.report(note);
                 }
                 true
             }
             Err(error) => {
                 for (index, _) in job.left.drain(..) {
-                    job.meant.task.became(index, Err(answered(error)));
+                    job.matches
+                        .task
+                        .record_outcome(index, Err(describe_error(error)));
                 }
-                let note = format!("methods of {}: {}", job.meant.file(), answered(error));
-                job.meant.task.say(note);
+                let note = format!(
+                    "methods of {}: {}",
+                    job.matches.file(),
+                    describe_error(error)
+                );
+                job.matches.task.report(note);
                 true
             }
         }
@@ -238,17 +261,21 @@ impl<'a, 'rt> Work<'a, 'rt> {
     fn try_trace(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
-        job: &mut Job<'rt>,
+        job: &mut ModuleJob<'rt>,
     ) -> corprof::Result<bool> {
         let module = match &mut job.module {
             Some(module) => module,
-            none => none.insert(Module::open(cx, job.meant.module, job.meant.age)?),
+            none => none.insert(PreparedModule::open(
+                cx,
+                job.matches.module,
+                job.matches.age,
+            )?),
         };
-        let kinds = job.left.iter().map(|(_, wanted)| Kind::of(wanted));
+        let kinds = job.left.iter().map(|(_, wanted)| RequestKind::of(wanted));
         if let Some((kind, count)) = self.pace.next(kinds) {
             let some = job.left.drain(..count).collect();
             let began = Instant::now();
-            self.request(cx, &job.meant.task, module, kind, some);
+            self.request(cx, &job.matches.task, module, kind, some);
             self.pace.after(kind, count, began.elapsed());
             return Ok(false);
         }
@@ -256,7 +283,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
             Some(callers) => callers,
             none => {
                 let found = module.async_callers().into_iter();
-                none.insert(found.map(|token| (job.meant.module, token)).collect())
+                none.insert(found.map(|token| (job.matches.module, token)).collect())
             }
         };
         self.recompile(cx, callers)?;
@@ -271,10 +298,10 @@ impl<'a, 'rt> Work<'a, 'rt> {
     fn request(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
-        task: &Task,
-        module: &mut Module<'rt>,
-        kind: Kind,
-        methods: Vec<(usize, Wanted)>,
+        task: &RequestContext,
+        module: &mut PreparedModule<'rt>,
+        kind: RequestKind,
+        methods: Vec<(usize, MatchedMethod)>,
     ) {
         let info = cx.info();
         let asked = module.prepare(cx, task, &mut self.bodies, methods);
@@ -290,7 +317,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
         let tokens: HashSet<Token> = asked.iter().map(|asked| asked.token).collect();
         let key = module.key;
         self.reverts
-            .retain(|Changed { method, .. }| method.0 != key || !tokens.contains(&method.1));
+            .retain(|ChangedMethod { method, .. }| method.0 != key || !tokens.contains(&method.1));
         let requested: corprof::Result<()> = (|| {
             if !with.is_empty() {
                 // A method that is itself one of those that another one was inlined into is bound
@@ -306,16 +333,16 @@ impl<'a, 'rt> Work<'a, 'rt> {
         })();
         module.look_for_callers(cx, &asked);
         module.without_inliners += without.len();
-        for Asked { token, counts } in asked {
+        for MethodRequest { token, counts } in asked {
             let number = counts.map(|(_, number)| number);
-            self.changed.push(Changed {
+            self.changed.push(ChangedMethod {
                 method: (key, token),
                 kind,
                 number,
             });
             if let Some((index, number)) = counts {
                 let answer = requested.map(|()| number);
-                task.became(index, answer.map_err(answered));
+                task.record_outcome(index, answer.map_err(describe_error));
             }
         }
     }
@@ -327,7 +354,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
         cx: &mut Cx<'rt, RejitThread>,
         callers: &mut Callers,
     ) -> corprof::Result<()> {
-        let kind = Kind::Plain;
+        let kind = RequestKind::Plain;
         let count = callers.len().min(self.pace.size(kind));
         // Methods that have probes have been compiled again.
         let asked = self.bodies.asked;
@@ -345,11 +372,12 @@ impl<'a, 'rt> Work<'a, 'rt> {
         let began = Instant::now();
         info.request_rejit(cx, &methods)?;
         self.pace.after(kind, count, began.elapsed());
-        self.changed.extend(some.into_iter().map(|method| Changed {
-            method,
-            kind,
-            number: None,
-        }));
+        self.changed
+            .extend(some.into_iter().map(|method| ChangedMethod {
+                method,
+                kind,
+                number: None,
+            }));
         Ok(())
     }
 
@@ -395,11 +423,13 @@ impl<'a, 'rt> Work<'a, 'rt> {
     }
 }
 
-impl Calm<'_> {
-    fn task(&self) -> &Task {
+impl BackgroundWork<'_> {
+    fn task(&self) -> &RequestContext {
         match self {
-            Calm::Trace(job) => &job.meant.task,
-            Calm::Look(task, _) | Calm::FindCallers(task, _) | Calm::Recompile(task, _) => task,
+            BackgroundWork::Trace(job) => &job.matches.task,
+            BackgroundWork::Look(task, _)
+            | BackgroundWork::FindCallers(task, _)
+            | BackgroundWork::Recompile(task, _) => task,
         }
     }
 }

@@ -23,16 +23,16 @@ pub(crate) struct TraceWriter {
     cpu_ns: u64,
     /// Methods whose calls were found distorted.
     distorted: HashSet<i32>,
-    by_number: HashMap<i32, Slow>,
+    by_number: HashMap<i32, SlowCalls>,
 }
 
 /// Slow calls of a method.
 #[derive(Debug, Default)]
-struct Slow {
+struct SlowCalls {
     calls: u64,
     ns: u64,
     /// Of them, how many were looked at or told as not kept.
-    told: u64,
+    counted: u64,
     told_ns: u64,
 }
 
@@ -71,7 +71,7 @@ impl TraceWriter {
                 && !self.by_number.contains_key(&number)
             {
                 self.counting.push((index, number));
-                self.by_number.insert(number, Slow::default());
+                self.by_number.insert(number, SlowCalls::default());
             }
         }
         if self.counting.is_empty() {
@@ -144,7 +144,7 @@ fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64)
     }
 }
 
-impl Slow {
+impl SlowCalls {
     /// Slow calls of this batch that were not even looked at.
     fn not_kept(&mut self, batch: &Batch, all_are: bool, method: &table::Method) -> (u64, u64) {
         use std::sync::atomic::Ordering::Relaxed;
@@ -154,11 +154,11 @@ impl Slow {
         self.calls += batch.calls();
         self.ns = self.ns.wrapping_add(batch.sum_ns);
         let (looked_at, ns) = (&method.offered, &method.offered_ns);
-        self.told += looked_at.swap(0, Relaxed);
+        self.counted += looked_at.swap(0, Relaxed);
         self.told_ns = self.told_ns.wrapping_add(ns.swap(0, Relaxed));
-        let calls = self.calls.saturating_sub(self.told);
+        let calls = self.calls.saturating_sub(self.counted);
         let ns = self.ns.saturating_sub(self.told_ns);
-        self.told += calls;
+        self.counted += calls;
         self.told_ns = self.told_ns.wrapping_add(ns);
         (calls, ns)
     }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use recording::Event;
 
-use super::{Making, Round, Walker};
+use super::{Round, Walker, WalkerInputs};
 use crate::model::{EndCode, WalkedStack};
 use crate::record::Recorder;
 
@@ -17,7 +17,7 @@ pub(super) struct DumpWalker {
 }
 
 impl DumpWalker {
-    pub(super) fn new(_making: &Making<'_>) -> DumpWalker {
+    pub(super) fn new(_making: &WalkerInputs<'_>) -> DumpWalker {
         DumpWalker {
             answered: HashSet::new(),
         }

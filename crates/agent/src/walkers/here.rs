@@ -24,7 +24,7 @@ const OWN_FRAMES: usize = 64;
 
 /// A thread's own state between two walks.
 #[derive(Default)]
-struct Own {
+struct OwnWalkState {
     stack: Option<Range<u64>>,
     words: Vec<u64>,
     /// For [`AsyncFrameFinder::new`].
@@ -32,7 +32,7 @@ struct Own {
 }
 
 thread_local! {
-    static OWN: RefCell<Own> = RefCell::default();
+    static OWN_WALK: RefCell<OwnWalkState> = RefCell::default();
 }
 
 /// The calling thread's stack, leaf first, at most `max_depth` frames, behind them the chain of who
@@ -40,12 +40,13 @@ thread_local! {
 /// what `Threads::own_hijacks` says of it.
 pub fn walk_here(map: &'static CodeMap, max_depth: u32, hijacks: Places) -> (Box<[u64]>, EndCode) {
     let max_depth = max_depth as usize;
-    OWN.try_with(|own| match own.try_borrow_mut() {
-        Ok(mut own) => walk_into(map, max_depth, hijacks, &mut own),
-        Err(_) => walk_into(map, max_depth, hijacks, &mut Own::default()),
-    })
-    // The thread is so near its end that its locals are gone.
-    .unwrap_or_else(|_| walk_into(map, max_depth, hijacks, &mut Own::default()))
+    OWN_WALK
+        .try_with(|own| match own.try_borrow_mut() {
+            Ok(mut own) => walk_into(map, max_depth, hijacks, &mut own),
+            Err(_) => walk_into(map, max_depth, hijacks, &mut OwnWalkState::default()),
+        })
+        // The thread is so near its end that its locals are gone.
+        .unwrap_or_else(|_| walk_into(map, max_depth, hijacks, &mut OwnWalkState::default()))
 }
 
 /// Where the calling thread's stack pointer is, about: deeper in the stack is lower.
@@ -60,7 +61,7 @@ fn walk_into(
     map: &'static CodeMap,
     max_depth: usize,
     hijacks: Places,
-    own: &mut Own,
+    own: &mut OwnWalkState,
 ) -> (Box<[u64]>, EndCode) {
     let tables = chains::wanted();
     let room_for_chain = tables.map_or(0, |_| CHAIN_WORDS);
@@ -126,7 +127,7 @@ fn walk_into(
                 .is_some_and(|at| at.contains(&(word & ADDRESS)))
         })
         .unwrap_or(words.len());
-    let words = beneath_the_clr(words.get(first..).unwrap_or_default(), |word| {
+    let words = without_callback_frames(words.get(first..).unwrap_or_default(), |word| {
         map.lookup(word & ADDRESS)
     });
     let kept = words.get(..max_depth).unwrap_or(words);
@@ -149,7 +150,7 @@ fn walk_into(
 /// The first word is in the CLR's module, which called us. Where the first managed frame called
 /// that module too, everything above it is the CLR's doing (the compiler's, which it calls,
 /// included). Where it called other native code, that code called the CLR, and is kept.
-fn beneath_the_clr(words: &[u64], region: impl Fn(u64) -> Option<Region>) -> &[u64] {
+fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>) -> &[u64] {
     let Some(clr) = words.first().and_then(|word| region(*word)) else {
         return words;
     };
@@ -215,7 +216,7 @@ mod tests {
             (&[501, 101], &[501, 101]),
             (&[], &[]),
         ] {
-            assert_eq!(beneath_the_clr(words, region), kept, "{words:?}");
+            assert_eq!(without_callback_frames(words, region), kept, "{words:?}");
         }
     }
 

@@ -7,7 +7,7 @@
 
 use stackwalk::{ADDRESS, CodeMap, EXACT, Traced};
 
-use super::stopped::SnapFrame;
+use super::stopped::FrameRecord;
 use crate::model::NATIVE_RUN;
 
 /// A word of a stack and where it is.
@@ -18,7 +18,7 @@ pub(super) struct Placed {
 }
 
 /// The frames of one `DoStackSnapshot`, placed.
-pub(super) fn place(map: &CodeMap, frames: &[SnapFrame], into: &mut Vec<Placed>) {
+pub(super) fn place(map: &CodeMap, frames: &[FrameRecord], into: &mut Vec<Placed>) {
     let mut last_sp = 0;
     for frame in frames {
         if frame.function == 0 {

@@ -110,7 +110,7 @@ pub(crate) trait Walker {
 }
 
 /// The parts of which a walker is made.
-pub(crate) struct Making<'a> {
+pub(crate) struct WalkerInputs<'a> {
     pub(crate) program: &'static Program,
     pub(crate) settings: &'a Settings,
     pub(crate) sampler: &'static Sampler,
@@ -120,17 +120,17 @@ pub(crate) struct Making<'a> {
 }
 
 /// The walker of a session: the table in which a new one is entered.
-pub(crate) fn make(making: &Making<'_>) -> Box<dyn Walker> {
-    if making.settings.dump {
-        return Box::new(dump::DumpWalker::new(making));
+pub(crate) fn make(inputs: &WalkerInputs<'_>) -> Box<dyn Walker> {
+    if inputs.settings.dump {
+        return Box::new(dump::DumpWalker::new(inputs));
     }
-    match (making.settings.walker, making.shadow) {
-        (WalkerKind::Suspend, _) => Box::new(suspend::SuspendWalker::new(making, false)),
-        (WalkerKind::Seeded, _) => Box::new(suspend::SuspendWalker::new(making, true)),
-        (WalkerKind::Shadow, Some(stacks)) => Box::new(shadow::ShadowWalker::new(making, stacks)),
+    match (inputs.settings.walker, inputs.shadow) {
+        (WalkerKind::Suspend, _) => Box::new(suspend::SuspendWalker::new(inputs, false)),
+        (WalkerKind::Seeded, _) => Box::new(suspend::SuspendWalker::new(inputs, true)),
+        (WalkerKind::Shadow, Some(stacks)) => Box::new(shadow::ShadowWalker::new(inputs, stacks)),
         // `snapshot` takes the stacks of events only.
         (WalkerKind::Signal | WalkerKind::Snapshot | WalkerKind::Shadow, _) => {
-            Box::new(signal::SignalWalker::new(making))
+            Box::new(signal::SignalWalker::new(inputs))
         }
     }
 }

@@ -21,12 +21,12 @@ pub enum SeedState {
     /// Given to the runtime, which may use it.
     Given,
     /// Refused before the runtime was asked.
-    Refused(Refused),
+    SeedRefusal(SeedRefusal),
 }
 
 /// Why a seed is not given to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum SeedRefusal {
     /// No frame of our own walk is the seed.
     NoSuchFrame,
     /// That frame was guessed, lies behind one that was, or is no return address.
@@ -42,10 +42,10 @@ impl SeedState {
     pub(super) fn of_answer(error: Option<WalkError>) -> SeedState {
         match error {
             Some(WalkError::Seed(SeedRefused::NotManaged)) => {
-                SeedState::Refused(Refused::NotManaged)
+                SeedState::SeedRefusal(SeedRefusal::NotManaged)
             }
             Some(WalkError::Seed(SeedRefused::NotOnTheStack)) => {
-                SeedState::Refused(Refused::NotOnTheStack)
+                SeedState::SeedRefusal(SeedRefusal::NotOnTheStack)
             }
             _ => SeedState::Given,
         }
@@ -98,23 +98,26 @@ pub fn check(
     trace: &[Traced],
     stack: &Range<u64>,
     candidate: Candidate,
-) -> Result<Seed, Refused> {
+) -> Result<Seed, SeedRefusal> {
     let is_it = |frame: &Traced| {
         (frame.word & ADDRESS, frame.sp, frame.bp) == (candidate.ip, candidate.sp, candidate.bp)
     };
-    let at = trace.iter().position(is_it).ok_or(Refused::NoSuchFrame)?;
+    let at = trace
+        .iter()
+        .position(is_it)
+        .ok_or(SeedRefusal::NoSuchFrame)?;
     let guessed = |frame: &Traced| frame.word & (BY_FRAME_POINTER | HEURISTIC) != 0;
     let is_stray = |frame: &Traced| !can_query_runtime(map, frame.word);
     if trace.iter().take(at + 1).any(guessed) || trace.get(at).is_some_and(is_stray) {
-        return Err(Refused::Guessed);
+        return Err(SeedRefusal::Guessed);
     }
     let code = trace
         .get(at)
         .and_then(|frame| code_of(map, runtime, frame))
         .filter(|code| code.contains(&candidate.ip))
-        .ok_or(Refused::NotManaged)?;
+        .ok_or(SeedRefusal::NotManaged)?;
     if !stack.contains(&candidate.sp) {
-        return Err(Refused::NotOnTheStack);
+        return Err(SeedRefusal::NotOnTheStack);
     }
     let registers = Registers {
         rip: candidate.ip,
@@ -126,7 +129,7 @@ pub fn check(
         Some(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
     };
     let (Some(code), Some(stack)) = (bytes(&code), bytes(stack)) else {
-        return Err(Refused::NotManaged);
+        return Err(SeedRefusal::NotManaged);
     };
     // SAFETY: a frame that our own walk reached by exact rules, on a thread whose managed frames
     // stand still for as long as the runtime is stopped; callee-saved registers other than rbp are
@@ -142,5 +145,5 @@ pub(super) fn of_trace(
     stack: &Range<u64>,
 ) -> Result<Seed, SeedState> {
     let candidate = candidate(map, runtime, trace).ok_or(SeedState::None)?;
-    check(map, runtime, trace, stack, candidate).map_err(SeedState::Refused)
+    check(map, runtime, trace, stack, candidate).map_err(SeedState::SeedRefusal)
 }

@@ -7,7 +7,7 @@
 use recording::Event;
 use sampler::Sampler;
 
-use super::{Making, Round, Walker, event_of};
+use super::{Round, Walker, WalkerInputs, event_of};
 use crate::model::{EndCode, WalkedStack};
 use crate::record::Recorder;
 
@@ -16,9 +16,9 @@ pub(super) struct SignalWalker {
 }
 
 impl SignalWalker {
-    pub(super) fn new(making: &Making<'_>) -> SignalWalker {
+    pub(super) fn new(inputs: &WalkerInputs<'_>) -> SignalWalker {
         SignalWalker {
-            sampler: making.sampler,
+            sampler: inputs.sampler,
         }
     }
 }

@@ -32,13 +32,13 @@ const MAX_THREADS: usize = 4096;
 const TRACE_WAIT_NS: u64 = 20_000_000;
 /// A thread that has not answered so often in a row blocks our signal: a runtime that was held for
 /// it at each stop would get nothing done.
-const SILENT_AFTER: u32 = 3;
+const UNRESPONSIVE_AFTER: u32 = 3;
 /// Such a thread is asked again once in so many stops.
 const ASK_AGAIN: u32 = 256;
 
 /// In which ways a thread is walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Ways {
+pub struct WalkKinds {
     /// `DoStackSnapshot` without a seed.
     pub plain: bool,
     /// Our own walk, in a signal handler.
@@ -49,7 +49,7 @@ pub struct Ways {
 
 /// A frame as `DoStackSnapshot` tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SnapFrame {
+pub struct FrameRecord {
     /// FunctionID; 0 for a run of unmanaged frames.
     pub function: usize,
     /// Instruction pointer.
@@ -58,9 +58,9 @@ pub struct SnapFrame {
     pub sp: u64,
 }
 
-/// The outcome of one `DoStackSnapshot`; the frames lie in [`Stopped::frames`].
+/// The outcome of one `DoStackSnapshot`; the frames lie in [`StoppedWalker::frames`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snap {
+pub struct SnapshotWalk {
     /// Where they lie.
     pub frames: Range<usize>,
     /// It was cut: too deep, or no room.
@@ -69,7 +69,7 @@ pub struct Snap {
     pub error: Option<WalkError>,
 }
 
-/// Our own walk of a thread; the frames lie in [`Stopped::traces`].
+/// Our own walk of a thread; the frames lie in [`StoppedWalker::traces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// Where they lie.
@@ -80,17 +80,17 @@ pub struct Trace {
 
 /// The observation of one thread.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ObservedThread {
     /// The thread.
     pub target: ThreadTarget,
     /// Without a seed.
-    pub plain: Option<Snap>,
+    pub plain: Option<SnapshotWalk>,
     /// Our own walk.
     pub trace: Option<Result<Trace, TraceRefused>>,
     /// The outcome of its seed.
     pub seed: SeedState,
     /// With it.
-    pub seeded: Option<Snap>,
+    pub seeded: Option<SnapshotWalk>,
     asked: bool,
 }
 
@@ -131,7 +131,7 @@ pub struct OwnWalk<'a> {
 
 /// Further work with each thread while its runtime stands and before it is walked with a seed. No
 /// lock, no allocation.
-pub trait More {
+pub trait ExtraWalk {
     /// One thread.
     fn walk<'rt>(
         &mut self,
@@ -144,9 +144,9 @@ pub trait More {
 
 /// Nothing else.
 #[derive(Clone, Copy, Debug)]
-pub struct NoMore;
+pub struct NoExtraWalk;
 
-impl More for NoMore {
+impl ExtraWalk for NoExtraWalk {
     fn walk<'rt>(
         &mut self,
         _: &mut Suspension<'_, 'rt>,
@@ -158,38 +158,38 @@ impl More for NoMore {
 }
 
 /// Facts that a walk needs and that are asked for before the runtime stands.
-struct Place {
+struct StopContext {
     map: &'static CodeMap,
     sampler: Option<&'static Sampler>,
     runtime: u8,
 }
 
 /// Room for one stop, used again for each.
-pub struct Stopped {
+pub struct StoppedWalker {
     program: &'static Program,
     max_depth: usize,
     /// Frames of `DoStackSnapshot`.
-    pub frames: Vec<SnapFrame>,
+    pub frames: Vec<FrameRecord>,
     /// Frames of our own walks.
     pub traces: Vec<Traced>,
     /// Sorted by ThreadID.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ObservedThread>,
     pins: Vec<ThreadPin<'static>>,
     /// Threads that have not answered, and stops since they last did.
-    silent: HashMap<u32, u32>,
+    unresponsive: HashMap<u32, u32>,
 }
 
-impl Stopped {
+impl StoppedWalker {
     /// For the threads of `program`, with room for stacks of so many frames.
-    pub fn new(program: &'static Program, max_depth: u32) -> Stopped {
-        Stopped {
+    pub fn new(program: &'static Program, max_depth: u32) -> StoppedWalker {
+        StoppedWalker {
             program,
             max_depth: max_depth as usize,
             frames: Vec::with_capacity(ROOM),
             traces: Vec::new(),
             seen: Vec::new(),
             pins: Vec::new(),
-            silent: HashMap::new(),
+            unresponsive: HashMap::new(),
         }
     }
 
@@ -201,20 +201,20 @@ impl Stopped {
     }
 
     /// Stops a CLR, walks `targets`, lets it go on. Those that it does not list (any more) are
-    /// not in [`Stopped::seen`] with an outcome.
+    /// not in [`StoppedWalker::seen`] with an outcome.
     pub fn stop(
         &mut self,
         runtimes: &mut Runtimes<'_>,
         reader: &mut Reader,
         runtime: u8,
-        ways: Ways,
+        ways: WalkKinds,
         targets: impl Iterator<Item = ThreadTarget>,
-        more: &mut impl More,
+        more: &mut impl ExtraWalk,
     ) -> Result<RuntimeStop, NotStopped> {
         let index = runtimes.index_of(runtime).ok_or(NotStopped::Gone)?;
         let program = self.program;
         self.prepare(index, ways, targets);
-        let place = Place {
+        let place = StopContext {
             map: program.code.map(),
             sampler: program.threads.sampler(),
             runtime,
@@ -253,7 +253,7 @@ impl Stopped {
         });
         self.pins.clear();
         if ways.trace || ways.seeded {
-            self.note_silence();
+            self.note_unresponsive();
         }
         match stopped.flatten() {
             None => Err(NotStopped::Gone),
@@ -266,7 +266,7 @@ impl Stopped {
     fn prepare(
         &mut self,
         index: RuntimeIndex,
-        ways: Ways,
+        ways: WalkKinds,
         targets: impl Iterator<Item = ThreadTarget>,
     ) {
         self.clear();
@@ -278,7 +278,7 @@ impl Stopped {
                 continue;
             };
             self.pins.push(pin);
-            self.seen.push(Seen {
+            self.seen.push(ObservedThread {
                 target,
                 plain: None,
                 trace: None,
@@ -294,15 +294,17 @@ impl Stopped {
     }
 
     /// Takes note of who has answered. After the runtime has gone on, as it may allocate.
-    fn note_silence(&mut self) {
-        if self.silent.len() > MAX_THREADS {
-            self.silent.clear();
+    fn note_unresponsive(&mut self) {
+        if self.unresponsive.len() > MAX_THREADS {
+            self.unresponsive.clear();
         }
         for seen in &self.seen {
             let thread = seen.target.thread;
             match seen.trace {
-                Some(Err(TraceRefused::NoAnswer)) => *self.silent.entry(thread).or_insert(0) += 1,
-                Some(_) => drop(self.silent.remove(&thread)),
+                Some(Err(TraceRefused::NoAnswer)) => {
+                    *self.unresponsive.entry(thread).or_insert(0) += 1
+                }
+                Some(_) => drop(self.unresponsive.remove(&thread)),
                 None => {}
             }
         }
@@ -311,9 +313,13 @@ impl Stopped {
     /// Has each thread walk itself.
     fn take_traces(&mut self, reader: &mut Reader, deadline_ns: u64) {
         for seen in &mut self.seen {
-            let stops = self.silent.get(&seen.target.thread).copied().unwrap_or(0);
-            let is_silent = stops >= SILENT_AFTER && !stops.is_multiple_of(ASK_AGAIN);
-            seen.asked = !is_silent
+            let stops = self
+                .unresponsive
+                .get(&seen.target.thread)
+                .copied()
+                .unwrap_or(0);
+            let is_unresponsive = stops >= UNRESPONSIVE_AFTER && !stops.is_multiple_of(ASK_AGAIN);
+            seen.asked = !is_unresponsive
                 && seen
                     .target
                     .slot
@@ -352,15 +358,15 @@ impl Stopped {
     )]
     fn walk<'rt>(
         &mut self,
-        place: &Place,
+        place: &StopContext,
         suspension: &mut Suspension<'_, 'rt>,
         proof: &StackSnapshots,
         id: ThreadId<'rt>,
         at: usize,
-        ways: Ways,
-        more: &mut impl More,
+        ways: WalkKinds,
+        more: &mut impl ExtraWalk,
     ) {
-        let Stopped {
+        let StoppedWalker {
             max_depth,
             frames,
             traces,
@@ -412,7 +418,7 @@ impl Stopped {
             // and takes for no seed: it finds its own way then.
             let refused = matches!(
                 walked,
-                None | Some(Snap {
+                None | Some(SnapshotWalk {
                     error: Some(WalkError::Seed(_)),
                     ..
                 })
@@ -437,10 +443,10 @@ type Each<'f> = dyn for<'c, 'rt> FnMut(
 
 /// One `DoStackSnapshot` into `frames`, within their room.
 fn snap(
-    frames: &mut Vec<SnapFrame>,
+    frames: &mut Vec<FrameRecord>,
     max_depth: usize,
     walk: impl FnOnce(&mut Each<'_>) -> corprof::Walked<()>,
-) -> Snap {
+) -> SnapshotWalk {
     let start = frames.len();
     let room = max_depth.min(frames.capacity() - start);
     let mut each = |_: &mut Cx<'_, Suspended>, frame: SnapshotFrame<'_, '_>, regs: &Registers| {
@@ -451,7 +457,7 @@ fn snap(
             SnapshotFrame::Managed { function, ip, .. } => (function.raw(), ip),
             SnapshotFrame::UnmanagedRun { ip } => (0, ip),
         };
-        frames.push(SnapFrame {
+        frames.push(FrameRecord {
             function,
             ip: ip as u64,
             sp: regs.rsp,
@@ -459,7 +465,7 @@ fn snap(
         ControlFlow::Continue(())
     };
     let walked = walk(&mut each);
-    Snap {
+    SnapshotWalk {
         frames: start..frames.len(),
         cut: matches!(walked, Ok(ControlFlow::Break(()))),
         error: walked.err(),

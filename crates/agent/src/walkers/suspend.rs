@@ -16,8 +16,8 @@ use corprof::{SuspendError, WalkError};
 use recording::{Event, Record};
 
 use super::merge::{self, Placed};
-use super::stopped::{NoMore, NotStopped, RuntimeStop, Stopped, Ways};
-use super::{Making, Round, Walker};
+use super::stopped::{NoExtraWalk, NotStopped, RuntimeStop, StoppedWalker, WalkKinds};
+use super::{Round, Walker, WalkerInputs};
 use crate::base::proc;
 use crate::model::{EndCode, NATIVE_RUN, ThreadTarget, WalkedStack};
 use crate::program::Program;
@@ -31,14 +31,14 @@ const IDLE_CPU_NS: u64 = 50_000;
 
 /// Up to when samples stand for a thread, nanoseconds.
 #[derive(Clone, Copy, Debug)]
-struct Account {
+struct SampledTime {
     cpu_ns: u64,
     wall_ns: u64,
 }
 
 /// A thread in this tick.
 #[derive(Debug, Default)]
-struct Stack {
+struct TickStack {
     placed: Vec<Placed>,
     time_ns: u64,
     end: EndCode,
@@ -55,10 +55,10 @@ pub(super) struct SuspendWalker {
     interval_ns: u64,
     due_ns: u64,
     last_tick_ns: u64,
-    stopped: Stopped,
+    stopped: StoppedWalker,
     /// Of threads that have not ended, also where their CLR has.
-    accounts: HashMap<u32, Account>,
-    stacks: BTreeMap<u32, Stack>,
+    accounts: HashMap<u32, SampledTime>,
+    stacks: BTreeMap<u32, TickStack>,
     /// Samples that could not be taken, by reason.
     lost: BTreeMap<Cow<'static, str>, u64>,
     /// Stacks without their native frames, by reason, and all stacks of this walker.
@@ -70,15 +70,15 @@ pub(super) struct SuspendWalker {
 }
 
 impl SuspendWalker {
-    pub(super) fn new(making: &Making<'_>, seeded: bool) -> SuspendWalker {
-        let settings = making.settings;
+    pub(super) fn new(inputs: &WalkerInputs<'_>, seeded: bool) -> SuspendWalker {
+        let settings = inputs.settings;
         SuspendWalker {
             seeded,
             events: settings.timed(),
             interval_ns: settings.interval_ns,
-            due_ns: making.now_ns + settings.interval_ns,
-            last_tick_ns: making.now_ns,
-            stopped: Stopped::new(making.program, settings.max_depth),
+            due_ns: inputs.now_ns + settings.interval_ns,
+            last_tick_ns: inputs.now_ns,
+            stopped: StoppedWalker::new(inputs.program, settings.max_depth),
             accounts: HashMap::new(),
             stacks: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -95,7 +95,7 @@ impl SuspendWalker {
         let mut targets = round.program.threads.managed_of(runtime);
         targets.retain(|target| {
             let cpu = proc::thread_cpu_ns(target.tid);
-            let account = self.accounts.entry(target.thread).or_insert(Account {
+            let account = self.accounts.entry(target.thread).or_insert(SampledTime {
                 // The main thread's CPU time from before the attach is left out of the recording.
                 cpu_ns: match cpu {
                     Some(cpu) if target.tid == std::process::id() => cpu,
@@ -115,14 +115,14 @@ impl SuspendWalker {
     fn stop(&mut self, round: &mut Round<'_, '_>, runtime: u8, recorder: &mut Recorder) {
         let mut targets = self.targets(round, runtime);
         let ways = if self.seeded {
-            Ways {
+            WalkKinds {
                 seeded: true,
-                ..Ways::default()
+                ..WalkKinds::default()
             }
         } else {
-            Ways {
+            WalkKinds {
                 plain: true,
-                ..Ways::default()
+                ..WalkKinds::default()
             }
         };
         for retry in 0..=RETRIES {
@@ -136,7 +136,7 @@ impl SuspendWalker {
                 runtime,
                 ways,
                 targets.drain(..),
-                &mut NoMore,
+                &mut NoExtraWalk,
             );
             match stopped {
                 Ok(stop) => {
@@ -145,24 +145,24 @@ impl SuspendWalker {
                         stopping_ns: stop.stopping_ns,
                         stopped_ns: stop.stopped_ns,
                     });
-                    targets = self.take(round.program, stop, last);
+                    targets = self.collect(round.program, stop, last);
                 }
                 Err(NotStopped::Gone | NotStopped::Refused(SuspendError::NotStarted)) => return,
                 Err(NotStopped::Refused(error)) => {
                     // Not waited for: the next tick comes, and what was not walked keeps its value.
-                    self.lose(error.to_string(), 1);
+                    self.count_lost(error.to_string(), 1);
                     return;
                 }
             }
         }
     }
 
-    fn lose(&mut self, reason: impl Into<Cow<'static, str>>, count: u64) {
+    fn count_lost(&mut self, reason: impl Into<Cow<'static, str>>, count: u64) {
         *self.lost.entry(reason.into()).or_insert(0) += count;
     }
 
     /// Takes what was seen of each thread; answers those to be tried again.
-    fn take(&mut self, program: &Program, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
+    fn collect(&mut self, program: &Program, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
         let mut again = Vec::new();
         for seen in std::mem::take(&mut self.stopped.seen) {
             let snap = if self.seeded {
@@ -182,7 +182,7 @@ impl SuspendWalker {
                     continue;
                 }
                 Some(error) => {
-                    self.lose(error.to_string(), 1);
+                    self.count_lost(error.to_string(), 1);
                     continue;
                 }
             }
@@ -219,7 +219,7 @@ impl SuspendWalker {
     }
 
     /// Gives a sample for each thread that was walked.
-    fn give(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
+    fn write_samples(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         for (thread, stack) in &mut self.stacks {
             if !stack.taken {
                 continue;
@@ -290,7 +290,7 @@ impl Walker for SuspendWalker {
         let samples = self.unwalked_ns / self.interval_ns;
         if samples > 0 {
             self.unwalked_ns %= self.interval_ns;
-            self.lose("a thread ended before it was walked", samples);
+            self.count_lost("a thread ended before it was walked", samples);
         }
     }
 
@@ -328,7 +328,7 @@ impl Walker for SuspendWalker {
         for runtime in round.runtimes.recorded() {
             self.stop(round, runtime, recorder);
         }
-        self.give(round, recorder);
+        self.write_samples(round, recorder);
         self.last_tick_ns = round.now_ns;
     }
 }

@@ -46,8 +46,8 @@ fn a_small_module_s_names() {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let told = POINTS.lines().find_map(|line| line.strip_prefix("mvid "));
-    assert_eq!(Some(mvid.as_str()), told);
+    let reported = POINTS.lines().find_map(|line| line.strip_prefix("mvid "));
+    assert_eq!(Some(mvid.as_str()), reported);
     let machine = types.iter().position(|name| name == "Program+<Later>d__3");
     let token = 0x0200_0001 + machine.unwrap() as u32;
     let state = parts.field(&LINES, token, "<>1__state").unwrap();

@@ -19,7 +19,7 @@ use recording::Event;
 
 use super::Origin;
 use super::alloc::{of_own_events, size_text, thinned};
-use super::source::{Asked, EventSource, Need};
+use super::source::{EventSource, Need, SourceQuery};
 use crate::clr::{Clr, Runtimes};
 use crate::program::chains::HeapGate;
 
@@ -36,7 +36,7 @@ impl EventSource for LiveHeap {
         Event::Live
     }
 
-    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String> {
         let runtime = asked.runtime;
         if !runtime.handles {
             return Err(format!(
@@ -65,7 +65,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    fn left(&self) -> MutexGuard<'_, Vec<(u8, ObjectHandle)>> {
+    fn forget_runtime(&self) -> MutexGuard<'_, Vec<(u8, ObjectHandle)>> {
         self.left.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -86,13 +86,13 @@ impl Handles {
         self.held.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    fn given_back(&self, count: usize) {
+    fn finish_release(&self, count: usize) {
         self.held.fetch_sub(count, Relaxed);
     }
 
     /// Gives back those that are no longer in use, as far as that can be done now. Agent thread.
-    pub(super) fn give_back(&self, runtimes: &mut Runtimes<'_>) {
-        let mut left = std::mem::take(&mut *self.left());
+    pub(super) fn release_unused(&self, runtimes: &mut Runtimes<'_>) {
+        let mut left = std::mem::take(&mut *self.forget_runtime());
         left.sort_by_key(|(runtime, _)| *runtime);
         while let Some(runtime) = left.last().map(|(runtime, _)| *runtime) {
             let first = left.partition_point(|(other, _)| *other < runtime);
@@ -101,8 +101,8 @@ impl Handles {
             // With a runtime that has ended they are gone.
             let later = runtimes.with(runtime, |clr, cx| destroy(clr, cx, handles));
             let later = later.unwrap_or_default();
-            self.given_back(all.saturating_sub(later.len()));
-            self.left()
+            self.finish_release(all.saturating_sub(later.len()));
+            self.forget_runtime()
                 .extend(later.into_iter().map(|handle| (runtime, handle)));
         }
     }
@@ -118,7 +118,7 @@ fn destroy(
     let Some(gate) = clr.heap_gate() else {
         return handles;
     };
-    each_inside(gate, handles, |handle| {
+    for_each_inside(gate, handles, |handle| {
         // SAFETY: inside the gate, which the callback that comes before a collection closes; it
         // waits until the gate is empty. One that has given up waiting has broken the gate, which
         // is looked at before each handle.
@@ -128,7 +128,7 @@ fn destroy(
 
 /// Does something with one item after the other while the gate is open, and never stays inside for
 /// long; answers the items that are left when it is closed.
-fn each_inside<T>(gate: &HeapGate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
+fn for_each_inside<T>(gate: &HeapGate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
     /// A collection waits for so many at most, 100 ns each.
     const AT_ONCE: usize = 16;
     while !items.is_empty() && gate.enter() {
@@ -162,7 +162,7 @@ impl Handle {
     /// Its runtime is gone, and it is too.
     fn forget(&mut self) {
         if self.raw.take().is_some() {
-            self.of.given_back(1);
+            self.of.finish_release(1);
         }
     }
 }
@@ -170,7 +170,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Some(raw) = self.raw.take() {
-            self.of.left().push((self.runtime, raw));
+            self.of.forget_runtime().push((self.runtime, raw));
         }
     }
 }
@@ -213,7 +213,7 @@ pub(super) fn allocated<'rt, C: Synchronous>(
         return;
     }
     let Ok(raw) = make(cx) else {
-        events.handles.given_back(1);
+        events.handles.finish_release(1);
         events.handles.refused.fetch_add(1, Relaxed);
         return;
     };
@@ -254,7 +254,7 @@ mod tests {
             (0..MOST_HELD + 7).filter(|_| handles.reserve()).count(),
             MOST_HELD
         );
-        handles.given_back(2);
+        handles.finish_release(2);
         assert!(handles.reserve() && handles.reserve() && !handles.reserve());
     }
 
@@ -266,11 +266,11 @@ mod tests {
         let gate = HeapGate::new();
         let items = || (0..ALL).collect::<Vec<_>>();
         let refused = |_| panic!("the gate is closed");
-        assert_eq!(each_inside(&gate, items(), refused).len(), ALL);
+        assert_eq!(for_each_inside(&gate, items(), refused).len(), ALL);
         gate.watch();
         gate.open();
         let mut given = 0;
-        let left = each_inside(&gate, items(), |_| given += 1);
+        let left = for_each_inside(&gate, items(), |_| given += 1);
         assert_eq!((given, left.len()), (ALL, 0));
 
         let (started, collection_times) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -283,7 +283,7 @@ mod tests {
                 gate.close();
                 collection_times.store(true, Relaxed);
             });
-            let left = each_inside(&gate, items(), |_| {
+            let left = for_each_inside(&gate, items(), |_| {
                 assert!(!collection_times.load(Relaxed));
                 given += 1;
                 started.store(true, Relaxed);
@@ -295,7 +295,7 @@ mod tests {
             assert_eq!(given + left.len(), ALL);
             assert!((1..=16).contains(&given), "{given}");
         });
-        assert_eq!(each_inside(&gate, items(), refused).len(), ALL);
+        assert_eq!(for_each_inside(&gate, items(), refused).len(), ALL);
         assert!(!gate.is_broken());
     }
 

@@ -17,13 +17,13 @@ use crate::base::random::next_random;
 use crate::clr::Runtimes;
 use crate::events::sample::EventSample;
 use crate::events::writer::Details;
-use crate::events::{EventNews, Events};
+use crate::events::{EventAnnouncement, Events};
 use crate::record::{Recorder, Resolved};
 
 /// The objects that are followed.
 #[derive(Default)]
 pub(crate) struct LiveTable {
-    entries: Vec<Entry>,
+    entries: Vec<LiveObject>,
     next: u32,
     /// Told, and collected since the last instant.
     gone: Vec<u32>,
@@ -35,10 +35,10 @@ pub(crate) struct LiveTable {
 }
 
 /// An object.
-struct Entry {
+struct LiveObject {
     handle: Handle,
     /// Its number in the recording.
-    told: Option<u32>,
+    reported: Option<u32>,
     is_alive: bool,
     thread: u32,
     stack: Resolved,
@@ -79,9 +79,9 @@ impl LiveTable {
             }
             bytes = bytes.saturating_mul(2);
         }
-        self.entries.push(Entry {
+        self.entries.push(LiveObject {
             handle: followed.handle,
-            told: None,
+            reported: None,
             is_alive: true,
             thread,
             stack,
@@ -101,14 +101,14 @@ impl LiveTable {
         let mut dropped = Vec::new();
         for mut entry in std::mem::take(&mut self.entries) {
             if self.is_dropped() {
-                dropped.extend(entry.told);
+                dropped.extend(entry.reported);
             } else {
                 entry.bytes = entry.bytes.saturating_mul(2);
                 self.entries.push(entry);
             }
         }
         if events.handles.thinned.fetch_add(1, Relaxed) == 0 {
-            events.tell(EventNews::Note(format!(
+            events.announce(EventAnnouncement::Note(format!(
                 "live heap: more objects were to be followed than {MOST_FOLLOWED}, so half of them were dropped by chance \
                  and the others stand for twice as many bytes, which may have happened several times: a greater \
                  --alloc-interval does so from the start"
@@ -143,9 +143,9 @@ impl LiveTable {
             while self.due_ns <= now_ns {
                 self.due_ns = self.due_ns.saturating_add(events.live_interval().max(1));
             }
-            self.tell(recorder, details, collections, now_ns);
+            self.announce(recorder, details, collections, now_ns);
         }
-        events.handles.give_back(runtimes);
+        events.handles.release_unused(runtimes);
         let refused = events.handles.refused.swap(0, Relaxed);
         recorder.lost(Cow::Borrowed("no handle for a live object"), refused);
     }
@@ -156,7 +156,7 @@ impl LiveTable {
         numbers.sort_unstable();
         numbers.dedup();
         for number in numbers {
-            let of_it = |entry: &&mut Entry| entry.handle.runtime == number;
+            let of_it = |entry: &&mut LiveObject| entry.handle.runtime == number;
             let asked = runtimes.with(number, |_, cx| {
                 for entry in self.entries.iter_mut().filter(of_it) {
                     entry.is_alive = entry.handle.has_object(cx);
@@ -166,7 +166,7 @@ impl LiveTable {
                 // Its runtime has ended, and it lived until then.
                 for entry in self.entries.iter_mut().filter(of_it) {
                     entry.handle.forget();
-                    entry.told = None;
+                    entry.reported = None;
                     entry.is_alive = false;
                 }
             }
@@ -174,13 +174,13 @@ impl LiveTable {
         let gone = &mut self.gone;
         self.entries.retain(|entry| {
             if !entry.is_alive {
-                gone.extend(entry.told);
+                gone.extend(entry.reported);
             }
             entry.is_alive
         });
     }
 
-    fn tell(
+    fn announce(
         &mut self,
         recorder: &mut Recorder,
         details: &mut Details,
@@ -195,10 +195,14 @@ impl LiveTable {
                 allocations: Cow::Borrowed(gone),
             });
         }
-        for entry in self.entries.iter_mut().filter(|entry| entry.told.is_none()) {
+        for entry in self
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.reported.is_none())
+        {
             let number = self.next;
             self.next = self.next.wrapping_add(1);
-            entry.told = Some(number);
+            entry.reported = Some(number);
             let name = Arc::clone(&entry.name);
             let detail = details.number(recorder, (Event::Live, name, text_of(entry.size)));
             recorder.count_broken(entry.stack.end);
@@ -228,7 +232,7 @@ impl LiveTable {
 
     /// Bytes held.
     pub(in crate::events) fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.gone.capacity() * size_of::<u32>()
+        self.entries.capacity() * size_of::<LiveObject>() + self.gone.capacity() * size_of::<u32>()
     }
 }
 

@@ -333,7 +333,7 @@ mod tests {
         let mut survey = Survey::new(made, &types);
         let _classes = survey.take_classes();
         walk(&mut survey, &ALL, objects);
-        told(survey)
+        reported(survey)
     }
 
     fn walk(survey: &mut Survey<'_, Made>, generations: &[bool], objects: &[u64]) {
@@ -344,10 +344,10 @@ mod tests {
         survey.collection_ends();
     }
 
-    fn told(survey: Survey<'_, Made>) -> Groups {
+    fn reported(survey: Survey<'_, Made>) -> Groups {
         let (groups, left_out) = survey.into_groups();
         assert_eq!(left_out, 0);
-        let told = groups.into_iter().map(|(words, count)| {
+        let reported = groups.into_iter().map(|(words, count)| {
             let (_, chain) = split(&words);
             let chain = chain.unwrap();
             let links = chain.links.iter().map(|word| {
@@ -356,7 +356,7 @@ mod tests {
             });
             (links.collect(), chain.end, count)
         });
-        told.collect()
+        reported.collect()
     }
 
     fn of_box(state: i32) -> (Role, u64, i32) {
@@ -445,7 +445,7 @@ mod tests {
             walk(&mut survey, &ALL, &[leaf]);
             assert_eq!((survey.walks(), survey.is_over()), (walks, true));
         }
-        assert_eq!(told(survey), [(vec![of_box(3)], ChainEnd::Root, 1)]);
+        assert_eq!(reported(survey), [(vec![of_box(3)], ChainEnd::Root, 1)]);
     }
 
     #[test]

@@ -70,10 +70,10 @@ impl Threads {
             let Some(entry) = state.by_tid.get_mut(tid) else {
                 continue;
             };
-            let told = entry.slot.map_or(0, |slot| sampler.told_ns(slot));
+            let reported = entry.slot.map_or(0, |slot| sampler.told_ns(slot));
             let held = entry.slot.and_then(|slot| sampler.held(slot));
             entry.account.held = held.or(entry.account.held);
-            let used = entry.account.settle(Some(*clock), told);
+            let used = entry.account.settle(Some(*clock), reported);
             entry.ran |= used > 0;
             let owes = entry.account.owed_ns() >= if entry.armed { limit } else { 1 };
             let is_due = now.saturating_sub(entry.account.looked_ns) >= LOOK_NS;

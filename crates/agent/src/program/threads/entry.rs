@@ -226,8 +226,8 @@ impl ThreadTable {
             proc::thread_cpu_ns(tid)
         };
         if let Some(sampler) = self.sampler {
-            let told = slot.map_or(0, |slot| sampler.told_ns(slot));
-            entry.account.settle(cpu_ns, told);
+            let reported = slot.map_or(0, |slot| sampler.told_ns(slot));
+            entry.account.settle(cpu_ns, reported);
             let account = &mut entry.account;
             self.accounts.close_account(account, entry.armed, sampler);
         }

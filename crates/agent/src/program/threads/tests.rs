@@ -38,7 +38,7 @@ fn started(managed: ManagedThread, tid: u32) -> StartedThread {
 }
 
 /// Names in news, and numbers of threads that ended.
-fn told(threads: &Threads) -> Vec<String> {
+fn reported(threads: &Threads) -> Vec<String> {
     let news = threads.take_changes().into_iter();
     news.map(|news| match news {
         ThreadChange::Named {
@@ -60,10 +60,10 @@ fn a_name_that_comes_before_the_thread_is_kept_for_it() {
     let (_writer, threads) = threads(Phase::Recording);
     threads.managed_named((0, 0x100), "worker".into());
     threads.managed_started(started((0, 0x100), NOBODY));
-    assert_eq!(told(&threads), [r#"0 "worker" managed"#]);
+    assert_eq!(reported(&threads), [r#"0 "worker" managed"#]);
     threads.managed_named((0, 0x100), "renamed".into());
     threads.managed_named((0, 0x100), String::new());
-    assert_eq!(told(&threads), [r#"0 "renamed" managed"#]);
+    assert_eq!(reported(&threads), [r#"0 "renamed" managed"#]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_kernel_number_that_is_used_again_is_another_thread() {
     assert_eq!(threads.at(NOBODY, proc::now_ns()), 1);
     threads.forget_former(proc::now_ns());
     assert_eq!(threads.at(NOBODY, before_ns), 1);
-    let news = told(&threads);
+    let news = reported(&threads);
     assert_eq!(news, [r#"0 "" managed"#, "0 ended", r#"1 "" managed"#]);
 }
 
@@ -149,16 +149,16 @@ fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
     let (writer, threads) = threads(Phase::Recording);
     threads.managed_started(started((0, 1), NOBODY));
     threads.managed_named((0, 1), "stays".into());
-    told(&threads);
+    reported(&threads);
     threads.end();
-    assert_eq!(told(&threads), ["0 ended"]);
+    assert_eq!(reported(&threads), ["0 ended"]);
     threads.forget_session();
     writer.change(&[Phase::Recording], Phase::Idle).unwrap();
     threads.managed_started(started((0, 2), NOBODY + 1));
     let (sampler, reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
     writer.change(&[Phase::Idle], Phase::Recording).unwrap();
     threads.begin(sampler);
-    let mut news = told(&threads);
+    let mut news = reported(&threads);
     news.sort();
     assert_eq!(news, [r#"0 "stays" managed"#, r#"1 "" managed"#]);
     sampler.stop();
@@ -181,14 +181,14 @@ fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
     let (short, long) = (left_out(), left_out());
     threads.managed_named((0, long), "long".into());
     threads.managed_ended((0, short));
-    assert!(told(&threads).is_empty());
+    assert!(reported(&threads).is_empty());
     assert_eq!(
         (threads.left_out(), threads.want_scan()),
         (1, ScanSchedule::Now)
     );
     threads.runtime_ended(1);
     threads.end();
-    assert_eq!(told(&threads), [r#"0 "long" managed"#, "0 ended"]);
+    assert_eq!(reported(&threads), [r#"0 "long" managed"#, "0 ended"]);
     let known = threads.managed_of(0);
     assert_eq!(known.first().map(|known| known.managed), Some(long));
     assert_eq!(threads.want_scan(), ScanSchedule::NowAndThen);

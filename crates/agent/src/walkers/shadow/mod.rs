@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use recording::Event;
 
-use super::{Making, Round, Walker, event_of};
+use super::{Round, Walker, WalkerInputs, event_of};
 use crate::hooks::ShadowStacks;
 use crate::record::Recorder;
-use trees::{Moment, Pen, Trees};
+use trees::{CpuMoment, TreeWriter, Trees};
 
 mod trees;
 
@@ -25,20 +25,20 @@ pub(super) struct ShadowWalker {
 }
 
 impl ShadowWalker {
-    pub(super) fn new(making: &Making<'_>, stacks: &'static ShadowStacks) -> ShadowWalker {
+    pub(super) fn new(inputs: &WalkerInputs<'_>, stacks: &'static ShadowStacks) -> ShadowWalker {
         ShadowWalker {
             stacks,
             trees: Trees::new(stacks),
-            write_due: making.now_ns + WRITE_NS,
-            engine: making.sampler.engine_name(),
+            write_due: inputs.now_ns + WRITE_NS,
+            engine: inputs.sampler.engine_name(),
         }
     }
 }
 
 /// Returns the pen with which the trees write.
-fn pen<'a, 'r>(round: &'a mut Round<'_, 'r>, recorder: &'a mut Recorder) -> Pen<'a, 'r> {
+fn writer<'a, 'r>(round: &'a mut Round<'_, 'r>, recorder: &'a mut Recorder) -> TreeWriter<'a, 'r> {
     recorder.make_room();
-    Pen {
+    TreeWriter {
         recorder,
         program: round.program,
         runtimes: &mut round.runtimes,
@@ -65,7 +65,7 @@ impl Walker for ShadowWalker {
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         let (program, closed) = (round.program, &mut round.closed);
         recorder.make_room();
-        let mut pen = Pen {
+        let mut writer = TreeWriter {
             recorder,
             program,
             runtimes: &mut round.runtimes,
@@ -76,26 +76,26 @@ impl Walker for ShadowWalker {
                 let Some(thread) = program.threads.of_slot(slot) else {
                     return;
                 };
-                let moment = Moment {
+                let moment = CpuMoment {
                     thread,
                     word: sample.frames.first().copied().unwrap_or(0),
                     event: event_of(sample.event),
                     time_ns: sample.time_ns,
                     value: sample.value,
                 };
-                trees.sample(&mut pen, moment);
+                trees.sample(&mut writer, moment);
             },
             |slot| closed.push(slot),
         );
-        trees.drained(&mut pen);
+        trees.drained(&mut writer);
         if round.now_ns >= self.write_due {
             self.write_due = round.now_ns + WRITE_NS;
-            trees.flush(&mut pen, false);
+            trees.flush(&mut writer, false);
         }
     }
 
     fn finish(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
-        self.trees.flush(&mut pen(round, recorder), true);
+        self.trees.flush(&mut writer(round, recorder), true);
     }
 
     fn thread_ended(&mut self, thread: u32, _cpu_ns: u64) {

@@ -23,7 +23,7 @@ use crate::record::Recorder;
 
 /// The part of a node that has been written.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct WrittenNode {
     /// Number in the recording; of no meaning for the root.
     stack: u32,
     truncated: bool,
@@ -35,7 +35,7 @@ struct Seen {
 struct Tree {
     shadow: &'static ShadowStack,
     thread: u32,
-    nodes: Vec<Seen>,
+    nodes: Vec<WrittenNode>,
     ended: bool,
 }
 
@@ -54,7 +54,7 @@ struct Namer {
 }
 
 /// The means that are needed to write.
-pub(super) struct Pen<'a, 'r> {
+pub(super) struct TreeWriter<'a, 'r> {
     pub(super) recorder: &'a mut Recorder,
     pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
@@ -62,7 +62,7 @@ pub(super) struct Pen<'a, 'r> {
 
 /// A moment of CPU time, from the signal handler.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct CpuMoment {
     pub(super) thread: u32,
     /// [`crate::hooks::own_word`] of that moment.
     pub(super) word: u64,
@@ -84,14 +84,14 @@ impl Trees {
 
     /// No sample of this thread will come any more, but those that are in the rings.
     pub(super) fn thread_ended(&mut self, thread: u32) {
-        self.greet();
+        self.add_new_threads();
         for tree in self.trees.values_mut() {
             tree.ended |= tree.thread == thread;
         }
     }
 
     /// Learns of threads that are new.
-    fn greet(&mut self) {
+    fn add_new_threads(&mut self) {
         for shadow in self.namer.stacks.take_begun() {
             self.trees.insert(
                 shadow.serial.load(Ordering::Acquire),
@@ -106,28 +106,28 @@ impl Trees {
     }
 
     /// Writes a sample for what ran at a moment.
-    pub(super) fn sample(&mut self, pen: &mut Pen<'_, '_>, moment: Moment) {
+    pub(super) fn sample(&mut self, writer: &mut TreeWriter<'_, '_>, moment: CpuMoment) {
         let (serial, node) = ((moment.word >> 32) as u32, moment.word as u32);
         if !self.trees.contains_key(&serial) {
-            self.greet();
+            self.add_new_threads();
         }
         let tree = self.trees.get_mut(&serial);
         let seen = tree
             .filter(|tree| tree.thread == moment.thread && node != ROOT)
             .and_then(|tree| {
-                self.namer.name_nodes(pen, tree);
+                self.namer.name_nodes(writer, tree);
                 tree.nodes.get(node as usize).copied()
             });
         let (stack, end) = match seen {
             Some(seen) => (seen.stack, end_of(seen)),
             None => {
                 let text = Cow::Borrowed("no managed method");
-                let frame = pen.recorder.frame(Frame::Pseudo { text });
-                let stack = pen.recorder.stack_of(None, frame);
+                let frame = writer.recorder.frame(Frame::Pseudo { text });
+                let stack = writer.recorder.stack_of(None, frame);
                 (stack, WalkEnd::Root)
             }
         };
-        pen.recorder.record(&Record::Sample {
+        writer.recorder.record(&Record::Sample {
             thread: moment.thread,
             stack,
             time_ns: moment.time_ns,
@@ -141,11 +141,11 @@ impl Trees {
 
     /// Every sample of threads that are known to have ended has been given to [`Trees::sample`]:
     /// writes the rest of them and lets go of them.
-    pub(super) fn drained(&mut self, pen: &mut Pen<'_, '_>) {
+    pub(super) fn drained(&mut self, writer: &mut TreeWriter<'_, '_>) {
         let namer = &mut self.namer;
         self.trees.retain(|_, tree| {
             if tree.ended {
-                namer.write(pen, tree, true);
+                namer.write(writer, tree, true);
                 namer.stacks.release(tree.shadow);
             }
             !tree.ended
@@ -155,11 +155,11 @@ impl Trees {
 
     /// Writes what the trees have grown by. `last`: nothing more of them will be written, so calls
     /// that have not returned get the time up to now.
-    pub(super) fn flush(&mut self, pen: &mut Pen<'_, '_>, last: bool) {
+    pub(super) fn flush(&mut self, writer: &mut TreeWriter<'_, '_>, last: bool) {
         self.namer.stacks.methods.reading_begins();
-        self.greet();
+        self.add_new_threads();
         for tree in self.trees.values_mut() {
-            self.namer.write(pen, tree, last);
+            self.namer.write(writer, tree, last);
         }
         for number in self.namer.stacks.methods.reading_ended() {
             self.namer.frames.remove(&number);
@@ -177,8 +177,9 @@ impl Trees {
 
     /// Bytes held, by the threads' own memory too.
     pub(super) fn memory(&self) -> u64 {
-        let of_tree =
-            |tree: &Tree| tree.shadow.memory() + (tree.nodes.capacity() * size_of::<Seen>()) as u64;
+        let of_tree = |tree: &Tree| {
+            tree.shadow.memory() + (tree.nodes.capacity() * size_of::<WrittenNode>()) as u64
+        };
         let trees: u64 = self.trees.values().map(of_tree).sum();
         trees + self.namer.stacks.methods.memory() + (self.namer.frames.capacity() * 9) as u64
     }
@@ -186,7 +187,7 @@ impl Trees {
 
 impl Namer {
     /// Gives the nodes that are new their stacks.
-    fn name_nodes(&mut self, pen: &mut Pen<'_, '_>, tree: &mut Tree) {
+    fn name_nodes(&mut self, writer: &mut TreeWriter<'_, '_>, tree: &mut Tree) {
         let ready = tree.shadow.nodes_ready();
         let known = u32::try_from(tree.nodes.len()).unwrap_or(u32::MAX);
         for number in known..ready {
@@ -195,22 +196,22 @@ impl Namer {
             };
             let method = node.method.load(Relaxed);
             let parent = node.parent.load(Relaxed);
-            let mut seen = Seen::default();
+            let mut seen = WrittenNode::default();
             if method != NO_METHOD {
-                let frame = self.frame(pen, method);
+                let frame = self.frame(writer, method);
                 let above = tree
                     .nodes
                     .get(parent as usize)
                     .filter(|_| parent != ROOT)
                     .map(|above| above.stack);
-                seen.stack = pen.recorder.stack_of(above, frame);
+                seen.stack = writer.recorder.stack_of(above, frame);
                 seen.truncated = method == TRUNCATED;
             }
             tree.nodes.push(seen);
         }
     }
 
-    fn frame(&mut self, pen: &mut Pen<'_, '_>, method: u32) -> u32 {
+    fn frame(&mut self, writer: &mut TreeWriter<'_, '_>, method: u32) -> u32 {
         if let Some(frame) = self.frames.get(&method) {
             return *frame;
         }
@@ -221,24 +222,25 @@ impl Namer {
             NO_ROOM => Frame::Pseudo {
                 text: Cow::Borrowed("call tree full"),
             },
-            number => self.managed(pen, number),
+            number => self.managed(writer, number),
         };
-        let frame = pen.recorder.frame(value);
+        let frame = writer.recorder.frame(value);
         self.frames.insert(method, frame);
         frame
     }
 
-    fn managed(&self, pen: &mut Pen<'_, '_>, number: u32) -> Frame<'static> {
+    fn managed(&self, writer: &mut TreeWriter<'_, '_>, number: u32) -> Frame<'static> {
         let Some(method) = self.stacks.methods.take(number) else {
             return unnamed(0);
         };
         let runtime = method.runtime;
         let known = match method.names {
-            Some(names) => Some(pen.recorder.method(runtime, MethodKind::Il, &names)),
+            Some(names) => Some(writer.recorder.method(runtime, MethodKind::Il, &names)),
             None if method.unloadable => None,
             None => {
-                let (program, runtimes) = (pen.program, &mut *pen.runtimes);
-                pen.recorder
+                let (program, runtimes) = (writer.program, &mut *writer.runtimes);
+                writer
+                    .recorder
                     .method_of(program, runtimes, runtime, method.function)
             }
         };
@@ -254,8 +256,8 @@ impl Namer {
     }
 
     /// Writes what has grown. `last`: the running call's time up to now belongs to it.
-    fn write(&mut self, pen: &mut Pen<'_, '_>, tree: &mut Tree, last: bool) {
-        self.name_nodes(pen, tree);
+    fn write(&mut self, writer: &mut TreeWriter<'_, '_>, tree: &mut Tree, last: bool) {
+        self.name_nodes(writer, tree);
         let clock = &self.stacks.clock;
         let rate = clock.rate();
         let time_ns = proc::now_ns();
@@ -279,7 +281,7 @@ impl Namer {
                 [(Event::Call, calls, seen.calls), (Event::Wall, ns, seen.ns)]
             {
                 if now > before {
-                    pen.recorder.record(&Record::Sample {
+                    writer.recorder.record(&Record::Sample {
                         thread: tree.thread,
                         stack: seen.stack,
                         time_ns,
@@ -300,14 +302,14 @@ impl Namer {
 impl Drop for Trees {
     /// The session is over: a thread's next hook in another session begins anew.
     fn drop(&mut self) {
-        self.greet();
+        self.add_new_threads();
         for tree in self.trees.values() {
             self.namer.stacks.release(tree.shadow);
         }
     }
 }
 
-fn end_of(seen: Seen) -> WalkEnd {
+fn end_of(seen: WrittenNode) -> WalkEnd {
     if seen.truncated {
         WalkEnd::Truncated
     } else {
