@@ -11,13 +11,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::Error;
 use crate::engine::Timer;
-use crate::global::{Ask, GLOBAL};
+use crate::global::{GLOBAL, SignalRequest};
 use crate::protocol::{CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
 use crate::sampler::{self, SlotId};
 use crate::slot::{Slot, WallSignal};
 use crate::sys;
-use crate::waits::{self, Place, Seen};
+use crate::waits::{self, WaitPlace, WaitState};
 
 /// A thread that used no more CPU time than this since the handler left it went straight back to
 /// where it waited: what remains of the handler's signal return and the system call's restart.
@@ -25,7 +25,7 @@ const IDLE_CPU_NS: u64 = 20_000;
 
 /// A thread that has used all the time since the last tick but this has been put aside just now. As
 /// much as the agent thread needs to come, and less than a thread runs before it waits.
-const PUT_ASIDE_NS: u64 = 20_000;
+const LONG_WAIT_NS: u64 = 20_000;
 
 /// Ticks after which a handler that has not returned is taken for one that the program has jumped
 /// out of.
@@ -45,12 +45,12 @@ impl Reader {
     pub fn tick(&mut self, now_ns: u64) {
         if !self.punctual {
             self.punctual = true;
-            sys::be_punctual();
+            sys::set_timer_slack();
         }
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
         if wall > 0 {
             tick_if_due(&GLOBAL.wall_due, wall, now_ns, || {
-                self.look_at_walls(now_ns)
+                self.check_wall_clocks(now_ns)
             });
         }
         if GLOBAL.clocked.load(Ordering::Relaxed) > 0 {
@@ -81,7 +81,7 @@ impl Reader {
             let is_clocked =
                 Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock);
             if is_clocked {
-                clock_one(id, slot, look, now_ns, since);
+                tick_cpu_of(id, slot, look, now_ns, since);
             }
             is_clocked
         })
@@ -94,22 +94,22 @@ impl Reader {
     /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
     /// wall-clock samples are configured.
     pub fn wall_tick(&mut self, now_ns: u64) {
-        self.look_at_walls(now_ns);
+        self.check_wall_clocks(now_ns);
     }
 
     /// Answers when the next thread is to be looked at.
-    fn look_at_walls(&mut self, now_ns: u64) -> u64 {
+    fn check_wall_clocks(&mut self, now_ns: u64) -> u64 {
         if GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0 || !GLOBAL.running() {
             return now_ns;
         }
         GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
         for_each_due(&GLOBAL.wall_looks, now_ns, |id, slot, look| {
-            self.wall_one(id, slot, look, now_ns);
+            self.tick_wall_of(id, slot, look, now_ns);
             true
         })
     }
 
-    fn wall_one(&mut self, id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64) {
+    fn tick_wall_of(&mut self, id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64) {
         let side = &slot.reader;
         // Acquire: pairs with the Release in the handler, whose words are read below.
         let under_way = slot.wall_signal.load(Ordering::Acquire);
@@ -133,7 +133,7 @@ impl Reader {
             return;
         }
         let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
-        let place = Place::of(slot);
+        let place = WaitPlace::of(slot);
         let tid = slot.tid.load(Ordering::Relaxed);
         let clock = sys::cpu_clock_of(tid);
         let cpu = sys::clock_ns(clock);
@@ -141,13 +141,13 @@ impl Reader {
         let looked = side.wall_looked.swap(now_ns, Ordering::Relaxed);
         let since = cpu.saturating_sub(slot.cpu_after.load(Ordering::Relaxed));
         let looks_idle = slot.wall_samples.load(Ordering::Relaxed) > 0
-            && (since <= IDLE_CPU_NS || (cpu == seen && place == Place::Last));
+            && (since <= IDLE_CPU_NS || (cpu == seen && place == WaitPlace::Last));
         let is_still = match place {
-            Place::Moves => false,
+            WaitPlace::Moves => false,
             // Two samples in a row of a thread that looks idle, and waited when the second was sent
             // for: that was taken where it waits.
-            Place::Last => looks_idle,
-            Place::Known => cpu == seen,
+            WaitPlace::Last => looks_idle,
+            WaitPlace::Known => cpu == seen,
         };
         if is_still {
             let still = side.wall_still.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Reader {
             return;
         }
         let was_long = side.is_long.swap(false, Ordering::Relaxed);
-        if place != Place::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
+        if place != WaitPlace::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
             // It has moved since that look, for as long as its clock says, or would have if there
             // had been a processor for it; before, it waited.
             let ran = cpu.saturating_sub(seen);
@@ -178,27 +178,27 @@ impl Reader {
         side.wall_still.store(now_ns, Ordering::Relaxed);
         // While a handler may be at it, what it remembers is not read.
         let found = if under_way == WallSignal::NONE {
-            waits::look(slot, tid, clock, cpu)
+            waits::check_wait(slot, tid, clock, cpu)
         } else {
-            Seen::Runs
+            WaitState::Runs
         };
-        if found == Seen::Again {
-            Place::Known.keep(slot);
-            wait_on(id, slot, Place::Known, now_ns);
+        if found == WaitState::Again {
+            WaitPlace::Known.keep(slot);
+            wait_on(id, slot, WaitPlace::Known, now_ns);
             return;
         }
         // One that lost the processor to another has used none since its sample either, and is
         // anywhere: it may be about to wait.
-        let waits = || found == Seen::Elsewhere || !sys::is_runnable(tid);
+        let waits = || found == WaitState::Elsewhere || !sys::is_runnable(tid);
         let settles = if looks_idle && waits() {
-            Place::Last
+            WaitPlace::Last
         } else {
-            Place::Moves
+            WaitPlace::Moves
         };
         settles.keep(slot);
         slot.wait_asked
-            .store(found == Seen::Elsewhere, Ordering::Relaxed);
-        if let Err(Error::Held(held)) = send_wall(slot, id) {
+            .store(found == WaitState::Elsewhere, Ordering::Relaxed);
+        if let Err(Error::HoldReason(held)) = send_wall(slot, id) {
             GLOBAL.discard(held.reason());
             slot.wall_time.store(now_ns, Ordering::Relaxed);
         }
@@ -207,7 +207,7 @@ impl Reader {
     /// Asks a thread whose stack is known for one wall-clock sample, whatever it does, where
     /// wall-clock samples are configured. False: it was not asked now, as it has not answered yet,
     /// or cannot be.
-    pub fn ask_once(&mut self, id: SlotId) -> bool {
+    pub fn signal_once(&mut self, id: SlotId) -> bool {
         let Some(slot) = id.slot().filter(|_| GLOBAL.running()) else {
             return false;
         };
@@ -228,7 +228,7 @@ fn send_wall(slot: &Slot, id: SlotId) -> Result<(), Error> {
     slot.reader.waited.store(0, Ordering::Relaxed);
     slot.reader.wall_unseen.store(0, Ordering::Relaxed);
     slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
-    sampler::send(slot, id, Ask::Wall)
+    sampler::send(slot, id, SignalRequest::Wall)
         .inspect_err(|_| slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed))
 }
 
@@ -239,13 +239,13 @@ fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() 
     if now_ns < was_due {
         return;
     }
-    // SeqCst, here and in `due::came`: who comes during the tick and finds the old time to be soon
+    // SeqCst, here and in `due::note_sampled_thread`: who comes during the tick and finds the old time to be soon
     // enough is seen to have come when the new one is there.
-    let come = GLOBAL.come.load(Ordering::SeqCst);
+    let sampled_threads = GLOBAL.sampled_threads.load(Ordering::SeqCst);
     let look = tick();
     let next = was_due.saturating_add(interval).max(now_ns);
     due.store(next.max(look), Ordering::SeqCst);
-    if GLOBAL.come.load(Ordering::SeqCst) != come {
+    if GLOBAL.sampled_threads.load(Ordering::SeqCst) != sampled_threads {
         due.fetch_min(next, Ordering::SeqCst);
     }
 }
@@ -278,13 +278,13 @@ fn for_each_due(
 }
 
 /// Until `until_ns` the thread has waited at this place.
-fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
+fn wait_on(id: SlotId, slot: &Slot, place: WaitPlace, until_ns: u64) {
     let side = &slot.reader;
     let from = slot.wall_time.load(Ordering::Relaxed);
     if until_ns <= from {
         return;
     }
-    if place != Place::Known {
+    if place != WaitPlace::Known {
         let (tail, unread) = slot.ring().available();
         let behind = tail.wrapping_add(unread);
         let told = side.idle_ns.load(Ordering::Relaxed) == 0;
@@ -298,8 +298,8 @@ fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
     }
     slot.wall_time.store(until_ns, Ordering::Relaxed);
     let (ns, ticks, until) = match place {
-        Place::Known => (&side.wait_ns, &side.wait_ticks, &side.wait_until),
-        Place::Moves | Place::Last => (&side.idle_ns, &side.idle_ticks, &side.idle_until),
+        WaitPlace::Known => (&side.wait_ns, &side.wait_ticks, &side.wait_until),
+        WaitPlace::Moves | WaitPlace::Last => (&side.idle_ns, &side.idle_ticks, &side.idle_until),
     };
     let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed).max(1);
     let sum = ns.load(Ordering::Relaxed).saturating_add(until_ns - from);
@@ -307,7 +307,7 @@ fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
     let count = (sum.saturating_add(interval / 2) / interval).clamp(1, u32::MAX.into());
     ticks.store(count as u32, Ordering::Relaxed);
     until.store(until_ns, Ordering::Relaxed);
-    GLOBAL.attend(id.index());
+    GLOBAL.mark_pending(id.index());
 }
 
 /// When a clock that stands still since `still` is looked at again. Those that have stood still for
@@ -331,7 +331,7 @@ struct Since {
     others_ns: u64,
 }
 
-fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
+fn tick_cpu_of(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
     let side = &slot.reader;
     if slot.cpu_sent.load(Ordering::Relaxed)
         && !sampler::is_lost(slot, &side.cpu_unseen, LOST_TICKS)
@@ -356,7 +356,7 @@ fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Sinc
     // On a processor its clock goes on; one that has been put aside for us has run until now; any
     // other has to be asked for, by a file.
     let has_run_on = moved_ns == since.tick_ns
-        && cpu.saturating_sub(seen).saturating_add(PUT_ASIDE_NS) >= since.others_ns;
+        && cpu.saturating_sub(seen).saturating_add(LONG_WAIT_NS) >= since.others_ns;
     if sys::clock_ns(clock) == cpu && !has_run_on && !sys::is_runnable(tid) {
         return;
     }
@@ -366,7 +366,7 @@ fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Sinc
     }
     slot.cpu_sent.store(true, Ordering::Relaxed);
     side.cpu_unseen.store(0, Ordering::Relaxed);
-    if sampler::send(slot, id, Ask::Cpu).is_err() {
+    if sampler::send(slot, id, SignalRequest::Cpu).is_err() {
         slot.cpu_sent.store(false, Ordering::Relaxed);
     }
 }

@@ -7,7 +7,7 @@ use crate::counters::DiscardReason;
 /// Why a thread is not signalled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Held {
+pub enum HoldReason {
     /// Other code has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime
     /// does: there may be stacks on these threads too on which no handler has room. Since then, to
     /// the end of the process.
@@ -21,7 +21,7 @@ pub enum Held {
     Strayed = 4,
 }
 
-impl Held {
+impl HoldReason {
     pub(crate) const ALL: [Self; 4] = [Self::Alternate, Self::Fault, Self::Taken, Self::Strayed];
 
     pub(crate) fn of(number: u8) -> Option<Self> {
@@ -203,7 +203,7 @@ pub enum Error {
     /// The slot was unregistered, or belongs to another thread by now.
     StaleSlot,
     /// The thread may not be signalled.
-    Held(Held),
+    HoldReason(HoldReason),
     /// The thread does not exist (any more).
     NoSuchThread,
     /// This engine cannot be had here: a system call and its errno.
@@ -223,7 +223,7 @@ impl fmt::Display for Error {
             Self::Stopped => f.write_str("the sampler was stopped"),
             Self::TooManyThreads => f.write_str("more threads than the sampler has slots"),
             Self::StaleSlot => f.write_str("the thread's slot has been given back"),
-            Self::Held(held) => f.write_str(held.reason().name()),
+            Self::HoldReason(held) => f.write_str(held.reason().name()),
             Self::NoSuchThread => f.write_str("no such thread"),
             Self::Os { call, errno } => write!(f, "{call} failed with errno {errno}"),
         }

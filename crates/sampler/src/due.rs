@@ -12,13 +12,13 @@ use crate::sys;
 
 /// A thread is sampled from here on: there is a tick after an interval, if there have been none for
 /// all the others that wait.
-pub(crate) fn came(slot: &Slot) {
+pub(crate) fn note_sampled_thread(slot: &Slot) {
     let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
     let timer = Timer::from_word(slot.timer.load(Ordering::Relaxed));
     if wall == 0 && timer != Some(Timer::Clock) {
         return;
     }
-    GLOBAL.come.fetch_add(1, Ordering::SeqCst);
+    GLOBAL.sampled_threads.fetch_add(1, Ordering::SeqCst);
     let now = sys::monotonic_ns();
     let pull = |due: &AtomicU64, soon: u64| {
         due.load(Ordering::SeqCst) > soon && due.fetch_min(soon, Ordering::SeqCst) > soon

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use syscalls::Call;
 
-use crate::config::{EngineKind, Error, Held};
-use crate::global::{Ask, GLOBAL, Global, Token};
+use crate::config::{EngineKind, Error, HoldReason};
+use crate::global::{GLOBAL, Global, SignalRequest, Token};
 use crate::guard;
 use crate::slot::{NO_TIMER, Slot};
 use crate::sys;
@@ -63,7 +63,7 @@ impl Timer {
                 if perf::id(fd) == perf_id {
                     sys::close(fd);
                 }
-                GLOBAL.events.give_back();
+                GLOBAL.events.release();
                 // After the close, so that a tick during it still finds its slot. The number may
                 // belong to another thread's event by now; then the entry is that one's.
                 if let Some(entry) = GLOBAL.fd_entry(fd) {
@@ -73,7 +73,7 @@ impl Timer {
             Self::Posix(id) => {
                 // SAFETY: deletes a timer of ours by its kernel id; no memory is involved.
                 unsafe { libc::syscall(libc::SYS_timer_delete, id) };
-                GLOBAL.timers.give_back();
+                GLOBAL.timers.release();
             }
             Self::Clock => {
                 GLOBAL.clocked.fetch_sub(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     let kind = GLOBAL.engine();
     slot.token.store(token, Ordering::Relaxed);
     if GLOBAL.signal_of(slot) == 0 {
-        return Err(Error::Held(Held::Taken));
+        return Err(Error::HoldReason(HoldReason::Taken));
     }
     // Where there is no descriptor, memory or place in a queue left for us, the thread gets what
     // needs less of it, not nothing.
@@ -172,10 +172,14 @@ fn end_sender(word: u32) {
 /// refuses `rt_tgsigqueueinfo`. It carries the token as a queued one does, and `execve` drops it
 /// too, neither of which is true of `tgkill`'s; while it is under way there is no second one. Not
 /// for the handler.
-pub(crate) fn send_by_timer(slot: &Slot, token: u64, ask: Ask) -> Result<(), i32> {
+pub(crate) fn send_by_timer(slot: &Slot, token: u64, request: SignalRequest) -> Result<(), i32> {
     let [of_cpu, of_others] = &slot.senders;
-    let place = if ask == Ask::Cpu { of_cpu } else { of_others };
-    let kind = (ask as u32) << SENDER_NUMBER.count_ones();
+    let place = if request == SignalRequest::Cpu {
+        of_cpu
+    } else {
+        of_others
+    };
+    let kind = (request as u32) << SENDER_NUMBER.count_ones();
     let known = place.load(Ordering::Acquire); // pairs with the store below
     let id = if known & !SENDER_NUMBER == kind {
         (known & SENDER_NUMBER).wrapping_sub(1).cast_signed()
@@ -246,7 +250,7 @@ fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Resu
         unsafe { libc::syscall(libc::SYS_timer_create, clock, &raw const event, &raw mut id) };
     if made != 0 {
         let errno = sys::errno();
-        GLOBAL.timers.give_back();
+        GLOBAL.timers.release();
         return Err(errno);
     }
     Ok(id)
@@ -337,10 +341,10 @@ fn arm_perf(
     if !GLOBAL.events.take() {
         return Err(none_left);
     }
-    let fd = perf::open(tid, phase, user_only).inspect_err(|_| GLOBAL.events.give_back())?;
+    let fd = perf::open(tid, phase, user_only).inspect_err(|_| GLOBAL.events.release())?;
     let Some(entry) = GLOBAL.fd_entry(fd) else {
         sys::close(fd);
-        GLOBAL.events.give_back();
+        GLOBAL.events.release();
         return Err(none_left);
     };
     slot.perf_id.store(perf::id(fd), Ordering::Relaxed);
@@ -381,7 +385,7 @@ pub(crate) fn pause(slot: &Slot) {
         timer.stop(slot.perf_id.load(Ordering::Relaxed));
     }
     slot.paused.store(true, Ordering::Relaxed);
-    // With the fence in `Sampler::look_around`: either that sees that it is paused, or this that it
+    // With the fence in `Sampler::recheck_signals`: either that sees that it is paused, or this that it
     // may go on.
     fence(Ordering::SeqCst);
     resume(slot);
@@ -390,7 +394,7 @@ pub(crate) fn pause(slot: &Slot) {
 /// A thread that handles faults is sampled by its clock from here on, if it had a timer: the reader
 /// looks at [`guard`] right before it sends a signal, and the kernel does not. Handler, inside the
 /// slot's gate.
-pub(crate) fn trust_no_timer(slot: &Slot) {
+pub(crate) fn replace_timer_by_clock(slot: &Slot) {
     // Acquire: pairs with the Release in `arm_posix`.
     let word = slot.timer.load(Ordering::Acquire);
     let Some(Timer::Posix(id)) = Timer::from_word(word) else {

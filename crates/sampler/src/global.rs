@@ -14,7 +14,7 @@ use core::sync::atomic::{
 
 use crate::config::EngineKind;
 use crate::counters::DiscardReason;
-use crate::protocol::Bell;
+use crate::protocol::WakeFlag;
 use crate::slot::{Geometry, Slot};
 use crate::sys;
 
@@ -57,7 +57,7 @@ pub(crate) struct Global {
     pub(crate) own_signal: AtomicI32,
     /// Address of our handler of both.
     pub(crate) on_signal: AtomicUsize,
-    /// [`crate::Held`] as a number: why threads are not sent the one, or the other; 0: they are.
+    /// [`crate::HoldReason`] as a number: why threads are not sent the one, or the other; 0: they are.
     pub(crate) shared_held: AtomicU8,
     pub(crate) own_held: AtomicU8,
     /// Other code has put the shared signal onto the alternate stack.
@@ -80,7 +80,7 @@ pub(crate) struct Global {
     pub(crate) clocked: AtomicU32,
     /// Slots in which the reader finds something, by index: samples, waited time to be told, or an
     /// end. Beside each other, as those of threads that sleep are not touched.
-    attention: [AtomicBool; MAX_SLOTS],
+    pending: [AtomicBool; MAX_SLOTS],
     /// The next sample wakes the reader.
     pub(crate) call_at_next_sample: AtomicBool,
     /// A hello was answered.
@@ -93,7 +93,7 @@ pub(crate) struct Global {
     pub(crate) wall_due: AtomicU64,
     pub(crate) clock_due: AtomicU64,
     /// Counts the threads that the reader looks at from then on.
-    pub(crate) come: AtomicU32,
+    pub(crate) sampled_threads: AtomicU32,
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
@@ -101,7 +101,7 @@ pub(crate) struct Global {
     /// the same where that can be had ([`sys::socket_to_itself`]).
     pub(crate) wake_read: Descriptor,
     pub(crate) wake_send: Descriptor,
-    pub(crate) bell: Bell,
+    pub(crate) wake_flag: WakeFlag,
 
     /// The handler that gets what is not ours: its address, 0 for none.
     pub(crate) previous: AtomicUsize,
@@ -153,18 +153,18 @@ pub(crate) static GLOBAL: Global = Global {
     anchor_fd: AtomicI32::new(-1),
     anchor_id: AtomicU64::new(0),
     clocked: AtomicU32::new(0),
-    attention: [const { AtomicBool::new(false) }; MAX_SLOTS],
+    pending: [const { AtomicBool::new(false) }; MAX_SLOTS],
     call_at_next_sample: AtomicBool::new(false),
     answered: AtomicBool::new(false),
     cpu_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_due: AtomicU64::new(0),
     clock_due: AtomicU64::new(0),
-    come: AtomicU32::new(0),
+    sampled_threads: AtomicU32::new(0),
     last_tick: AtomicU64::new(0),
     wake_read: Descriptor::new(),
     wake_send: Descriptor::new(),
-    bell: Bell(AtomicBool::new(false)),
+    wake_flag: WakeFlag(AtomicBool::new(false)),
     previous: AtomicUsize::new(0),
     previous_takes_info: AtomicBool::new(false),
     signal_taken: AtomicBool::new(false),
@@ -211,7 +211,7 @@ impl Share {
         self.taken.load(Ordering::Relaxed) != 0
     }
 
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn release(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -250,19 +250,19 @@ impl Descriptor {
 pub(crate) struct Token {
     pub(crate) generation: u32,
     pub(crate) index: u16,
-    pub(crate) ask: Ask,
+    pub(crate) request: SignalRequest,
 }
 
 /// The request that a signal of ours makes of the handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Ask {
+pub(crate) enum SignalRequest {
     /// A tick of the thread's CPU clock.
     Cpu = 1,
     /// A wall-clock sample.
     Wall = 2,
     /// The stack pointer.
-    Hello = 3,
+    StackProbe = 3,
     /// A walk with the stack pointer of each frame, now.
     Trace = 5,
 }
@@ -273,7 +273,7 @@ impl Token {
     pub(crate) fn pack(self) -> u64 {
         u64::from(self.generation) << 32
             | Self::MARK << 20
-            | (self.ask as u64) << 16
+            | (self.request as u64) << 16
             | u64::from(self.index)
     }
 
@@ -294,17 +294,17 @@ impl Token {
         if (word >> 20) & 0xfff != Self::MARK {
             return None;
         }
-        let ask = match (word >> 16) & 0x7 {
-            1 => Ask::Cpu,
-            2 => Ask::Wall,
-            3 => Ask::Hello,
-            5 => Ask::Trace,
+        let request = match (word >> 16) & 0x7 {
+            1 => SignalRequest::Cpu,
+            2 => SignalRequest::Wall,
+            3 => SignalRequest::StackProbe,
+            5 => SignalRequest::Trace,
             _ => return None,
         };
         Some(Self {
             generation: (word >> 32) as u32,
             index: word as u16,
-            ask,
+            request,
         })
     }
 }
@@ -372,18 +372,18 @@ impl Global {
     }
 
     /// There is something in a slot for the reader. Handler.
-    pub(crate) fn attend(&self, index: usize) {
-        if let Some(flag) = self.attention.get(index) {
-            // Release: pairs with `take_attention`; what is there was stored before.
+    pub(crate) fn mark_pending(&self, index: usize) {
+        if let Some(flag) = self.pending.get(index) {
+            // Release: pairs with `take_pending`; what is there was stored before.
             flag.store(true, Ordering::Release);
         }
     }
 
     /// Whether there is something in a slot; the reader looks at it now.
-    pub(crate) fn take_attention(&self, index: usize) -> bool {
+    pub(crate) fn take_pending(&self, index: usize) -> bool {
         // The load alone leaves the cache line with who writes there. Acquire, AcqRel: pair with
-        // `attend`.
-        self.attention
+        // `mark_pending`.
+        self.pending
             .get(index)
             .is_some_and(|flag| flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel))
     }
@@ -395,7 +395,7 @@ impl Global {
 
     /// Wakes the reader unless that is under way. Handler.
     pub(crate) fn wake(&self) {
-        if self.bell.ring()
+        if self.wake_flag.claim()
             && let Some(fd) = self.wake_send.get()
         {
             sys::notify(fd);
@@ -403,12 +403,12 @@ impl Global {
     }
 
     /// Takes a slot: one used before, or a new one.
-    pub(crate) fn take_free(&self) -> Option<usize> {
+    pub(crate) fn pop_free(&self) -> Option<usize> {
         let mut head = self.free.load(Ordering::Acquire);
         while let Some(index) = (head as u32 as usize).checked_sub(1) {
             let next = self.slot(index)?.next_free.load(Ordering::Relaxed);
             let tagged = (head & !0xffff_ffff).wrapping_add(1 << 32) | u64::from(next);
-            // Acquire: pairs with the Release in `give_free`.
+            // Acquire: pairs with the Release in `push_free`.
             match self
                 .free
                 .compare_exchange(head, tagged, Ordering::Acquire, Ordering::Acquire)
@@ -426,13 +426,13 @@ impl Global {
     }
 
     /// Gives a slot back. The caller has freed its gate.
-    pub(crate) fn give_free(&self, index: usize) {
+    pub(crate) fn push_free(&self, index: usize) {
         let Some(slot) = self.slot(index) else { return };
         let mut head = self.free.load(Ordering::Relaxed);
         loop {
             slot.next_free.store(head as u32, Ordering::Relaxed);
             let tagged = (head & !0xffff_ffff).wrapping_add(1 << 32) | (index as u64 + 1);
-            // Release: pairs with the Acquire in `take_free`.
+            // Release: pairs with the Acquire in `pop_free`.
             match self
                 .free
                 .compare_exchange(head, tagged, Ordering::Release, Ordering::Relaxed)
@@ -450,12 +450,17 @@ mod tests {
 
     #[test]
     fn a_token_survives_and_a_stranger_is_none() {
-        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello, Ask::Trace] {
+        for request in [
+            SignalRequest::Cpu,
+            SignalRequest::Wall,
+            SignalRequest::StackProbe,
+            SignalRequest::Trace,
+        ] {
             for (generation, index) in [(1, 0), (u32::MAX, 4095), (77, 12)] {
                 let token = Token {
                     generation,
                     index,
-                    ask,
+                    request,
                 };
                 assert_eq!(Token::unpack(token.pack()), Some(token));
                 let sent = Token::sent_by_timer(token.pack());

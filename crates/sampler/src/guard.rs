@@ -13,7 +13,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::config::Held;
+use crate::config::HoldReason;
 use crate::global::{GLOBAL, Global};
 use crate::slot::Slot;
 use crate::sys::{self, Action};
@@ -30,16 +30,16 @@ pub(crate) const FAULTS: [i32; 5] = [
 const FREQUENT: usize = 2;
 
 /// Why the thread of a slot may not be signalled now. Handler.
-pub(crate) fn why_not(global: &Global, slot: &Slot) -> Option<Held> {
+pub(crate) fn why_not(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if slot.strayed.load(Ordering::Relaxed) {
-        return Some(Held::Strayed);
+        return Some(HoldReason::Strayed);
     }
     let held = if slot.on_own_signal.load(Ordering::Relaxed) {
         &global.own_held
     } else {
         &global.shared_held
     };
-    Held::of(held.load(Ordering::Relaxed))
+    HoldReason::of(held.load(Ordering::Relaxed))
 }
 
 /// Whether code that holds off these signals is in a handler of faults. Handler.
@@ -50,32 +50,36 @@ pub(crate) fn handles_fault(held_off: u64) -> bool {
 
 /// As [`why_not`], after a look at what most often changes, which is cheap enough for each signal;
 /// none is needed for our own. Handler.
-pub(crate) fn why_not_now(global: &Global, slot: &Slot) -> Option<Held> {
+pub(crate) fn why_not_now(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if !slot.on_own_signal.load(Ordering::Relaxed) {
-        look_at(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
+        check_signal(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
     }
     why_not(global, slot)
 }
 
 /// Looks at all. True: threads that were held may be signalled again.
-pub(crate) fn look(global: &Global) -> bool {
+pub(crate) fn check_all(global: &Global) -> bool {
     let own = global.own_signal.load(Ordering::Relaxed);
-    let own_held = if is_ours(own) { 0 } else { Held::Taken as u8 };
+    let own_held = if is_ours(own) {
+        0
+    } else {
+        HoldReason::Taken as u8
+    };
     let was_own_held = global.own_held.swap(own_held, Ordering::Relaxed);
-    let was_shared_held = look_at(global, &FAULTS);
+    let was_shared_held = check_signal(global, &FAULTS);
     let is_free = |was: u8, held: u8| was != 0 && held == 0;
     is_free(was_own_held, own_held)
         || is_free(was_shared_held, global.shared_held.load(Ordering::Relaxed))
 }
 
 /// Answers what held the shared signal before.
-fn look_at(global: &Global, faults: &[i32]) -> u8 {
+fn check_signal(global: &Global, faults: &[i32]) -> u8 {
     let shared = global.signal.load(Ordering::Relaxed);
     let held = if was_moved(global, shared) {
-        Some(Held::Alternate)
+        Some(HoldReason::Alternate)
     } else {
-        let lets_in = faults.iter().any(|fault| !settles(*fault, shared));
-        lets_in.then_some(Held::Fault)
+        let lets_in = faults.iter().any(|fault| !is_settled(*fault, shared));
+        lets_in.then_some(HoldReason::Fault)
     };
     let held = held.map_or(0, |held| held as u8);
     // A look at some of the faults does not clear what a look at all has found.
@@ -108,7 +112,7 @@ enum Judgement {
 }
 
 fn judge(action: &Action, signal: i32) -> Judgement {
-    if !action.is_handled() || !action.has(libc::SA_ONSTACK) || action.holds_off(signal) {
+    if !action.is_handled() || !action.has(libc::SA_ONSTACK) || action.blocks(signal) {
         Judgement::Safe
     } else if action.has(libc::SA_NODEFER) {
         Judgement::Leave
@@ -118,14 +122,14 @@ fn judge(action: &Action, signal: i32) -> Judgement {
 }
 
 /// Whether the handler of a fault holds the signal off by now.
-fn settles(fault: i32, signal: i32) -> bool {
+fn is_settled(fault: i32, signal: i32) -> bool {
     let Some(found) = sys::action(fault) else {
         return true;
     };
     match judge(&found, signal) {
         Judgement::Safe => true,
         Judgement::Leave => false,
-        Judgement::HoldOff => replace(fault, &found, &found.holding_off(signal))
+        Judgement::HoldOff => replace(fault, &found, &found.blocking(signal))
             .is_some_and(|action| judge(&action, signal) == Judgement::Safe),
     }
 }
@@ -187,8 +191,8 @@ mod tests {
             (action(libc::SIG_IGN, libc::SA_ONSTACK), Judgement::Safe),
             (action(0x1000, libc::SA_SIGINFO), Judgement::Safe),
             (on_alternate, Judgement::HoldOff),
-            (on_alternate.holding_off(SIGNAL), Judgement::Safe),
-            (on_alternate.holding_off(SIGNAL + 1), Judgement::HoldOff),
+            (on_alternate.blocking(SIGNAL), Judgement::Safe),
+            (on_alternate.blocking(SIGNAL + 1), Judgement::HoldOff),
             (
                 action(0x1000, libc::SA_ONSTACK | libc::SA_NODEFER),
                 Judgement::Leave,

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::config::{WalkFn, WalkResult};
 use crate::counters::DiscardReason;
 use crate::engine::{self, Timer};
-use crate::global::{Ask, GLOBAL, Global, Token};
+use crate::global::{GLOBAL, Global, SignalRequest, Token};
 use crate::guard;
 use crate::protocol::Enter;
 use crate::slot::{Slot, WallSignal};
@@ -23,7 +23,7 @@ use crate::trace;
 use crate::waits;
 
 /// From whom a signal came.
-enum Source {
+enum SignalSource {
     /// From us.
     Ours(Token, Tick),
     /// From us, to see what a signal costs.
@@ -58,20 +58,20 @@ pub(crate) unsafe extern "C" fn on_signal(
     // SAFETY: the kernel gives a whole siginfo_t, whose layout SignalInfo has.
     let source = unsafe { source_of(global, info.cast::<SignalInfo>()) };
     match source {
-        Source::Ours(token, tick) => {
+        SignalSource::Ours(token, tick) => {
             if global.running() {
                 let context = context.cast::<libc::ucontext_t>().cast_const();
                 // SAFETY: `context` is the interrupted context of this very signal.
-                unsafe { ours(global, token, tick, context) };
+                unsafe { handle_own_signal(global, token, tick, context) };
             }
         }
-        Source::Priced => {}
+        SignalSource::Priced => {}
         // The one that is ours alone had no handler before.
-        Source::Foreign if signal != global.signal.load(Ordering::Relaxed) => {
+        SignalSource::Foreign if signal != global.signal.load(Ordering::Relaxed) => {
             global.discard(DiscardReason::Foreign);
         }
         // SAFETY: the arguments are the kernel's own.
-        Source::Foreign => unsafe { pass_on(global, signal, info, context) },
+        SignalSource::Foreign => unsafe { pass_on(global, signal, info, context) },
     }
     sys::set_errno(errno);
 }
@@ -83,7 +83,7 @@ pub(crate) extern "C" fn on_full_queue(_signal: libc::c_int) {
 
 /// # Safety
 /// `info` is valid.
-unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
+unsafe fn source_of(global: &Global, info: *const SignalInfo) -> SignalSource {
     // SAFETY: the caller's promise.
     let info = unsafe { &*info };
     let tick = Tick {
@@ -93,7 +93,7 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
     let (token, tick) = match info.code {
         // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a
         // mark and the slot's generation, which no other timer's value has by chance.
-        libc::SI_TIMER if info.first == sys::PRICED => return Source::Priced,
+        libc::SI_TIMER if info.first == sys::PRICED => return SignalSource::Priced,
         libc::SI_TIMER => (Token::unpack(info.value), tick),
         // POLL_IN … POLL_HUP: only a descriptor with F_SETSIG sends these.
         1..=6 => {
@@ -107,8 +107,8 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
         _ => (None, tick),
     };
     match token {
-        Some(token) => Source::Ours(token, tick),
-        None => Source::Foreign,
+        Some(token) => SignalSource::Ours(token, tick),
+        None => SignalSource::Foreign,
     }
 }
 
@@ -123,7 +123,7 @@ unsafe fn pass_on(
     context: *mut libc::c_void,
 ) {
     let mark = info.cast::<SignalInfo>();
-    let previous = global.previous.load(Ordering::Acquire); // pairs with `Sampler::come_up`
+    let previous = global.previous.load(Ordering::Acquire); // pairs with `Sampler::move_to_top`
     // SAFETY: the caller's promise; the word is ours, see `SignalInfo::passed`. A handler that
     // stands above ours may get the signal from the one below, and give it to us again.
     let again = unsafe { (*mark).passed == sys::PASSED_ON };
@@ -139,11 +139,11 @@ unsafe fn pass_on(
         // they could not answer for a trace, which is asked for just then. One of the CLR's own
         // that comes in between finds native code, where it does nothing
         // (`CheckActivationSafePoint`).
-        sys::let_in(signal);
+        sys::unblock_signal(signal);
     }
     if global.previous_takes_info.load(Ordering::Relaxed) {
         type Info = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: `start` or `come_up` stored the address of a handler that had SA_SIGINFO.
+        // SAFETY: `start` or `move_to_top` stored the address of a handler that had SA_SIGINFO.
         let handler = unsafe { core::mem::transmute::<usize, Info>(previous) };
         // SAFETY: it gets what the kernel gave.
         unsafe { handler(signal, info, context) };
@@ -160,7 +160,12 @@ unsafe fn pass_on(
 ///
 /// # Safety
 /// `context` is the context of the signal being handled.
-unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::ucontext_t) {
+unsafe fn handle_own_signal(
+    global: &Global,
+    token: Token,
+    tick: Tick,
+    context: *const libc::ucontext_t,
+) {
     let started = sys::monotonic_ns();
     let Some(slot) = global.slot(token.index as usize) else {
         global.discard(DiscardReason::UnknownThread);
@@ -169,7 +174,7 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
     let cookie = Cookie::default();
     let mut entered = slot.gate.enter(token.generation);
     // SAFETY: the caller's promise.
-    if entered == Enter::Nested && unsafe { was_left(slot, context) } {
+    if entered == Enter::Nested && unsafe { is_abandoned(slot, context) } {
         entered = slot.gate.take_over(token.generation);
     }
     let known = match entered {
@@ -179,11 +184,11 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
             return;
         }
         Enter::Nested => {
-            arrived(slot, token.ask, WallSignal::NONE);
+            note_arrival(slot, token.request, WallSignal::NONE);
             // Only a handler that is being jumped out of lets our signal in. Its event has stopped
             // itself and nothing would let it go on; the gate that we have found entered keeps it
             // open.
-            if token.ask == Ask::Cpu
+            if token.request == SignalRequest::Cpu
                 && let Some(fd) = event_of(slot, tick)
             {
                 engine::go_on(slot, fd, None);
@@ -192,9 +197,9 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
             return;
         }
     };
-    cookie.lay_down(slot, started);
+    cookie.place(slot, started);
     // SAFETY: the caller's promise; we are inside the gate.
-    unsafe { inside(global, slot, token, tick, context, started, known) };
+    unsafe { run_inside_gate(global, slot, token, tick, context, started, known) };
     // A change since the last tick is seen before the next.
     let held = guard::why_not_now(global, slot);
     if !slot.on_own_signal.load(Ordering::Relaxed) {
@@ -202,13 +207,13 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
         // field.
         let held_off = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
         if guard::handles_fault(held_off) {
-            engine::trust_no_timer(slot);
+            engine::replace_timer_by_clock(slot);
         }
     }
     if held.is_some() {
         engine::pause(slot);
     }
-    cookie.take_up();
+    cookie.remove();
     slot.gate.leave();
 }
 
@@ -220,7 +225,7 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
 struct Cookie(AtomicU64);
 
 impl Cookie {
-    fn lay_down(&self, slot: &Slot, started: u64) {
+    fn place(&self, slot: &Slot, started: u64) {
         let value = started | 1;
         self.0.store(value, Ordering::Relaxed);
         slot.cookie.store(value, Ordering::Relaxed);
@@ -228,7 +233,7 @@ impl Cookie {
             .store(self.0.as_ptr() as u64, Ordering::Relaxed);
     }
 
-    fn take_up(&self) {
+    fn remove(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
@@ -238,7 +243,7 @@ impl Cookie {
 ///
 /// # Safety
 /// `context` is the context of the signal being handled, on the slot's thread.
-unsafe fn was_left(slot: &Slot, context: *const libc::ucontext_t) -> bool {
+unsafe fn is_abandoned(slot: &Slot, context: *const libc::ucontext_t) -> bool {
     let at = slot.cookie_at.load(Ordering::Relaxed);
     let stack = slot.stack_low.load(Ordering::Relaxed)..slot.stack_high.load(Ordering::Relaxed);
     // SAFETY: the caller's promise.
@@ -259,12 +264,12 @@ unsafe fn was_left(slot: &Slot, context: *const libc::ucontext_t) -> bool {
 
 /// Notes that a signal which was sent to the thread is no longer in its queue, so that the next may
 /// be sent.
-fn arrived(slot: &Slot, ask: Ask, wall: u8) {
-    match ask {
-        Ask::Wall => slot.wall_signal.store(wall, Ordering::Relaxed),
-        Ask::Hello => slot.hello_sent.store(false, Ordering::Relaxed),
-        Ask::Trace => slot.trace_sent.store(false, Ordering::Relaxed),
-        Ask::Cpu => slot.cpu_sent.store(false, Ordering::Relaxed),
+fn note_arrival(slot: &Slot, request: SignalRequest, wall: u8) {
+    match request {
+        SignalRequest::Wall => slot.wall_signal.store(wall, Ordering::Relaxed),
+        SignalRequest::StackProbe => slot.probe_sent.store(false, Ordering::Relaxed),
+        SignalRequest::Trace => slot.trace_sent.store(false, Ordering::Relaxed),
+        SignalRequest::Cpu => slot.cpu_sent.store(false, Ordering::Relaxed),
     }
 }
 
@@ -277,7 +282,7 @@ const LONGEST_RUN_NS: u64 = 200_000;
 ///
 /// # Safety
 /// `context` is the context of the signal being handled; the caller is inside the slot's gate.
-unsafe fn inside(
+unsafe fn run_inside_gate(
     global: &Global,
     slot: &Slot,
     token: Token,
@@ -286,51 +291,51 @@ unsafe fn inside(
     started: u64,
     known: bool,
 ) {
-    arrived(slot, token.ask, WallSignal::ARRIVED);
+    note_arrival(slot, token.request, WallSignal::ARRIVED);
     // A trace is answered by any signal, whatever it was sent for.
     // SAFETY: the caller's promise.
     unsafe { trace::answer(global, slot, context, started, known) };
-    if token.ask == Ask::Trace {
+    if token.request == SignalRequest::Trace {
         return;
     }
-    if token.ask == Ask::Hello {
-        slot.hello_tp.store(thread_pointer(), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `Reader::settle_hellos`.
+    if token.request == SignalRequest::StackProbe {
+        slot.probe_tp.store(thread_pointer(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `Reader::settle_stack_probes`.
         // SAFETY: the caller's promise.
-        slot.hello_sp
+        slot.probe_sp
             .store(unsafe { stack_pointer(context) }, Ordering::Release);
-        // Release: pairs with the swap in `Reader::settle_hellos`.
+        // Release: pairs with the swap in `Reader::settle_stack_probes`.
         global.answered.store(true, Ordering::Release);
         global.wake();
         return;
     }
 
-    if token.ask == Ask::Cpu && lets_pass(slot, tick) {
+    if token.request == SignalRequest::Cpu && skips_tick(slot, tick) {
         return;
     }
     // The weight of this signal is settled first, sample or not.
-    let mut stands = stands_for(global, slot, token.ask, tick, started);
-    if !stands.wall {
-        stands = stands.times(slot.threads.load(Ordering::Relaxed));
-        Slot::add(&slot.cpu_told, stands.value);
+    let mut weight = settle_weight(global, slot, token.request, tick, started);
+    if !weight.wall {
+        weight = weight.times(slot.threads.load(Ordering::Relaxed));
+        Slot::add(&slot.cpu_told, weight.value);
     }
     let outcome = if known {
         // SAFETY: the caller's promise; we are inside the gate and the bounds are known.
-        unsafe { sample(global, slot, context, started, stands) }
+        unsafe { sample(global, slot, context, started, weight) }
     } else {
         Err(DiscardReason::NoStackBounds)
     };
     match outcome {
         Ok(()) => {
-            global.attend(token.index.into());
+            global.mark_pending(token.index.into());
             let call = &global.call_at_next_sample;
             if call.load(Ordering::Relaxed) && call.swap(false, Ordering::Relaxed) {
                 global.wake();
             }
             Slot::add(&slot.samples, 1);
-            Slot::add(&slot.intervals, stands.count.into());
-            Slot::add(&slot.value_ns, stands.value);
-            if stands.wall {
+            Slot::add(&slot.intervals, weight.count.into());
+            Slot::add(&slot.value_ns, weight.value);
+            if weight.wall {
                 Slot::add(&slot.wall_samples, 1);
                 let wait = global.wait.load(Ordering::Relaxed);
                 if wait != 0 {
@@ -347,7 +352,7 @@ unsafe fn inside(
         }
         Err(reason) => {
             global.discard(reason);
-            Slot::add(&slot.lost_ns, stands.value);
+            Slot::add(&slot.lost_ns, weight.value);
         }
     }
     Slot::add(&slot.signals, 1);
@@ -355,17 +360,17 @@ unsafe fn inside(
     let took = sys::monotonic_ns().saturating_sub(started);
     Slot::add(&slot.handler_ns, took.min(LONGEST_RUN_NS));
     // A POSIX timer has the kernel's tick between two signals, which no walk takes.
-    if token.ask == Ask::Cpu && (tick.sent || event_of(slot, tick).is_some()) {
+    if token.request == SignalRequest::Cpu && (tick.sent || event_of(slot, tick).is_some()) {
         let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
         if may_fill(took, interval) {
             // By the thread's own clock: it may have lost the processor meanwhile.
             let accounted = slot.accounted_cpu.load(Ordering::Relaxed);
             let spent = sys::own_cpu_ns().saturating_sub(accounted);
-            let ticks = ticks_to_pass(spent, interval);
-            slot.ticks_to_pass.store(ticks, Ordering::Relaxed);
+            let ticks = ticks_to_skip(spent, interval);
+            slot.ticks_to_skip.store(ticks, Ordering::Relaxed);
         }
     }
-    if token.ask == Ask::Wall {
+    if token.request == SignalRequest::Wall {
         let interval = global.wall_interval_ns.load(Ordering::Relaxed);
         if may_fill(took, interval) {
             let rest = took.min(LONGEST_RUN_NS);
@@ -385,7 +390,7 @@ fn may_fill(took: u64, interval: u64) -> bool {
 /// How many ticks are let pass after a walk that took so much CPU time, so that the program moves
 /// for as long, or for an interval. The first of them has come during the walk and is delivered at
 /// once.
-fn ticks_to_pass(spent: u64, interval: u64) -> u64 {
+fn ticks_to_skip(spent: u64, interval: u64) -> u64 {
     if may_fill(spent, interval) {
         spent / interval + 2
     } else {
@@ -408,8 +413,8 @@ fn event_of(slot: &Slot, tick: Tick) -> Option<i32> {
 /// Walks that take as long as an interval would else follow each other without an instruction of
 /// the program between two of them, and it would never end: cold walks, or deep ones, at 10,000 Hz
 /// on a loaded machine.
-fn lets_pass(slot: &Slot, tick: Tick) -> bool {
-    let left = slot.ticks_to_pass.load(Ordering::Relaxed);
+fn skips_tick(slot: &Slot, tick: Tick) -> bool {
+    let left = slot.ticks_to_skip.load(Ordering::Relaxed);
     if left == 0 {
         return false;
     }
@@ -419,7 +424,7 @@ fn lets_pass(slot: &Slot, tick: Tick) -> bool {
         // The event is being ended: nothing comes after this tick that could stand for its time.
         None => return false,
     }
-    slot.ticks_to_pass.store(left - 1, Ordering::Relaxed);
+    slot.ticks_to_skip.store(left - 1, Ordering::Relaxed);
     Slot::add(&slot.signals, 1);
     Slot::add(&slot.sent, tick.sent.into());
     true
@@ -427,16 +432,16 @@ fn lets_pass(slot: &Slot, tick: Tick) -> bool {
 
 /// The weight of one signal.
 #[derive(Clone, Copy)]
-pub(crate) struct Stands {
+pub(crate) struct SampleWeight {
     pub(crate) wall: bool,
     pub(crate) value: u64,
     pub(crate) count: u32,
 }
 
-impl Stands {
+impl SampleWeight {
     /// The same of each of so many threads.
-    fn times(self, threads: u32) -> Stands {
-        Stands {
+    fn times(self, threads: u32) -> SampleWeight {
+        SampleWeight {
             wall: self.wall,
             value: self.value.saturating_mul(threads.into()),
             count: self.count.saturating_mul(threads).min(Head::MAX_COUNT),
@@ -445,12 +450,18 @@ impl Stands {
 }
 
 /// Settles it, and lets the timer go on.
-fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> Stands {
-    if ask == Ask::Wall {
+fn settle_weight(
+    global: &Global,
+    slot: &Slot,
+    request: SignalRequest,
+    tick: Tick,
+    now: u64,
+) -> SampleWeight {
+    if request == SignalRequest::Wall {
         let interval = global.wall_interval_ns.load(Ordering::Relaxed).max(1);
         let value = now.saturating_sub(slot.wall_time.swap(now, Ordering::Relaxed));
         let count = value.saturating_add(interval / 2) / interval;
-        return Stands {
+        return SampleWeight {
             wall: true,
             value,
             count: count.clamp(1, Head::MAX_COUNT.into()) as u32,
@@ -459,7 +470,7 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
     let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
     let first = slot.first_tick.swap(false, Ordering::Relaxed);
     let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
-    let stands = |value: u64| Stands {
+    let weight = |value: u64| SampleWeight {
         wall: false,
         value,
         count: (value.saturating_add(interval / 2) / interval).clamp(1, Head::MAX_COUNT.into())
@@ -473,7 +484,7 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
             // The time that a thread uses before its first tick and after its last one is an
             // interval on average, and a tick that finds a short thread at all must count it for
             // those that were not found.
-            return stands(if first { used.max(interval) } else { used });
+            return weight(if first { used.max(interval) } else { used });
         }
         // The event has stopped itself, so there is never a second tick under way.
         Some(Timer::Perf(fd)) => {
@@ -485,21 +496,21 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
                 cpu.saturating_sub(before)
             };
             engine::go_on(slot, fd, first.then_some(interval));
-            return stands(value);
+            return weight(value);
         }
         Some(Timer::Posix(_)) if first => {
             let kernel_tick = global.tick_ns.load(Ordering::Relaxed);
             let armed = slot.accounted_cpu.load(Ordering::Relaxed);
             let cpu = sys::own_cpu_ns().saturating_sub(armed);
             if cpu < kernel_tick {
-                return stands(engine::first_value(cpu, kernel_tick, interval));
+                return weight(engine::first_value(cpu, kernel_tick, interval));
             }
         }
         // None: the timer is being ended; this was its last tick.
         Some(Timer::Posix(_) | Timer::Clock) | None => {}
     }
     let count = u64::from(tick.overrun.saturating_add(1).min(Head::MAX_COUNT));
-    stands(count * interval)
+    weight(count * interval)
 }
 
 /// Walks and writes the record.
@@ -511,7 +522,7 @@ unsafe fn sample(
     slot: &Slot,
     context: *const libc::ucontext_t,
     now: u64,
-    stands: Stands,
+    weight: SampleWeight,
 ) -> Result<(), DiscardReason> {
     let walk = global.walk.load(Ordering::Relaxed);
     let max_depth = slot.max_depth.load(Ordering::Relaxed) as usize;
@@ -528,7 +539,7 @@ unsafe fn sample(
         }
         return Err(DiscardReason::Walker);
     }
-    if write_record(slot, depth as usize, end, now, stands)? {
+    if write_record(slot, depth as usize, end, now, weight)? {
         global.wake();
     }
     Ok(())
@@ -555,7 +566,7 @@ pub(crate) unsafe fn run_walk(
     let stack = slot.stack_low.load(Ordering::Relaxed)..slot.stack_high.load(Ordering::Relaxed);
     let word = MaybeUninit::<u64>::uninit();
     let here = word.as_ptr() as u64;
-    let place = Place {
+    let place = HandlerFrame {
         here,
         context: context as u64,
         sp,
@@ -608,7 +619,7 @@ pub(crate) fn write_record(
     depth: usize,
     end: u8,
     now: u64,
-    stands: Stands,
+    weight: SampleWeight,
 ) -> Result<bool, DiscardReason> {
     let max_depth = slot.max_depth.load(Ordering::Relaxed) as usize;
     let depth = depth.min(max_depth);
@@ -635,15 +646,15 @@ pub(crate) fn write_record(
         return Err(DiscardReason::RingFull);
     };
     let head = Head {
-        wall: stands.wall,
+        wall: weight.wall,
         fresh: fresh as u16,
         shared: shared as u16,
         end,
-        count: stands.count,
+        count: weight.count,
     };
     record.put(0, head.pack());
     record.put(1, now);
-    record.put(2, stands.value);
+    record.put(2, weight.value);
     for (index, frame) in new.iter().take(fresh).enumerate() {
         record.put(HEAD_WORDS + index, *frame);
     }
@@ -678,7 +689,7 @@ unsafe fn alternate_stack(context: *const libc::ucontext_t) -> Range<u64> {
 }
 
 /// Where the handler runs, where the kernel's frame is, and where the interrupted code was.
-struct Place {
+struct HandlerFrame {
     here: u64,
     context: u64,
     sp: u64,
@@ -687,7 +698,7 @@ struct Place {
 /// No signal's frame is larger: 12 KiB with all of x86-64's state.
 const LARGEST_FRAME: u64 = 64 * 1024;
 
-impl Place {
+impl HandlerFrame {
     /// Whether this cannot be what the kernel has made of the interrupted code just now. It writes
     /// the context below the interrupted stack pointer, or to the top of the alternate stack, and
     /// our frames lie below it. A library that keeps signals back calls the handler later with a
@@ -721,21 +732,21 @@ mod tests {
 
     #[test]
     fn a_tick_that_stands_for_threads_has_the_time_and_the_count_of_each() {
-        let stands = |value, count| Stands {
+        let weight = |value, count| SampleWeight {
             wall: false,
             value,
             count,
         };
-        let all = stands(1_500, 2).times(4);
+        let all = weight(1_500, 2).times(4);
         assert_eq!((all.value, all.count), (6_000, 8));
-        let most = stands(u64::MAX, Head::MAX_COUNT).times(2);
+        let most = weight(u64::MAX, Head::MAX_COUNT).times(2);
         assert_eq!((most.value, most.count), (u64::MAX, Head::MAX_COUNT));
     }
 
     #[test]
     fn a_context_that_is_not_below_the_interrupted_code_is_stale() {
         let alternate = 0x10_0000..0x10_4000;
-        let place = |here, context, sp| Place { here, context, sp };
+        let place = |here, context, sp| HandlerFrame { here, context, sp };
         for (place, is_stale) in [
             // On the same stack, on the alternate one, on that one already.
             (place(0x7000_0000, 0x7000_0200, 0x7000_1000), false),
@@ -754,9 +765,9 @@ mod tests {
 
     #[test]
     fn a_walk_that_fills_its_interval_lets_as_many_ticks_pass() {
-        assert_eq!(ticks_to_pass(499, 1_000), 0);
+        assert_eq!(ticks_to_skip(499, 1_000), 0);
         // The tick that came meanwhile, and one for the program.
-        assert_eq!(ticks_to_pass(500, 1_000), 2);
-        assert_eq!(ticks_to_pass(2_500, 1_000), 4);
+        assert_eq!(ticks_to_skip(500, 1_000), 2);
+        assert_eq!(ticks_to_skip(2_500, 1_000), 4);
     }
 }

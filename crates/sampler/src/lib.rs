@@ -45,7 +45,9 @@ mod loom_model;
 #[cfg(test)]
 mod round_trip;
 
-pub use config::{Config, EngineChoice, EngineKind, Error, Held, Scratch, WalkFn, WalkResult};
+pub use config::{
+    Config, EngineChoice, EngineKind, Error, HoldReason, Scratch, WalkFn, WalkResult,
+};
 pub use counters::{Counters, DiscardReason};
 pub use reader::{Reader, SampleEvent, SampleView};
 pub use sampler::{Holder, Route, Sampler, SlotId, Unsent};

@@ -17,7 +17,7 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }
 
-use self::protocol::{Bell, Enter, Gate, Ring};
+use self::protocol::{Enter, Gate, Ring, WakeFlag};
 use self::sync::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
@@ -341,12 +341,12 @@ fn a_timer_is_ended_once() {
 fn no_commit_is_slept_through() {
     loom::model(|| {
         struct Shared {
-            bell: Bell,
+            wake_flag: WakeFlag,
             memory: Memory,
             eventfd: AtomicU64,
         }
         let shared = Arc::new(Shared {
-            bell: Bell(AtomicBool::new(true)), // rung once, and not answered yet
+            wake_flag: WakeFlag(AtomicBool::new(true)), // rung once, and not answered yet
             memory: Memory::new(2),
             eventfd: AtomicU64::new(0),
         });
@@ -355,12 +355,12 @@ fn no_commit_is_slept_through() {
             thread::spawn(move || {
                 let ring = shared.memory.ring();
                 ring.reserve(1).unwrap().commit();
-                if shared.bell.ring() {
+                if shared.wake_flag.claim() {
                     shared.eventfd.store(1, Ordering::Relaxed);
                 }
             })
         };
-        shared.bell.clear();
+        shared.wake_flag.clear();
         let (_, seen) = shared.memory.ring().available();
         handler.join().unwrap();
         assert!(seen == 1 || shared.eventfd.load(Ordering::Relaxed) == 1);

@@ -118,14 +118,14 @@ const fn hex(digit: u8) -> u64 {
 
 /// A thread whose stack is looked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Looking {
+pub(crate) struct StackSearch {
     pub(crate) sp: u64,
     /// Of its control block.
     pub(crate) thread_pointer: u64,
     pub(crate) is_main: bool,
 }
 
-impl Looking {
+impl StackSearch {
     pub(crate) const NOBODY: Self = Self {
         sp: 0,
         thread_pointer: 0,
@@ -191,7 +191,7 @@ mod tests {
             below: 0x800,
             grows: false,
         };
-        let looking = |sp, thread_pointer, is_main| Looking {
+        let looking = |sp, thread_pointer, is_main| StackSearch {
             sp,
             thread_pointer,
             is_main,

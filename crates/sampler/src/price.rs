@@ -39,7 +39,7 @@ impl Sampler {
             EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => PERF_NS,
             EngineKind::Timer | EngineKind::Clock | EngineKind::Wall => 0,
         };
-        reckoned(counters, delivery_ns, by_clock)
+        tick_cost_ns(counters, delivery_ns, by_clock)
     }
 
     /// CPU time that the delivery of one signal costs here, without the handler: the kernel's way
@@ -53,7 +53,7 @@ impl Sampler {
             return DELIVERY_NS;
         }
         let (pid, tid) = (GLOBAL.pid.load(Ordering::Relaxed), sys::own_tid());
-        let was_held_off = sys::let_in(signal);
+        let was_held_off = sys::unblock_signal(signal);
         let cheapest = |call: &dyn Fn() -> bool| {
             (0..BATCHES)
                 .filter_map(|_| {
@@ -63,11 +63,11 @@ impl Sampler {
                 })
                 .min()
         };
-        let sent = cheapest(&|| sys::queue_priced(pid, tid, signal).is_ok());
+        let sent = cheapest(&|| sys::queue_for_price(pid, tid, signal).is_ok());
         // The cost of any call into the kernel, clock readings included.
         let calls = cheapest(&|| sys::own_tid() == tid);
         if was_held_off {
-            sys::hold_off(signal);
+            sys::block_signal(signal);
         }
         match (sent, calls) {
             (Some(sent), Some(calls)) => sent.saturating_sub(calls) / BATCH,
@@ -77,7 +77,7 @@ impl Sampler {
 }
 
 /// The cost of ticks so far, where the interrupt of one that was not sent costs `by_clock`.
-fn reckoned(counters: &Counters, delivery_ns: u64, by_clock: u64) -> u64 {
+fn tick_cost_ns(counters: &Counters, delivery_ns: u64, by_clock: u64) -> u64 {
     let Counters { signals, sent, .. } = *counters;
     let clocks = signals.saturating_sub(sent);
     signals * delivery_ns + sent * SENT_NS + clocks * by_clock
@@ -94,8 +94,8 @@ mod tests {
             sent: 4,
             ..Counters::default()
         };
-        assert_eq!(reckoned(&counters, 2_000, 0), 10 * 2_000 + 4 * SENT_NS);
+        assert_eq!(tick_cost_ns(&counters, 2_000, 0), 10 * 2_000 + 4 * SENT_NS);
         let by_perf = 10 * 2_000 + 4 * SENT_NS + 6 * PERF_NS;
-        assert_eq!(reckoned(&counters, 2_000, PERF_NS), by_perf);
+        assert_eq!(tick_cost_ns(&counters, 2_000, PERF_NS), by_perf);
     }
 }

@@ -45,7 +45,7 @@
 //!
 //! # The bell: waking the reader
 //!
-//! `ring` swaps true in, and who finds false wakes the reader; `clear` swaps false in before the
+//! `claim` swaps true in, and who finds false wakes the reader; `clear` swaps false in before the
 //! rings are read. Both are AcqRel: a handler that finds the bell already rung has its commit seen
 //! by the reader whose `clear` comes later.
 
@@ -324,18 +324,18 @@ impl Reserved<'_, '_> {
 
 /// At most one wake-up under way.
 #[repr(transparent)]
-pub(crate) struct Bell(pub(crate) AtomicBool);
+pub(crate) struct WakeFlag(pub(crate) AtomicBool);
 
-impl Bell {
+impl WakeFlag {
     /// True: the caller wakes the reader.
-    pub(crate) fn ring(&self) -> bool {
+    pub(crate) fn claim(&self) -> bool {
         // AcqRel: pairs with `clear`.
         !self.0.swap(true, Ordering::AcqRel)
     }
 
     /// The reader will look at everything from here on.
     pub(crate) fn clear(&self) {
-        // AcqRel: pairs with `ring`.
+        // AcqRel: pairs with `claim`.
         self.0.swap(false, Ordering::AcqRel);
     }
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use crate::counters::{Counters, DiscardReason};
 use crate::engine;
 use crate::global::{GLOBAL, MAX_SLOTS};
-use crate::maps::{self, Looking};
+use crate::maps::{self, StackSearch};
 use crate::protocol::{CLOSING, LIVE};
 use crate::sampler::{self, SlotId};
 use crate::slot::{READER_BUFFER, Slot, WAIT_FRAMES};
@@ -67,7 +67,7 @@ const IDLE_FLUSH_NS: u64 = 1_000_000_000;
 const KEPT_BLOCKS: usize = 64;
 
 /// Most hello answers settled with one reading of the maps file.
-const HELLO_BATCH: usize = 64;
+const PROBE_BATCH: usize = 64;
 
 impl Reader {
     pub(crate) fn new() -> Self {
@@ -88,7 +88,7 @@ impl Reader {
     }
 
     /// A file descriptor (a socket, close-on-exec) to poll for reading. It becomes readable when a
-    /// ring is half full, a [`crate::Sampler::hello`] was answered, many threads have ended, or
+    /// ring is half full, a [`crate::Sampler::probe_stack`] was answered, many threads have ended, or
     /// [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at
     /// regular intervals all the same. Ask again before each poll: -1, which `poll` passes over,
     /// once the program has closed it.
@@ -101,7 +101,7 @@ impl Reader {
         if let Some(fd) = GLOBAL.wake_read.get() {
             sys::take_notices(fd);
         }
-        GLOBAL.bell.clear();
+        GLOBAL.wake_flag.clear();
     }
 
     /// Whether the next sample, of whatever thread, makes [`Reader::wake_fd`] readable, once: for a
@@ -121,7 +121,7 @@ impl Reader {
     ) {
         GLOBAL.ended.store(0, Ordering::Relaxed);
         for index in 0..GLOBAL.used() {
-            if !GLOBAL.take_attention(index) {
+            if !GLOBAL.take_pending(index) {
                 continue;
             }
             let Some(slot) = GLOBAL.slot(index) else {
@@ -138,10 +138,10 @@ impl Reader {
             if last {
                 if self.free(id, slot) {
                     closed(id);
-                    GLOBAL.give_free(index);
+                    GLOBAL.push_free(index);
                 }
             } else if flags & CLOSING != 0 {
-                GLOBAL.attend(index); // somebody is inside still
+                GLOBAL.mark_pending(index); // somebody is inside still
             }
         }
     }
@@ -187,19 +187,19 @@ impl Reader {
         true
     }
 
-    /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts
+    /// Finds the stacks of the threads that have answered a [`crate::Sampler::probe_stack`], and starts
     /// to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are any.
     ///
     /// A thread's stack ends at its control block; where the stack pointer is somewhere else, that
     /// is a coroutine's, and the thread's samples are refused ([`DiscardReason::OffStack`]) until
     /// it is back. The main thread's control block is elsewhere.
-    pub fn settle_hellos(&mut self, mut settled: impl FnMut(SlotId)) {
+    pub fn settle_stack_probes(&mut self, mut settled: impl FnMut(SlotId)) {
         // AcqRel: pairs with the handler's store.
         if !GLOBAL.answered.swap(false, Ordering::AcqRel) {
             return;
         }
-        const NOBODY: (u64, Looking, Range<u64>) = (0, Looking::NOBODY, 0..0);
-        let mut waiting = [NOBODY; HELLO_BATCH];
+        const NOBODY: (u64, StackSearch, Range<u64>) = (0, StackSearch::NOBODY, 0..0);
+        let mut waiting = [NOBODY; PROBE_BATCH];
         let mut count = 0;
         for index in 0..GLOBAL.used() {
             let Some(slot) = GLOBAL.slot(index) else {
@@ -214,13 +214,13 @@ impl Reader {
                 break;
             };
             // Acquire: pairs with the Release in the handler.
-            let sp = slot.hello_sp.swap(0, Ordering::Acquire);
+            let sp = slot.probe_sp.swap(0, Ordering::Acquire);
             if sp != 0 {
                 let id = u64::from(generation) << 32 | index as u64;
                 let tid = slot.tid.load(Ordering::Relaxed);
-                let looking = Looking {
+                let looking = StackSearch {
                     sp,
-                    thread_pointer: slot.hello_tp.load(Ordering::Relaxed),
+                    thread_pointer: slot.probe_tp.load(Ordering::Relaxed),
                     is_main: tid == GLOBAL.pid.load(Ordering::Relaxed) as u32,
                 };
                 *place = (id, looking, 0..0);
@@ -344,7 +344,7 @@ fn take_slot(slot: &Slot) -> [u64; 7] {
 
 /// The program wrote into our memory. What is there is dropped, and the handler is asked to write
 /// its next stack whole.
-fn damaged(slot: &Slot, rebuilt: &mut Rebuilt<'_>) {
+fn discard_damaged(slot: &Slot, rebuilt: &mut Rebuilt<'_>) {
     GLOBAL.discard(DiscardReason::RingDamaged);
     rebuilt.depth = 0;
     slot.write_whole.store(true, Ordering::Relaxed);
@@ -402,7 +402,7 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
 
     if left > ring.words.len() as u64 {
         // Not even the counts are right.
-        damaged(slot, &mut rebuilt);
+        discard_damaged(slot, &mut rebuilt);
         at = at.wrapping_add(left);
         left = 0;
     }
@@ -447,7 +447,7 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
                 left -= len;
             }
             None => {
-                damaged(slot, &mut rebuilt);
+                discard_damaged(slot, &mut rebuilt);
                 at = at.wrapping_add(left);
                 left = 0;
             }

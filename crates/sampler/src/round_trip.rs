@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 use proptest::prelude::*;
 
-use crate::handler::{Stands, write_record};
+use crate::handler::{SampleWeight, write_record};
 use crate::reader::{SampleEvent, drain_slot};
 use crate::slot::{Geometry, Slot};
 
@@ -57,7 +57,7 @@ impl Bench {
             // SAFETY: the buffer has MAX_DEPTH words, and no stack here is deeper.
             unsafe { out.add(index).write(*frame) };
         }
-        let stands = Stands {
+        let stands = SampleWeight {
             wall: sample.event == SampleEvent::Wall,
             value: sample.value,
             count: sample.count,

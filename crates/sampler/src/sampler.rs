@@ -7,11 +7,11 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
-use crate::config::{Config, EngineChoice, EngineKind, Error, Held, Scratch, WalkFn};
+use crate::config::{Config, EngineChoice, EngineKind, Error, HoldReason, Scratch, WalkFn};
 use crate::counters::DiscardReason;
 use crate::due;
 use crate::engine;
-use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
+use crate::global::{self, GLOBAL, MAX_FDS, MAX_SLOTS, SignalRequest, Token};
 use crate::guard;
 use crate::handler;
 use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
@@ -53,11 +53,11 @@ impl SlotId {
         (slot.gate.peek().0 == self.generation()).then_some(read)
     }
 
-    fn token(self, ask: Ask) -> u64 {
+    fn token(self, request: SignalRequest) -> u64 {
         Token {
             generation: self.generation(),
             index: self.index() as u16,
-            ask,
+            request,
         }
         .pack()
     }
@@ -172,7 +172,7 @@ impl Sampler {
     /// perf, 3 µs with the other engines. The thread may be the calling one.
     ///
     /// Without `stack` the thread is not sampled until [`Sampler::set_stack`]; see
-    /// [`Sampler::hello`].
+    /// [`Sampler::probe_stack`].
     pub fn register(&self, tid: u32, stack: Option<Range<u64>>) -> Result<SlotId, Error> {
         self.register_by(tid, stack, Route::Shared, false)
     }
@@ -192,10 +192,10 @@ impl Sampler {
         if tid == 0 || i32::try_from(tid).is_err() {
             return Err(Error::NoSuchThread); // to perf_event_open, 0 is the caller
         }
-        let index = GLOBAL.take_free().ok_or(Error::TooManyThreads)?;
+        let index = GLOBAL.pop_free().ok_or(Error::TooManyThreads)?;
         let slot = GLOBAL.slot(index).ok_or(Error::TooManyThreads)?;
         if let Err(error) = prepare(slot, index) {
-            GLOBAL.give_free(index);
+            GLOBAL.push_free(index);
             return Err(error);
         }
         slot.tid.store(tid, Ordering::Relaxed);
@@ -257,15 +257,15 @@ impl Sampler {
         match slot.gate.close(id.generation()) {
             Ok(true) => {
                 engine::end_timer(slot);
-                if may_close && is_own && is_unseen(slot) && slot.gate.free(id.generation()) {
-                    GLOBAL.give_free(id.index());
+                if may_close && is_own && is_done(slot) && slot.gate.free(id.generation()) {
+                    GLOBAL.push_free(id.index());
                     return true;
                 }
             }
             Ok(false) => {} // the reader, or who arms it, ends the timer
             Err(()) => return false,
         }
-        GLOBAL.attend(id.index());
+        GLOBAL.mark_pending(id.index());
         if GLOBAL.ended.fetch_add(1, Ordering::Relaxed) + 1 >= WAKE_AT_ENDED {
             GLOBAL.wake();
         }
@@ -294,9 +294,9 @@ impl Sampler {
     }
 
     /// Sends one signal to the thread, whose handler only notes its stack pointer. The reader is
-    /// woken; [`Reader::settle_hellos`] then finds the stack's bounds and starts to sample the
+    /// woken; [`Reader::settle_stack_probes`] then finds the stack's bounds and starts to sample the
     /// thread. A thread that blocks the signal never answers.
-    pub fn hello(&self, id: SlotId) -> Result<(), Error> {
+    pub fn probe_stack(&self, id: SlotId) -> Result<(), Error> {
         let slot = id.slot().ok_or(Error::StaleSlot)?;
         let (generation, flags) = slot.gate.peek();
         if generation != id.generation() || flags & LIVE == 0 {
@@ -304,18 +304,19 @@ impl Sampler {
         }
         slot.reader.greeted.store(true, Ordering::Relaxed);
         // An earlier one is in the thread's queue still.
-        if slot.hello_sent.swap(true, Ordering::Relaxed)
-            && !is_lost(slot, &slot.reader.hello_unseen, LOST_ASKS)
+        if slot.probe_sent.swap(true, Ordering::Relaxed)
+            && !is_lost(slot, &slot.reader.probe_unseen, LOST_REQUESTS)
         {
             return Ok(());
         }
-        send(slot, id, Ask::Hello).inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
+        send(slot, id, SignalRequest::StackProbe)
+            .inspect_err(|_| slot.probe_sent.store(false, Ordering::Relaxed))
     }
 
     /// The thread's ticks of CPU time stand for so many threads from here on, itself among them:
     /// for who registers one of many that are alike, chosen by chance. 1 where nothing else was
     /// said; 0 is taken for 1. Nothing happens for a stale slot.
-    pub fn stand_for(&self, id: SlotId, threads: u32) {
+    pub fn set_thread_weight(&self, id: SlotId, threads: u32) {
         if let Some(slot) = id.slot()
             && slot.gate.peek().0 == id.generation()
         {
@@ -325,7 +326,7 @@ impl Sampler {
 
     /// CPU time that the thread's ticks have stood for so far, those among them that were lost too;
     /// 0 for a stale slot.
-    pub fn told_ns(&self, id: SlotId) -> u64 {
+    pub fn reported_ns(&self, id: SlotId) -> u64 {
         id.read(|slot| &slot.cpu_told).unwrap_or(0)
     }
 
@@ -349,7 +350,7 @@ impl Sampler {
 
     /// Why a thread is not signalled now; `None`: it is. To be asked while the slot is the
     /// thread's.
-    pub fn held(&self, id: SlotId) -> Option<Held> {
+    pub fn held(&self, id: SlotId) -> Option<HoldReason> {
         guard::why_not(&GLOBAL, id.slot()?)
     }
 
@@ -362,8 +363,8 @@ impl Sampler {
     /// Looks what others have made of our signals, and of the handlers of faults: threads that may
     /// not be signalled are held, those that may again go on. To be called at regular intervals;
     /// some ten system calls.
-    pub fn look_around(&self) {
-        if guard::look(&GLOBAL) {
+    pub fn recheck_signals(&self) {
+        if guard::check_all(&GLOBAL) {
             fence(Ordering::SeqCst); // see `engine::pause`
             self.resume();
         }
@@ -410,7 +411,7 @@ impl Sampler {
     /// The owner of the signal's handler now. One system call.
     ///
     /// To be called at regular intervals: a CLR that starts puts its own handler over ours and
-    /// passes on to it what is not its own, until [`Sampler::come_up`]. If the handler is any
+    /// passes on to it what is not its own, until [`Sampler::move_to_top`]. If the handler is any
     /// other, call [`Sampler::yield_signal`].
     pub fn holder(&self) -> Holder {
         let action = sys::disposition(GLOBAL.signal.load(Ordering::Relaxed));
@@ -432,21 +433,21 @@ impl Sampler {
     }
 
     /// Address of the handler (for SA_SIGINFO) that gets the signals that are not ours; 0 for none.
-    pub fn beneath(&self) -> usize {
+    pub fn previous_handler(&self) -> usize {
         if GLOBAL.previous_takes_info.load(Ordering::Relaxed) {
-            GLOBAL.previous.load(Ordering::Acquire) // pairs with `come_up`
+            GLOBAL.previous.load(Ordering::Acquire) // pairs with `move_to_top`
         } else {
             0
         }
     }
 
-    /// Puts our handler on top again; signals that are not ours go to `beneath` from here on, a
+    /// Puts our handler on top again; signals that are not ours go to `previous` from here on, a
     /// handler for SA_SIGINFO that is never unloaded and does not call ours.
-    pub fn come_up(&self, beneath: usize) -> Result<(), Error> {
-        if beneath == handler_address() {
+    pub fn move_to_top(&self, previous: usize) -> Result<(), Error> {
+        if previous == handler_address() {
             return Ok(());
         }
-        set_previous(beneath, true);
+        set_previous(previous, true);
         put_on_top(GLOBAL.signal.load(Ordering::Relaxed))
     }
 
@@ -464,30 +465,30 @@ impl Sampler {
     }
 
     /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one,
-    /// or [`Sampler::open_bell`].
-    pub fn ring() {
+    /// or [`Sampler::enable_waker`].
+    pub fn wake_reader() {
         GLOBAL.wake();
     }
 
-    /// Makes [`Sampler::ring`] heard at [`Sampler::bell_fd`] although nothing has been sampled yet.
+    /// Makes [`Sampler::wake_reader`] heard at [`Sampler::waker_fd`] although nothing has been sampled yet.
     ///
     /// # Errors
     /// The system gives no descriptors.
-    pub fn open_bell() -> Result<(), Error> {
+    pub fn enable_waker() -> Result<(), Error> {
         make_wake()
     }
 
     /// [`Reader::wake_fd`], for who waits without a reader.
-    pub fn bell_fd() -> i32 {
+    pub fn waker_fd() -> i32 {
         GLOBAL.wake_read.get().unwrap_or(-1)
     }
 
     /// [`Reader::clear_wake`], for who waits without a reader.
-    pub fn hush_bell() {
+    pub fn clear_waker() {
         if let Some(fd) = GLOBAL.wake_read.get() {
             sys::take_notices(fd);
         }
-        GLOBAL.bell.clear();
+        GLOBAL.wake_flag.clear();
     }
 
     /// How many descriptors this process may have; 0 where the kernel does not say.
@@ -521,7 +522,7 @@ impl Sampler {
 
 /// After so many questions that a thread has not answered it is looked whether the signal is in its
 /// queue.
-pub(crate) const LOST_ASKS: u8 = 4;
+pub(crate) const LOST_REQUESTS: u8 = 4;
 
 /// Whether a signal that was sent to the thread and has not come is no longer on its way: a tracer
 /// of the thread has kept it. To be called while one is under way; `unseen` counts, and one in
@@ -539,14 +540,14 @@ pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
 }
 
 /// Sends a signal of ours to a slot's thread: queued, or by a timer where that is refused.
-pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
+pub(crate) fn send(slot: &Slot, id: SlotId, request: SignalRequest) -> Result<(), Error> {
     let pid = GLOBAL.pid.load(Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
     if let Some(held) = guard::why_not_now(&GLOBAL, slot) {
-        return Err(Error::Held(held));
+        return Err(Error::HoldReason(held));
     }
     let signal = GLOBAL.signal_of(slot);
-    let token = id.token(ask);
+    let token = id.token(request);
     let (errno, timer) = match sys::queue_signal(pid, tid, signal, token) {
         Ok(()) => return Ok(()),
         Err(libc::ESRCH) => return Err(Error::NoSuchThread),
@@ -555,7 +556,7 @@ pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
             GLOBAL.discard(DiscardReason::QueueFull);
             (libc::EAGAIN, 0)
         }
-        Err(errno) => match engine::send_by_timer(slot, token, ask) {
+        Err(errno) => match engine::send_by_timer(slot, token, request) {
             Ok(()) => return Ok(()),
             // The kernel knows no such thread.
             Err(libc::EINVAL) => return Err(Error::NoSuchThread),
@@ -651,7 +652,7 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     make_wake()?;
     for (index, slot) in (0..GLOBAL.used()).filter_map(|index| Some((index, GLOBAL.slot(index)?))) {
         // Left over from an earlier sampler.
-        GLOBAL.attend(index);
+        GLOBAL.mark_pending(index);
         let (generation, _) = slot.gate.peek();
         if slot.gate.close(generation) == Ok(true) {
             engine::end_timer(slot);
@@ -789,7 +790,7 @@ fn install(signal: i32) -> Result<(), Error> {
     if own != 0 {
         install_own(own)?;
     }
-    guard::look(&GLOBAL);
+    guard::check_all(&GLOBAL);
     Ok(())
 }
 
@@ -865,7 +866,7 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
 
 /// Whether the reader neither has anything of a closed slot nor looks at it of its own accord, as
 /// it does where it drives a clock or asks for traces.
-fn is_unseen(slot: &Slot) -> bool {
+fn is_done(slot: &Slot) -> bool {
     GLOBAL.engine() == EngineKind::Timer
         && GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0
         && GLOBAL.clocked.load(Ordering::Relaxed) == 0
@@ -891,14 +892,14 @@ fn set_stack_by(id: SlotId, stack: Range<u64>, is_own: bool) -> Result<(), Error
     slot.stack_high.store(stack.end, Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
     slot.gate.set_known();
-    let armed = engine::arm(slot, id.token(Ask::Cpu), tid, is_own);
+    let armed = engine::arm(slot, id.token(SignalRequest::Cpu), tid, is_own);
     if armed.is_err() {
         slot.gate.set_unknown();
     }
     if slot.gate.end_arm() || !GLOBAL.running() {
         engine::end_timer(slot);
     } else if armed.is_ok() {
-        due::came(slot);
+        due::note_sampled_thread(slot);
     }
     armed
 }

@@ -53,7 +53,7 @@ pub(crate) struct Slot {
     /// CPU time of the thread up to which samples stand for it (perf), or when its timer was armed.
     pub(crate) accounted_cpu: AtomicU64,
     /// Ticks that are let pass before the next walk, as the last one took so long.
-    pub(crate) ticks_to_pass: AtomicU64,
+    pub(crate) ticks_to_skip: AtomicU64,
     /// [`crate::Route::Own`]. Written by `register` before `open`.
     pub(crate) on_own_signal: AtomicBool,
     /// It has run on a stack that is not its own, and has no alternate one: it is not signalled any
@@ -73,9 +73,9 @@ pub(crate) struct Slot {
     pub(crate) sent: AtomicU64,
     /// CPU time that ticks have stood for, samples and lost ones.
     pub(crate) cpu_told: AtomicU64,
-    /// Stack pointer and thread pointer that `hello` brought; pointer 0 = none.
-    pub(crate) hello_sp: AtomicU64,
-    pub(crate) hello_tp: AtomicU64,
+    /// Stack pointer and thread pointer that `probe_stack` brought; pointer 0 = none.
+    pub(crate) probe_sp: AtomicU64,
+    pub(crate) probe_tp: AtomicU64,
     /// CPU time of the thread when the handler left it after a wall-clock sample.
     pub(crate) cpu_after: AtomicU64,
     /// No wall-clock sample before this time, as the last one took so long.
@@ -99,7 +99,7 @@ pub(crate) struct Slot {
     pub(crate) wall_signal: AtomicU8,
     // Set by who sends a signal for a trace or a hello before he sends it, cleared by the handler.
     pub(crate) trace_sent: AtomicBool,
-    pub(crate) hello_sent: AtomicBool,
+    pub(crate) probe_sent: AtomicBool,
     /// The same for a tick of the reader's.
     pub(crate) cpu_sent: AtomicBool,
     /// Timers by which it is sent signals where they cannot be queued, as words: ticks of the
@@ -139,7 +139,7 @@ pub(crate) struct ReaderSide {
     /// Depth of the last stack read.
     pub(crate) depth: AtomicU32,
     pub(crate) end: AtomicU8,
-    /// [`crate::waits::Place`]: where it waits.
+    /// [`crate::waits::WaitPlace`]: where it waits.
     pub(crate) place: AtomicU8,
     /// A hello was sent and not yet taken.
     pub(crate) greeted: AtomicBool,
@@ -149,7 +149,7 @@ pub(crate) struct ReaderSide {
     /// How often a signal of each kind was looked for that has not come (`sampler::is_lost`).
     pub(crate) wall_unseen: AtomicU8,
     pub(crate) cpu_unseen: AtomicU8,
-    pub(crate) hello_unseen: AtomicU8,
+    pub(crate) probe_unseen: AtomicU8,
     pub(crate) trace_unseen: AtomicU8,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
@@ -325,7 +325,7 @@ impl Slot {
             &self.timer,
             &self.head,
             &self.accounted_cpu,
-            &self.ticks_to_pass,
+            &self.ticks_to_skip,
             &self.samples,
             &self.intervals,
             &self.value_ns,
@@ -334,8 +334,8 @@ impl Slot {
             &self.lost_ns,
             &self.sent,
             &self.cpu_told,
-            &self.hello_sp,
-            &self.hello_tp,
+            &self.probe_sp,
+            &self.probe_tp,
             &self.cpu_after,
             &self.wall_rest,
             &self.wall_samples,
@@ -378,7 +378,7 @@ impl Slot {
             &self.reader.place,
             &self.reader.wall_unseen,
             &self.reader.cpu_unseen,
-            &self.reader.hello_unseen,
+            &self.reader.probe_unseen,
             &self.reader.trace_unseen,
         ] {
             word.store(0, Ordering::Relaxed);
@@ -389,7 +389,7 @@ impl Slot {
             &self.strayed,
             &self.paused,
             &self.trace_sent,
-            &self.hello_sent,
+            &self.probe_sent,
             &self.cpu_sent,
             &self.wait_asked,
             &self.reader.greeted,
@@ -417,7 +417,7 @@ impl Slot {
         counters
             .into_iter()
             .all(|counter| counter.load(Ordering::Relaxed) == 0)
-            && !self.hello_sent.load(Ordering::Relaxed)
+            && !self.probe_sent.load(Ordering::Relaxed)
             && !self.reader.greeted.load(Ordering::Relaxed)
     }
 
@@ -472,7 +472,7 @@ mod tests {
             cookie_at,
             wall_time,
             accounted_cpu,
-            ticks_to_pass,
+            ticks_to_skip,
             on_own_signal,
             strayed,
             paused,
@@ -485,8 +485,8 @@ mod tests {
             lost_ns,
             sent,
             cpu_told,
-            hello_sp,
-            hello_tp,
+            probe_sp,
+            probe_tp,
             cpu_after,
             wall_rest,
             wall_samples,
@@ -499,7 +499,7 @@ mod tests {
             write_whole,
             wall_signal,
             trace_sent,
-            hello_sent,
+            probe_sent,
             cpu_sent,
             perf_id,
             wait_asked,
@@ -518,7 +518,7 @@ mod tests {
             waited,
             wall_unseen,
             cpu_unseen,
-            hello_unseen,
+            probe_unseen,
             trace_unseen,
             idle_ns,
             idle_until,
@@ -544,7 +544,7 @@ mod tests {
             cookie,
             cookie_at,
             accounted_cpu,
-            ticks_to_pass,
+            ticks_to_skip,
             samples,
             intervals,
             value_ns,
@@ -553,8 +553,8 @@ mod tests {
             lost_ns,
             sent,
             cpu_told,
-            hello_sp,
-            hello_tp,
+            probe_sp,
+            probe_tp,
             cpu_after,
             wall_rest,
             wall_samples,
@@ -595,7 +595,7 @@ mod tests {
             place,
             wall_unseen,
             cpu_unseen,
-            hello_unseen,
+            probe_unseen,
             trace_unseen,
         ];
         for (at, byte) in bytes.into_iter().enumerate() {
@@ -607,7 +607,7 @@ mod tests {
             paused,
             write_whole,
             trace_sent,
-            hello_sent,
+            probe_sent,
             cpu_sent,
             wait_asked,
             greeted,

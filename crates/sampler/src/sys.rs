@@ -31,12 +31,12 @@ pub(crate) fn last_error(call: &'static str) -> Error {
 
 /// Takes a signal out of the calling thread's mask. In a handler: until that returns. True: it was
 /// held off. Async-signal-safe, but for errno.
-pub(crate) fn let_in(signal: i32) -> bool {
+pub(crate) fn unblock_signal(signal: i32) -> bool {
     change_mask(libc::SIG_UNBLOCK, signal)
 }
 
-/// The reverse of [`let_in`].
-pub(crate) fn hold_off(signal: i32) {
+/// The reverse of [`unblock_signal`].
+pub(crate) fn block_signal(signal: i32) {
     change_mask(libc::SIG_BLOCK, signal);
 }
 
@@ -79,7 +79,7 @@ impl Action {
         self.flags & u64::from(flag as u32) != 0
     }
 
-    pub(crate) fn holds_off(&self, signal: i32) -> bool {
+    pub(crate) fn blocks(&self, signal: i32) -> bool {
         self.mask & bit(signal) != 0
     }
 
@@ -92,7 +92,7 @@ impl Action {
     }
 
     /// The same, which holds this signal off too.
-    pub(crate) fn holding_off(self, signal: i32) -> Self {
+    pub(crate) fn blocking(self, signal: i32) -> Self {
         Self {
             mask: self.mask | bit(signal),
             ..self
@@ -264,7 +264,7 @@ pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Resul
 }
 
 /// The same, for nothing but its price: our handler returns at once.
-pub(crate) fn queue_priced(pid: i32, tid: u32, signal: i32) -> Result<(), i32> {
+pub(crate) fn queue_for_price(pid: i32, tid: u32, signal: i32) -> Result<(), i32> {
     queue(pid, tid, signal, PRICED, 0)
 }
 
@@ -386,7 +386,7 @@ pub(crate) fn notify(socket: c_int) {
 pub(crate) fn take_notices(socket: c_int) {
     let mut bytes = [0u8; 64];
     let flags = libc::MSG_DONTWAIT;
-    // Each is read by itself. Two are never there for long (`Bell`); of more, the rest makes the
+    // Each is read by itself. Two are never there for long (`WakeFlag`); of more, the rest makes the
     // next wait end at once.
     for _ in 0..8 {
         // SAFETY: so many writable bytes.
@@ -399,7 +399,7 @@ pub(crate) fn take_notices(socket: c_int) {
 
 /// Lets the calling thread's waits end within a microsecond of their time; the kernel's default is
 /// 50.
-pub(crate) fn be_punctual() {
+pub(crate) fn set_timer_slack() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: changes a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };

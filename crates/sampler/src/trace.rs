@@ -19,7 +19,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::counters::DiscardReason;
-use crate::global::{Ask, GLOBAL, Global};
+use crate::global::{GLOBAL, Global, SignalRequest};
 use crate::handler;
 use crate::protocol::{CLOSING, LIVE};
 use crate::reader::Reader;
@@ -90,11 +90,11 @@ impl Reader {
         // One that was sent for an earlier question and has not come answers this one.
         let unseen = &slot.reader.trace_unseen;
         if slot.trace_sent.swap(true, Ordering::Relaxed)
-            && !sampler::is_lost(slot, unseen, sampler::LOST_ASKS)
+            && !sampler::is_lost(slot, unseen, sampler::LOST_REQUESTS)
         {
             return Ok(());
         }
-        sampler::send(slot, id, Ask::Trace).inspect_err(|_| {
+        sampler::send(slot, id, SignalRequest::Trace).inspect_err(|_| {
             slot.trace_sent.store(false, Ordering::Relaxed);
             give_up(slot);
         })

@@ -3,13 +3,13 @@
 //! For threads that were registered without the bounds of their stacks.
 //! The kernel tells where such a thread's stack pointer is, and where its control block is (it
 //! keeps the list of robust mutexes there), which lies at the upper end of the stack. Where both do
-//! not lie in one mapping, as on a stack of a coroutine, the thread is left to [`Sampler::hello`].
+//! not lie in one mapping, as on a stack of a coroutine, the thread is left to [`Sampler::probe_stack`].
 //! Not in the handler. The invariant: no signal is sent.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use crate::maps::{self, Looking, Mapping};
+use crate::maps::{self, Mapping, StackSearch};
 use crate::protocol::LIVE;
 use crate::sampler::{self, Sampler, SlotId};
 use crate::sys;
@@ -24,18 +24,18 @@ impl Sampler {
         for batch in slots.chunks(BATCH) {
             let mut found = [const { None }; BATCH];
             for (place, id) in found.iter_mut().zip(batch) {
-                *place = Waiting::of(*id);
+                *place = WaitingThread::of(*id);
             }
             if found.iter().all(Option::is_none) {
                 continue;
             }
             maps::for_each(|mapping| {
                 for thread in found.iter_mut().flatten() {
-                    thread.look_in(mapping);
+                    thread.read_stack_from(mapping);
                 }
                 true
             });
-            for Waiting { id, stack, .. } in found.into_iter().flatten() {
+            for WaitingThread { id, stack, .. } in found.into_iter().flatten() {
                 if !stack.is_empty() && sampler::set_stack(id, stack).is_ok() {
                     settled(id);
                 }
@@ -45,7 +45,7 @@ impl Sampler {
 }
 
 /// A thread that waits in the kernel.
-struct Waiting {
+struct WaitingThread {
     id: SlotId,
     stack_pointer: u64,
     control_block: u64,
@@ -53,8 +53,8 @@ struct Waiting {
     stack: Range<u64>,
 }
 
-impl Waiting {
-    fn of(id: SlotId) -> Option<Waiting> {
+impl WaitingThread {
+    fn of(id: SlotId) -> Option<WaitingThread> {
         let slot = id.slot()?;
         let (generation, flags) = slot.gate.peek();
         if generation != id.generation() || flags & LIVE == 0 {
@@ -62,7 +62,7 @@ impl Waiting {
         }
         let tid = slot.tid.load(Ordering::Relaxed);
         let (stack_pointer, _) = sys::waits_at(tid)?;
-        Some(Waiting {
+        Some(WaitingThread {
             id,
             stack_pointer,
             control_block: sys::robust_list_of(tid)?,
@@ -70,11 +70,11 @@ impl Waiting {
         })
     }
 
-    fn look_in(&mut self, mapping: &Mapping) {
+    fn read_stack_from(&mut self, mapping: &Mapping) {
         let (sp, block) = (self.stack_pointer, self.control_block);
         let is_main = mapping.grows && (mapping.below..mapping.range.end).contains(&sp);
         let is_in = mapping.range.contains(&sp) && mapping.range.contains(&block) && sp < block;
-        let looking = Looking {
+        let looking = StackSearch {
             sp,
             thread_pointer: block,
             is_main,

@@ -24,14 +24,14 @@ use crate::sys;
 /// Words of stack, from the first return address to the last, that are looked at at most.
 const WAIT_WORDS: usize = 1024;
 /// After so many looks in a row at which it waited elsewhere, a thread is looked at so closely ...
-const MISSES: u32 = 8;
+const MAX_MISSES: u32 = 8;
 /// ... once in so many.
-const SELDOM: u32 = 16;
+const RECHECK_EVERY: u32 = 16;
 
 /// Where a thread waits, as far as its last look told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Place {
+pub(crate) enum WaitPlace {
     /// It moves.
     Moves = 0,
     /// Where its last sample was taken.
@@ -40,12 +40,12 @@ pub(crate) enum Place {
     Known = 2,
 }
 
-impl Place {
-    pub(crate) fn of(slot: &Slot) -> Place {
+impl WaitPlace {
+    pub(crate) fn of(slot: &Slot) -> WaitPlace {
         match slot.reader.place.load(Ordering::Relaxed) {
-            1 => Place::Last,
-            2 => Place::Known,
-            _ => Place::Moves,
+            1 => WaitPlace::Last,
+            2 => WaitPlace::Known,
+            _ => WaitPlace::Moves,
         }
     }
 
@@ -56,7 +56,7 @@ impl Place {
 
 /// The result of a look at a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum WaitState {
     /// It runs, or it is not known whether.
     Runs,
     /// It waits where it is worth remembering.
@@ -67,30 +67,30 @@ pub(crate) enum Seen {
 
 /// Whether a thread waits where it did; its clock stood at `cpu` just now. Reader, while no
 /// wall-clock signal is under way.
-pub(crate) fn look(slot: &Slot, tid: u32, clock: libc::clockid_t, cpu: u64) -> Seen {
+pub(crate) fn check_wait(slot: &Slot, tid: u32, clock: libc::clockid_t, cpu: u64) -> WaitState {
     let side = &slot.reader;
     let misses = side.wait_misses.load(Ordering::Relaxed);
     let missed = |misses: u32| side.wait_misses.store(misses, Ordering::Relaxed);
     if GLOBAL.wait.load(Ordering::Relaxed) == 0 || sys::clock_ns(clock) != cpu {
-        return Seen::Runs;
+        return WaitState::Runs;
     }
-    if misses >= MISSES && !misses.is_multiple_of(SELDOM) {
+    if misses >= MAX_MISSES && !misses.is_multiple_of(RECHECK_EVERY) {
         missed(misses.saturating_add(1));
-        return Seen::Runs;
+        return WaitState::Runs;
     }
     let Some((sp, pc)) = sys::waits_at(tid) else {
-        return Seen::Runs;
+        return WaitState::Runs;
     };
     if is_remembered(slot, sp, pc) && sys::clock_ns(clock) == cpu {
         missed(0);
-        return Seen::Again;
+        return WaitState::Again;
     }
     missed(misses.saturating_add(1));
     // Time that was given to what is remembered is to be told first.
     if side.wait_ns.load(Ordering::Relaxed) > 0 {
-        return Seen::Runs;
+        return WaitState::Runs;
     }
-    Seen::Elsewhere
+    WaitState::Elsewhere
 }
 
 /// Whether the stack of a thread that waits at these registers is the one that is remembered.

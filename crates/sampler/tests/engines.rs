@@ -396,24 +396,24 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         let mut sum = 0;
         let mut next_tick = |of: &str| {
-            let told = sampler.told_ns(slot);
-            burn_until(of, || sampler.told_ns(slot) != told);
+            let told = sampler.reported_ns(slot);
+            burn_until(of, || sampler.reported_ns(slot) != told);
             // A tick may hit this thread at any of these steps.
-            let least = sampler.told_ns(slot);
+            let least = sampler.reported_ns(slot);
             sum += drain(&mut reader).iter().map(|(_, s)| s.value).sum::<u64>();
-            let most = sampler.told_ns(slot);
+            let most = sampler.reported_ns(slot);
             assert!((least..=most).contains(&sum), "{least} {sum} {most}");
         };
         next_tick("the first tick");
         let mut times = |threads: u32| {
             // From a tick to a tick, as these may come late.
             let before = WALKED_AT[slot.index()].load(Ordering::SeqCst);
-            let told = sampler.told_ns(slot);
-            sampler.stand_for(slot, threads);
+            let told = sampler.reported_ns(slot);
+            sampler.set_thread_weight(slot, threads);
             burn(Duration::from_millis(500));
             next_tick("the last tick");
             let used = WALKED_AT[slot.index()].load(Ordering::SeqCst) - before;
-            (sampler.told_ns(slot) - told) as f64 / used as f64
+            (sampler.reported_ns(slot) - told) as f64 / used as f64
         };
         for (threads, least, most) in [(5, 4.5, 5.5), (1, 0.9, 1.1), (0, 0.9, 1.1)] {
             let found = times(threads);

@@ -101,10 +101,10 @@ fn everything_is_sampled(engine: EngineChoice) {
     let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
     let burner = Burner::new(|| {});
     let slot = sampler.register(burner.tid, None).unwrap();
-    sampler.hello(slot).unwrap();
+    sampler.probe_stack(slot).unwrap();
     let mut is_settled = false;
     wait_until("the hello's answer", || {
-        reader.settle_hellos(|_| is_settled = true);
+        reader.settle_stack_probes(|_| is_settled = true);
         is_settled
     });
     tick_until(&mut reader, SampleEvent::Cpu, 20);
@@ -157,7 +157,7 @@ fn where_no_signal_can_be_sent_it_is_said_why() {
         syscalls::look();
         let (sampler, _reader) = start(EngineChoice::Clock, 1000);
         let slot = sampler.register(tid(), None).unwrap();
-        assert!(sampler.hello(slot).is_err());
+        assert!(sampler.probe_stack(slot).is_err());
         let unsent = sampler.unsent().unwrap();
         assert_eq!((unsent.queue, unsent.timer), (libc::ENOSYS, libc::EPERM));
     });

@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use sampler::{
-    Config, Counters, DiscardReason, Held, Holder, Reader, Sampler, Scratch, WalkResult,
+    Config, Counters, DiscardReason, HoldReason, Holder, Reader, Sampler, Scratch, WalkResult,
 };
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -204,7 +204,7 @@ fn a_stack_pointer_off_the_stack_is_refused() {
         burn(Duration::from_millis(50));
         let counters = reader.take_counters();
         // The thread is left alone from then on.
-        assert_eq!(sampler.held(slot), Some(Held::Strayed));
+        assert_eq!(sampler.held(slot), Some(HoldReason::Strayed));
         assert_eq!(counters.discarded(DiscardReason::OffStack), 1);
         assert_eq!((counters.signals, counters.samples), (1, 0));
     });
@@ -319,7 +319,7 @@ fn a_nested_signal_is_counted() {
                 libc::sigaddset(&mut set, libc::SIGRTMIN());
                 libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
             }
-            sampler.hello(*slot).unwrap();
+            sampler.probe_stack(*slot).unwrap();
         }
         // SAFETY: the arguments are passed on.
         unsafe { leaf_walk(context, end, scratch, out, cap) }

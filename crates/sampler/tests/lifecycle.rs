@@ -125,7 +125,7 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
         reader.drain_all(|_, _| {}, |slot| assert!(closed.insert(slot)));
         assert_eq!(closed, left);
         let (slot, _) = lives[0];
-        assert_eq!(sampler.hello(slot), Err(Error::StaleSlot));
+        assert_eq!(sampler.probe_stack(slot), Err(Error::StaleSlot));
         assert!(!sampler.unregister_by(slot, tid()), "it is not open");
 
         // From outside, and with a sample.
@@ -190,7 +190,7 @@ fn unregistering_from_outside_is_safe() {
             wait_until("the slot to be closed", || {
                 let mut closed = false;
                 reader.drain_all(|_, _| samples += 1, |id| closed |= id == slot);
-                closed || sampler.hello(slot) == Err(Error::StaleSlot)
+                closed || sampler.probe_stack(slot) == Err(Error::StaleSlot)
             });
         }
         stop.store(true, Ordering::Relaxed);
@@ -232,11 +232,11 @@ fn a_stranger_is_asked_for_its_stack() {
         let main = unsafe { libc::getpid() } as u32;
         let slots = [other, main].map(|tid| sampler.register(tid, None).unwrap());
         for slot in slots {
-            sampler.hello(slot).unwrap();
+            sampler.probe_stack(slot).unwrap();
         }
         let mut settled = 0;
         wait_until("both answers", || {
-            reader.settle_hellos(|_| settled += 1);
+            reader.settle_stack_probes(|_| settled += 1);
             settled == 2
         });
         let mut samples = Vec::new();

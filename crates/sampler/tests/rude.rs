@@ -401,7 +401,7 @@ fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
                     for _ in 0..100 {
                         drain(&mut reader);
                         reader.wall_tick(now_ns());
-                        sampler.hello(slot).unwrap();
+                        sampler.probe_stack(slot).unwrap();
                         burn(Duration::from_millis(1));
                     }
                     stop.set(1);
@@ -472,7 +472,7 @@ fn a_signal_under_way_does_not_outlive_exec() {
         mask(libc::SIG_BLOCK);
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         burn_until("a tick to be pending", is_pending);
-        sampler.hello(slot).unwrap();
+        sampler.probe_stack(slot).unwrap();
         reader.wall_tick(now_ns());
         let error = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--nocapture", "--test-threads=1"])

@@ -16,7 +16,9 @@ use std::time::Duration;
 use common::{
     OWN_CLOCK, burn, burn_until, burn_until_sampled, drain, in_child, now_ns, stack, start, tid,
 };
-use sampler::{Counters, DiscardReason, EngineChoice, Error, Held, Reader, Route, Sampler, SlotId};
+use sampler::{
+    Counters, DiscardReason, EngineChoice, Error, HoldReason, Reader, Route, Sampler, SlotId,
+};
 
 fn action_of(signal: i32) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction; asks only.
@@ -32,7 +34,7 @@ fn set_action(signal: i32, action: &libc::sigaction) {
     unsafe { assert_eq!(libc::sigaction(signal, action, null_mut()), 0) };
 }
 
-fn holds_off(action: &libc::sigaction, signal: i32) -> bool {
+fn blocks(action: &libc::sigaction, signal: i32) -> bool {
     // SAFETY: a valid set.
     unsafe { libc::sigismember(&action.sa_mask, signal) == 1 }
 }
@@ -135,17 +137,17 @@ fn a_thread_of_a_clr_is_held_once_its_signal_was_on_the_alternate_stack() {
         set_onstack(sampler.signal());
         // One tick finds it out.
         burn_until("a look", || sampler.held(slot).is_some());
-        assert_eq!(sampler.held(slot), Some(Held::Alternate));
+        assert_eq!(sampler.held(slot), Some(HoldReason::Alternate));
         let (_, before) = (drain(&mut reader), reader.take_counters());
         burn(Duration::from_millis(200));
-        sampler.look_around();
+        sampler.recheck_signals();
         assert_eq!(reader.take_counters().signals, 0, "{before:?}");
-        let refused = Err(Error::Held(Held::Alternate));
-        assert_eq!(sampler.hello(slot), refused);
+        let refused = Err(Error::HoldReason(HoldReason::Alternate));
+        assert_eq!(sampler.probe_stack(slot), refused);
         // A signal that the CLR itself sends is safe again.
         assert_eq!(action_of(sampler.signal()).sa_flags & libc::SA_ONSTACK, 0);
-        sampler.look_around();
-        assert_eq!(sampler.held(slot), Some(Held::Alternate));
+        sampler.recheck_signals();
+        assert_eq!(sampler.held(slot), Some(HoldReason::Alternate));
         // A thread that has another signal goes on.
         let other = std::thread::spawn(move || register(sampler, Route::Own));
         assert_eq!(sampler.held(other.join().unwrap()), None);
@@ -154,7 +156,7 @@ fn a_thread_of_a_clr_is_held_once_its_signal_was_on_the_alternate_stack() {
         drop(reader);
         let (sampler, _reader) = start(OWN_CLOCK, 1000);
         let slot = register(sampler, Route::Shared);
-        assert_eq!(sampler.held(slot), Some(Held::Alternate));
+        assert_eq!(sampler.held(slot), Some(HoldReason::Alternate));
     });
 }
 
@@ -194,13 +196,16 @@ fn a_thread_that_has_left_its_stack_is_left_alone_where_it_has_no_other() {
         while sampler.held(slot).is_none() {
             on_coroutine(64 * 1024, || spin(20_000_000));
         }
-        assert_eq!(sampler.held(slot), Some(Held::Strayed));
+        assert_eq!(sampler.held(slot), Some(HoldReason::Strayed));
         let counters = reader.take_counters();
         assert_eq!(counters.discarded(DiscardReason::OffStack), 1);
         for _ in 0..5 {
             assert_eq!(on_coroutine(2048, || spin(20_000_000)), 0);
         }
-        assert_eq!(sampler.hello(slot), Err(Error::Held(Held::Strayed)));
+        assert_eq!(
+            sampler.probe_stack(slot),
+            Err(Error::HoldReason(HoldReason::Strayed))
+        );
         assert_eq!(reader.take_counters().signals, 0);
     });
 }
@@ -245,29 +250,29 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
             let before = action_of(fault);
             // It has no stack of its own: what comes is as safe as elsewhere.
             set_action(fault, &handler(libc::SA_RESTART));
-            sampler.look_around();
-            assert!(!holds_off(&action_of(fault), signal));
+            sampler.recheck_signals();
+            assert!(!blocks(&action_of(fault), signal));
             set_action(fault, &handler(libc::SA_ONSTACK | libc::SA_RESTART));
-            sampler.look_around();
+            sampler.recheck_signals();
             let found = action_of(fault);
-            assert!(holds_off(&found, signal) && !holds_off(&found, signal + 1));
+            assert!(blocks(&found, signal) && !blocks(&found, signal + 1));
             assert_eq!(found.sa_sigaction, on_fault as *const () as usize);
             let flags = libc::SA_ONSTACK | libc::SA_RESTART;
             assert_eq!(found.sa_flags & !0x0400_0000, flags);
             assert_eq!(sampler.held(slot), None);
             // Such a one may never come back, and what it holds off would stay so.
             set_action(fault, &handler(libc::SA_ONSTACK | libc::SA_NODEFER));
-            sampler.look_around();
-            assert!(!holds_off(&action_of(fault), signal));
-            assert_eq!(sampler.held(slot), Some(Held::Fault));
+            sampler.recheck_signals();
+            assert!(!blocks(&action_of(fault), signal));
+            assert_eq!(sampler.held(slot), Some(HoldReason::Fault));
             set_action(fault, &before);
-            sampler.look_around();
+            sampler.recheck_signals();
             assert_eq!(sampler.held(slot), None);
         }
         burn_until_sampled(&mut reader);
         // Of those that come often a tick takes care, without a look.
         set_action(libc::SIGSEGV, &handler(libc::SA_ONSTACK));
-        burn_until("a tick", || holds_off(&action_of(libc::SIGSEGV), signal));
+        burn_until("a tick", || blocks(&action_of(libc::SIGSEGV), signal));
     });
 }
 
@@ -283,7 +288,7 @@ fn a_perf_event_of_a_held_thread_stands_still() {
         action.sa_sigaction = on_fault as *const () as usize;
         action.sa_flags = libc::SA_ONSTACK | libc::SA_NODEFER;
         set_action(libc::SIGSEGV, &action);
-        burn_until("a tick", || sampler.held(slot) == Some(Held::Fault));
+        burn_until("a tick", || sampler.held(slot) == Some(HoldReason::Fault));
         reader.take_counters();
         // It is not taken for one whose tick was lost either.
         for _ in 0..3 {
@@ -291,7 +296,7 @@ fn a_perf_event_of_a_held_thread_stands_still() {
             assert_eq!(reader.take_counters().signals, 0);
         }
         set_action(libc::SIGSEGV, &before);
-        sampler.look_around();
+        sampler.recheck_signals();
         assert_eq!(sampler.held(slot), None);
         drain(&mut reader);
         burn_until_sampled(&mut reader);
@@ -337,7 +342,7 @@ fn a_thread_in_a_handler_of_faults_has_its_signals_checked_before_they_are_sent(
         assert!(before.signals > 0);
         assert_eq!(total.sent, total.signals, "no timer is left");
         assert_eq!(quiet.signals, 0);
-        assert_eq!(sampler.held(slot), Some(Held::Alternate));
+        assert_eq!(sampler.held(slot), Some(HoldReason::Alternate));
     });
 }
 

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use sampler::{Error, Held, Sampler, Unsent};
+use sampler::{Error, HoldReason, Sampler, Unsent};
 
 use crate::base::numbers::NumberMap;
 
@@ -25,7 +25,7 @@ pub enum Reason {
     /// The program has taken the signal.
     Taken,
     /// No frame of a signal is sure to have room on the thread's stack.
-    Held(Held),
+    HoldReason(HoldReason),
     /// Used before the thread was found and its stack known.
     Early,
     /// Used by threads after we had last seen them, or that were never seen.
@@ -53,14 +53,14 @@ impl Reason {
             Reason::Unsent(unsent) => {
                 return format!("threads that signals cannot be sent to: {}", why(unsent)).into();
             }
-            Reason::Taken | Reason::Held(Held::Taken) => "signal taken by the program",
-            Reason::Held(Held::Alternate) => {
+            Reason::Taken | Reason::HoldReason(HoldReason::Taken) => "signal taken by the program",
+            Reason::HoldReason(HoldReason::Alternate) => {
                 "threads of the runtime, whose signal another library put on the alternate stack"
             }
-            Reason::Held(Held::Fault) => {
+            Reason::HoldReason(HoldReason::Fault) => {
                 "threads of the runtime, whose fault handler lets our signal in"
             }
-            Reason::Held(Held::Strayed) => {
+            Reason::HoldReason(HoldReason::Strayed) => {
                 "threads that left their stack for a coroutine's and have no alternate stack"
             }
             Reason::Early => "threads before they were sampled",
@@ -117,7 +117,7 @@ pub struct Account {
     /// It was seen to block the signal.
     pub blocks: bool,
     /// It is not signalled, or was not for some time.
-    pub held: Option<Held>,
+    pub held: Option<HoldReason>,
     /// Why the sampler did not take it.
     pub refused: Option<Error>,
     /// When its signal mask was last looked at, CLOCK_MONOTONIC.
@@ -165,7 +165,7 @@ impl Account {
         match (self.refused, sampler.unsent()) {
             (Some(error), _) if !armed => Reason::Refused(error),
             _ if !sampler.is_running() => Reason::Taken,
-            _ if let Some(held) = self.held => Reason::Held(held),
+            _ if let Some(held) = self.held => Reason::HoldReason(held),
             _ if self.blocks => Reason::Blocks,
             (_, Some(unsent)) => Reason::Unsent(unsent),
             _ if !armed => Reason::Early,

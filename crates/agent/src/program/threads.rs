@@ -380,10 +380,10 @@ impl Threads {
                 entry.slot = Some(slot);
                 entry.route = route;
                 if entry.stands_for > 1 {
-                    sampler.stand_for(slot, entry.stands_for);
+                    sampler.set_thread_weight(slot, entry.stands_for);
                 }
                 if armed && !entry.armed {
-                    let reported = sampler.told_ns(slot);
+                    let reported = sampler.reported_ns(slot);
                     all.accounts.armed(&mut entry.account, clock, reported);
                 }
                 entry.armed |= armed;
@@ -488,7 +488,7 @@ impl Threads {
                 if let Some(slot) = entry.slot.filter(|_| is_short_lived)
                     && let Some(sampler) = sampler
                 {
-                    sampler.stand_for(slot, 1);
+                    sampler.set_thread_weight(slot, 1);
                 }
                 if is_short_lived || is_counted && (!entry.armed || entry.account.blocks) {
                     owing.push((tid, None));
@@ -506,7 +506,7 @@ impl Threads {
             *clock = proc::thread_cpu_ns(*tid);
         }
         let mut suspects = Vec::new();
-        let (mut arm, mut hello, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut arm, mut probed, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut state = self.state();
             let all = &mut *state;
@@ -514,7 +514,7 @@ impl Threads {
             for (tid, clock) in owing {
                 if let Some(entry) = all.by_tid.get_mut(&tid) {
                     let reported = entry.slot.zip(sampler);
-                    let reported = reported.map_or(0, |(slot, sampler)| sampler.told_ns(slot));
+                    let reported = reported.map_or(0, |(slot, sampler)| sampler.reported_ns(slot));
                     let used = entry.account.settle(clock, reported);
                     if std::mem::replace(&mut entry.stands_for, 1) != 1 {
                         all.accounts.promoted(&mut entry.account);
@@ -535,13 +535,13 @@ impl Threads {
                 match entry.slot {
                     _ if !entry.alive => gone.push(*tid),
                     None => arm.push(*tid),
-                    Some(slot) if !entry.armed => hello.push(slot),
+                    Some(slot) if !entry.armed => probed.push(slot),
                     Some(_) => {}
                 }
             }
             let is_recording = self.phase.is_recording();
             all.cannot_look = false;
-            all.waiting = !arm.is_empty() || probes != StackProbes::NoThreads && !hello.is_empty();
+            all.waiting = !arm.is_empty() || probes != StackProbes::NoThreads && !probed.is_empty();
             for tid in gone {
                 all.end(tid, is_session, is_recording);
             }
@@ -556,17 +556,17 @@ impl Threads {
             self.arm(tid, None, false);
             let state = self.state();
             let entry = state.by_tid.get(&tid);
-            hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
+            probed.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
         }
         if let Some(sampler) = self.sampler().filter(|_| probes != StackProbes::NoThreads) {
             let mut found = Vec::new();
-            sampler.settle_waiting(&hello, |slot| found.push(slot));
+            sampler.settle_waiting(&probed, |slot| found.push(slot));
             for slot in found.iter().copied() {
                 self.is_settled(slot);
             }
-            hello.retain(|slot| probes == StackProbes::All && !found.contains(slot));
-            for slot in hello {
-                let _gone = sampler.hello(slot);
+            probed.retain(|slot| probes == StackProbes::All && !found.contains(slot));
+            for slot in probed {
+                let _gone = sampler.probe_stack(slot);
             }
         }
     }
@@ -629,7 +629,7 @@ impl Threads {
     /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
     /// only.
     pub fn take_stack_probes(&self, reader: &mut sampler::Reader) {
-        reader.settle_hellos(|slot| self.is_settled(slot));
+        reader.settle_stack_probes(|slot| self.is_settled(slot));
     }
 
     /// The stack of this slot's thread has been found.
@@ -641,7 +641,7 @@ impl Threads {
         if let Some((tid, entry)) = entry {
             if !entry.armed {
                 let clock = proc::thread_cpu_ns(*tid);
-                let reported = all.sampler.map_or(0, |sampler| sampler.told_ns(slot));
+                let reported = all.sampler.map_or(0, |sampler| sampler.reported_ns(slot));
                 all.accounts.armed(&mut entry.account, clock, reported);
             }
             entry.armed = true;

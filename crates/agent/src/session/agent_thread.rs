@@ -73,8 +73,8 @@ impl Agent {
     fn run(&mut self, first: Option<(Begun, Channel)>, cx: &mut AgentCx) {
         let arrived_ns = proc::now_ns();
         // Without it no client is heard while we wait at the door: see `wait`.
-        let _unheard = Sampler::open_bell();
-        self.agent.waker.forward_to(Some(Sampler::ring));
+        let _unheard = Sampler::enable_waker();
+        self.agent.waker.forward_to(Some(Sampler::wake_reader));
         if let Some((begun, channel)) = first {
             self.agent
                 .set_recorded_by(format!("process {}", channel.peer()));
@@ -93,7 +93,7 @@ impl Agent {
         }
         loop {
             waker::clear_handler_wake();
-            Sampler::hush_bell();
+            Sampler::clear_waker();
             idle_round(self.agent, &mut self.recorder, cx);
             self.reply_detached();
             if self.try_to_leave() {
@@ -121,8 +121,8 @@ impl Agent {
 
     fn wait(&self, timeout: Option<Duration>) {
         // A program may have closed it.
-        let _unheard = Sampler::open_bell();
-        let (control_socket, bell) = (self.agent.control_socket.fd(), Sampler::bell_fd());
+        let _unheard = Sampler::enable_waker();
+        let (control_socket, bell) = (self.agent.control_socket.fd(), Sampler::waker_fd());
         if control_socket < 0 || bell < 0 {
             self.agent.waker.wait(&[], timeout);
             return;

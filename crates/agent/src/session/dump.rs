@@ -63,7 +63,7 @@ impl Session<'_> {
                 let times = asked.entry(tid).or_default();
                 if !self.walker.has_stack_of(thread)
                     && *times < MOST_ASKS
-                    && self.reader.ask_once(slot)
+                    && self.reader.signal_once(slot)
                 {
                     *times += 1;
                 }

@@ -19,11 +19,11 @@ pub fn install_on_top(agent: &AgentState) {
     };
     let between = activation::Between {
         handler: sampler.handler(),
-        beneath: sampler.beneath(),
+        beneath: sampler.previous_handler(),
     };
     match activation::serve_beneath(between) {
         // A failure leaves the CLR on top, which passes on what is ours.
-        Some(beneath) => drop(sampler.come_up(beneath)),
+        Some(beneath) => drop(sampler.move_to_top(beneath)),
         None => sampler.yield_signal(),
     }
 }
@@ -42,5 +42,5 @@ pub(super) fn recheck(agent: &AgentState) {
     if matches!(sampler.holder(), Holder::Other(_)) {
         install_on_top(agent);
     }
-    sampler.look_around();
+    sampler.recheck_signals();
 }

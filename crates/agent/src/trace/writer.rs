@@ -33,7 +33,7 @@ struct SlowCalls {
     ns: u64,
     /// Of them, how many were looked at or told as not kept.
     counted: u64,
-    told_ns: u64,
+    reported_ns: u64,
 }
 
 impl TraceWriter {
@@ -155,11 +155,11 @@ impl SlowCalls {
         self.ns = self.ns.wrapping_add(batch.sum_ns);
         let (looked_at, ns) = (&method.offered, &method.offered_ns);
         self.counted += looked_at.swap(0, Relaxed);
-        self.told_ns = self.told_ns.wrapping_add(ns.swap(0, Relaxed));
+        self.reported_ns = self.reported_ns.wrapping_add(ns.swap(0, Relaxed));
         let calls = self.calls.saturating_sub(self.counted);
-        let ns = self.ns.saturating_sub(self.told_ns);
+        let ns = self.ns.saturating_sub(self.reported_ns);
         self.counted += calls;
-        self.told_ns = self.told_ns.wrapping_add(ns);
+        self.reported_ns = self.reported_ns.wrapping_add(ns);
         (calls, ns)
     }
 }

@@ -70,7 +70,7 @@ impl Threads {
             let Some(entry) = state.by_tid.get_mut(tid) else {
                 continue;
             };
-            let reported = entry.slot.map_or(0, |slot| sampler.told_ns(slot));
+            let reported = entry.slot.map_or(0, |slot| sampler.reported_ns(slot));
             let held = entry.slot.and_then(|slot| sampler.held(slot));
             entry.account.held = held.or(entry.account.held);
             let used = entry.account.settle(Some(*clock), reported);

@@ -226,7 +226,7 @@ impl ThreadTable {
             proc::thread_cpu_ns(tid)
         };
         if let Some(sampler) = self.sampler {
-            let reported = slot.map_or(0, |slot| sampler.told_ns(slot));
+            let reported = slot.map_or(0, |slot| sampler.reported_ns(slot));
             entry.account.settle(cpu_ns, reported);
             let account = &mut entry.account;
             self.accounts.close_account(account, entry.armed, sampler);
