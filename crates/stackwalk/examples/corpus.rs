@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Sum, libraries};
-use stackwalk::survey::Way;
+use stackwalk::survey::LeaveMethod;
 use std::path::PathBuf;
 
 fn main() {
@@ -26,7 +26,7 @@ fn main() {
     let mut all = Sum::default();
     for (path, sum) in &found {
         all.add(sum);
-        if sum.way(Way::Evaluated) + sum.not_walked() > 0 {
+        if sum.way(LeaveMethod::Evaluated) + sum.not_walked() > 0 {
             line(&path.file_name().unwrap_or_default().to_string_lossy(), sum);
         }
     }
@@ -38,12 +38,12 @@ fn line(name: &str, sum: &Sum) {
     println!(
         "| {name} | {} | {} | {} | {} | {} ({percent:.4} %) | {} | {} | {} |",
         sum.described() / 1024,
-        sum.way(Way::Evaluated),
-        sum.way(Way::Register),
-        sum.way(Way::Unpacked),
+        sum.way(LeaveMethod::Evaluated),
+        sum.way(LeaveMethod::Register),
+        sum.way(LeaveMethod::Unpacked),
         sum.not_walked(),
         sum.calls,
-        sum.way(Way::UnknownExpression),
-        sum.way(Way::Malformed),
+        sum.way(LeaveMethod::UnknownExpression),
+        sum.way(LeaveMethod::Malformed),
     );
 }

@@ -67,7 +67,7 @@ struct Row {
     cfa: CfaRule,
     ra: Saved,
     bp: Saved,
-    /// The register that [`kept`] asks about.
+    /// The register that [`register_home`] asks about.
     asked: Saved,
 }
 
@@ -93,7 +93,7 @@ const REMEMBERED: usize = 4;
 
 /// Working memory of [`rule`].
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct RowProgram {
     row: Row,
     initial: Row,
     remembered: [Row; REMEMBERED],
@@ -110,7 +110,7 @@ pub(crate) struct State {
     values: Values,
 }
 
-impl State {
+impl RowProgram {
     pub(crate) const fn new() -> Self {
         Self {
             row: Row::START,
@@ -136,7 +136,7 @@ pub(crate) fn rule(
     code: &NativeCode,
     address: u64,
     exact: bool,
-    state: &mut State,
+    state: &mut RowProgram,
 ) -> Result<Option<Rule>, Unsupported> {
     let mut window = [0; WINDOW];
     let mut after_pop = false;
@@ -159,7 +159,7 @@ pub(crate) fn rule(
         Ok(Some(Rule::Frame {
             cfa: Cfa::Bp(_), ..
         })) if after_pop => Ok(Some(LEAF)),
-        Ok(Some(LEAF)) if !exact => Ok(Some(behind_the_end(code, address, state))),
+        Ok(Some(LEAF)) if !exact => Ok(Some(rule_after_code(code, address, state))),
         rule => rule,
     }
 }
@@ -184,7 +184,7 @@ fn around<'a>(code: &NativeCode, address: u64, window: &'a mut [u8; WINDOW]) -> 
 /// ABI of x86-64, section 3.2.2): it is made from code behind the function's end, where a table
 /// written by hand still has the row of the `ret` above (`UMThunkStub` of .NET Core 3.1, whose rare
 /// path lies there). The function's frame holds.
-fn behind_the_end(code: &NativeCode, address: u64, state: &State) -> Rule {
+fn rule_after_code(code: &NativeCode, address: u64, state: &RowProgram) -> Rule {
     state
         .framed
         .and_then(|row| to_rule(code, row, address))
@@ -203,8 +203,12 @@ pub(crate) struct Caller {
 
 /// Evaluates the row for which [`rule`] has just answered [`Rule::Evaluate`]. `None` where that
 /// needs a register that is not known, or memory that may not be read. Async-signal-safe.
-pub(crate) fn evaluate(code: &NativeCode, frame: &impl Frame, state: &mut State) -> Option<Caller> {
-    let State { row, values, .. } = state;
+pub(crate) fn evaluate(
+    code: &NativeCode,
+    frame: &impl Frame,
+    state: &mut RowProgram,
+) -> Option<Caller> {
+    let RowProgram { row, values, .. } = state;
     let cfa = match row.cfa {
         CfaRule::Register(register, offset) => {
             frame.register(register)?.wrapping_add_signed(offset)
@@ -231,7 +235,7 @@ pub(crate) fn evaluate(code: &NativeCode, frame: &impl Frame, state: &mut State)
 }
 
 /// The place of a caller's register.
-pub(crate) enum Kept {
+pub(crate) enum RegisterHome {
     /// It is still in the register.
     Same,
     /// It lies at CFA + this.
@@ -240,19 +244,19 @@ pub(crate) enum Kept {
 
 /// Returns where the code at `address` keeps a register of its caller, by its DWARF number. `None`
 /// where the table does not say so simply. Async-signal-safe.
-pub(crate) fn kept(
+pub(crate) fn register_home(
     code: &NativeCode,
     address: u64,
     register: u64,
-    state: &mut State,
-) -> Option<Kept> {
+    state: &mut RowProgram,
+) -> Option<RegisterHome> {
     state.asked = register;
     let rule = table_rule(code, address, state);
     state.asked = RSP;
     rule.ok()??;
     match state.row.asked {
-        Saved::Same => Some(Kept::Same),
-        Saved::Offset(at) => Some(Kept::At(at)),
+        Saved::Same => Some(RegisterHome::Same),
+        Saved::Offset(at) => Some(RegisterHome::At(at)),
         _ => None,
     }
 }
@@ -261,7 +265,7 @@ pub(crate) fn kept(
 pub(crate) fn table_rule(
     code: &NativeCode,
     address: u64,
-    state: &mut State,
+    state: &mut RowProgram,
 ) -> Result<Option<Rule>, Unsupported> {
     let Some(fde_at) = find_fde(code, address) else {
         return Ok(None);
@@ -500,7 +504,12 @@ impl<'a> Fde<'a> {
 
 /// Runs a program up to the row that holds at `address`.
 #[inline(never)]
-fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State) -> Option<()> {
+fn run(
+    program: &mut Cursor<'_>,
+    fde: &Fde<'_>,
+    address: u64,
+    state: &mut RowProgram,
+) -> Option<()> {
     let mut location = fde.start;
     state.until = u64::MAX;
     let (cie, asked) = (&fde.cie, state.asked);

@@ -17,12 +17,12 @@
 
 mod check;
 mod contract;
-mod untold;
+mod unreported;
 
 use self::contract::Contract;
-pub use self::contract::{NoContract, SYMBOL};
-pub(crate) use self::untold::Untold;
-use crate::own_memory::{look_at, peek};
+pub use self::contract::{ContractError, SYMBOL};
+pub(crate) use self::unreported::UnreportedCode;
+use crate::own_memory::{peek, read_in_place};
 
 /// The versions of the contract that are known, each with that of the descriptor: of .NET 10 and
 /// 11, which mean the same.
@@ -77,7 +77,7 @@ struct Node {
 
 /// A body that an address lies in, or somewhat behind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Code {
+pub struct HeapCode {
     /// First address.
     pub start: u64,
     /// FunctionID of its method.
@@ -91,12 +91,12 @@ impl CodeHeaps {
     ///
     /// # Errors
     /// Why they are not known: most often the runtime is older.
-    pub fn of_runtime(descriptor: u64) -> Result<CodeHeaps, NoContract> {
+    pub fn of_runtime(descriptor: u64) -> Result<CodeHeaps, ContractError> {
         let contract = Contract::at(descriptor)?;
         let manager = "ExecutionManager";
         let (of_text, version) = contract.version(manager)?;
         if !VERSIONS.contains(&(of_text, version.as_str())) {
-            return Err(NoContract::Missing(manager));
+            return Err(ContractError::Missing(manager));
         }
         let map = contract.pointer("ExecutionManagerCodeRangeMapAddress")?;
         let of_fragment = |field| contract.offset("RangeSectionFragment", field);
@@ -129,12 +129,16 @@ impl CodeHeaps {
 
     /// The body at an address: the one that begins last before it, if there is one near.
     /// Async-signal-safe.
-    pub fn code_at(&self, address: u64) -> Option<Code> {
+    pub fn code_at(&self, address: u64) -> Option<HeapCode> {
         self.code_by(read, address)
     }
 
     /// By a way to read, which is told whether what is there may go.
-    fn code_by(&self, read: impl Fn(bool, u64, &mut [u8]) -> &[u8], address: u64) -> Option<Code> {
+    fn code_by(
+        &self,
+        read: impl Fn(bool, u64, &mut [u8]) -> &[u8],
+        address: u64,
+    ) -> Option<HeapCode> {
         let word = |may_go, at: u64| {
             let mut buffer = [0; 8];
             let read = read(may_go, at, &mut buffer).first_chunk::<8>()?;
@@ -152,7 +156,7 @@ impl CodeHeaps {
         let peek = reader(|at, buffer| read(may_go, at, buffer));
         let start = base.wrapping_add(start_by(peek, map, address.checked_sub(base)?)?);
         let header = word(start.wrapping_sub(8)).filter(|header| *header > self.last_stub)?;
-        Some(Code {
+        Some(HeapCode {
             start,
             function: word(header.wrapping_add(self.header_method))?,
             may_go,
@@ -217,7 +221,7 @@ pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
     // SAFETY: the runtime's contract says that these records are there, and that code, its header
     // and its map stay where `RangeSectionMap` does not mark them (`vm/codeman.h`,
     // `RangeSectionFragmentPointer`): it reads them itself like this.
-    unsafe { look_at(address, buffer) }
+    unsafe { read_in_place(address, buffer) }
 }
 
 /// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these
@@ -407,7 +411,7 @@ mod tests {
         }
 
         /// By another description of it.
-        pub(super) fn by(&self, text: &str) -> Result<CodeHeaps, NoContract> {
+        pub(super) fn by(&self, text: &str) -> Result<CodeHeaps, ContractError> {
             CodeHeaps::of_runtime(contract(text, self.top).at())
         }
     }
@@ -458,7 +462,7 @@ mod tests {
     #[test]
     fn another_version_is_another_contract() {
         let runtime = Runtime::of(&[(0, 20)]);
-        let missing = Err(NoContract::Missing("ExecutionManager"));
+        let missing = Err(ContractError::Missing("ExecutionManager"));
         let manager = |name: &str| format!("\"ExecutionManager\":{name}");
         for other in ["\"c2\"", "\"c10\"", "\"2\"", "2", "1", "[\"c1\"]", "\"\""] {
             let doctored = ELEVEN.replace(&manager("\"c1\""), &manager(other));
@@ -520,7 +524,7 @@ mod tests {
             let heaps = runtime.heaps();
             let base = runtime.code.as_ptr() as u64;
             for (number, (begin, length)) in runtime.bodies.iter().enumerate() {
-                let wanted = Code { start: base + begin, function: FUNCTION + number as u64 * 8, may_go: true };
+                let wanted = HeapCode { start: base + begin, function: FUNCTION + number as u64 * 8, may_go: true };
                 for offset in (*begin..begin + length).step_by(step).chain([begin + length - 1]) {
                     prop_assert_eq!(heaps.code_at(base + offset), Some(wanted));
                 }

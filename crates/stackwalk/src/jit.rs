@@ -10,19 +10,19 @@
 
 use crate::debug_info::{self, Skipped};
 use crate::gc_info::{self, GcInfo};
-use crate::own_memory::{look_at, peek};
+use crate::own_memory::{peek, read_in_place};
 use crate::rule::{FRAME_POINTER, Rule};
 use crate::unwind_info::Saved;
 use crate::{unwind_info, x86};
-use functions::{Building, Functions};
+use functions::{Functions, FunctionsBuilder};
 
 mod functions;
-pub(crate) mod untold;
+pub(crate) mod unreported;
 
 /// Where a body's unwind rules come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Source {
+pub enum RuleSource {
     /// The UNWIND_INFO that the JIT left beside the code.
     Header = 0,
     /// The decoded instructions of the prologue.
@@ -63,7 +63,7 @@ impl Mismatch {
 pub struct Body {
     start: u64,
     len: u32,
-    source: Source,
+    source: RuleSource,
     functions: Functions,
 }
 
@@ -92,7 +92,7 @@ pub unsafe fn body_from_header(code_start: u64, function_id: u64) -> Result<Body
 /// As of [`body_from_header`], and this runtime keeps its headers as `body_from_header` reads
 /// them: that has succeeded for other bodies of the same runtime.
 pub unsafe fn body_from_known_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
-    header_by(look, code_start, function_id).map(|(body, _)| body)
+    header_by(copy_at, code_start, function_id).map(|(body, _)| body)
 }
 
 /// Why a body's GcInfo is not known.
@@ -193,17 +193,17 @@ pub unsafe fn il_map_of_known_header(
     knows_more: bool,
     into: &mut Vec<(u32, u32)>,
 ) -> Result<Skipped, NoIlMap> {
-    let Some(at) = debug_info_by(look, code_start, function_id).map_err(NoIlMap::Header)? else {
+    let Some(at) = debug_info_by(copy_at, code_start, function_id).map_err(NoIlMap::Header)? else {
         return Ok(Skipped::Nothing);
     };
     let mut first = [0];
-    let first = look(at, &mut first).first();
+    let first = copy_at(at, &mut first).first();
     if !knows_more && first.is_some_and(|first| format.begins_with_more(*first)) {
         return Err(NoIlMap::Bytes(debug_info::Error::Unknown));
     }
     let bytes = (at..).take(IL_MAP_BYTES).map_while(|at| {
         let mut byte = [0];
-        look(at, &mut byte).first().copied()
+        copy_at(at, &mut byte).first().copied()
     });
     debug_info::decode(bytes, format, into).map_err(NoIlMap::Bytes)
 }
@@ -280,7 +280,7 @@ const FUNCTION: usize = 12;
 
 /// The RUNTIME_FUNCTIONs of a body, one after the other: sorted and disjoint, the first where the
 /// code starts.
-struct Listing {
+struct FunctionEntries {
     code_start: u64,
     base_rva: Option<u32>,
     end: u32,
@@ -288,13 +288,13 @@ struct Listing {
 
 /// One of them: offsets from the body's start, and where its UNWIND_INFO is.
 #[derive(Clone, Copy)]
-struct Listed {
+struct FunctionEntry {
     begin: u32,
     end: u32,
     info_at: u64,
 }
 
-impl Listing {
+impl FunctionEntries {
     const fn new(code_start: u64) -> Self {
         Self {
             code_start,
@@ -304,7 +304,7 @@ impl Listing {
     }
 
     /// The next. Async-signal-safe.
-    fn next(&mut self, function: &[u8; FUNCTION]) -> Result<Listed, Mismatch> {
+    fn next(&mut self, function: &[u8; FUNCTION]) -> Result<FunctionEntry, Mismatch> {
         let (words, _) = function.as_chunks::<4>();
         let words: &[[u8; 4]; 3] = words.try_into().map_err(|_| Mismatch::Inconsistent)?;
         let [begin, end, info] = words.map(u32::from_le_bytes);
@@ -318,7 +318,7 @@ impl Listing {
         }
         self.end = end;
         let base = self.code_start.wrapping_sub(base_rva.into());
-        Ok(Listed {
+        Ok(FunctionEntry {
             begin,
             end,
             info_at: base.wrapping_add(info.into()),
@@ -326,7 +326,7 @@ impl Listing {
     }
 }
 
-impl Listed {
+impl FunctionEntry {
     /// Its UNWIND_INFO, read into so much room as it takes. Async-signal-safe, if `room` is.
     fn info<'b>(
         self,
@@ -389,7 +389,10 @@ fn header_by(
         return Err(Mismatch::Unreadable);
     }
     let (functions, _) = functions.as_chunks::<FUNCTION>();
-    let (mut found, mut listing) = (Building::new(count), Listing::new(code_start));
+    let (mut found, mut listing) = (
+        FunctionsBuilder::new(count),
+        FunctionEntries::new(code_start),
+    );
     let mut buffer = Buffer::new();
     for function in functions {
         let listed = listing.next(function)?;
@@ -399,14 +402,14 @@ fn header_by(
     let body = Body {
         start: code_start,
         len: listing.end,
-        source: Source::Header,
+        source: RuleSource::Header,
         functions: found.into(),
     };
     Ok((body, gc_info))
 }
 
 /// The body at `code_start` of `len` bytes from its instructions; its source is
-/// [`Source::Prologue`], or [`Source::FramePointer`] if they say nothing. Funclets are not seen
+/// [`RuleSource::Prologue`], or [`RuleSource::FramePointer`] if they say nothing. Funclets are not seen
 /// so: they are unwound like the body's main part.
 ///
 /// # Safety
@@ -416,8 +419,8 @@ pub unsafe fn body_from_code(code_start: u64, len: u32) -> Body {
     // SAFETY: promised by the caller.
     let code = unsafe { std::slice::from_raw_parts(code_start as *const u8, len as usize) };
     let (source, infos) = match x86::prologue(code) {
-        Some(prologue) => (Source::Prologue, prologue.info),
-        None => (Source::FramePointer, Vec::new()),
+        Some(prologue) => (RuleSource::Prologue, prologue.info),
+        None => (RuleSource::FramePointer, Vec::new()),
     };
     Body {
         start: code_start,
@@ -439,7 +442,7 @@ impl Body {
     }
 
     /// Where its rules come from.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> RuleSource {
         self.source
     }
 
@@ -449,7 +452,7 @@ impl Body {
     /// codes, most of them begin by reading that frame.
     pub fn begins_on_a_frame(&self) -> bool {
         match self.source {
-            Source::Header => unwind_info::UnwindInfo::parse(self.functions.infos())
+            RuleSource::Header => unwind_info::UnwindInfo::parse(self.functions.infos())
                 .is_some_and(|info| info.begins_on_a_frame()),
             _ => self.bytes_at(self.start).starts_with(&x86::OSR_ENTRY),
         }
@@ -490,8 +493,8 @@ impl Body {
         let info = self.functions.infos().get(function.info as usize..)?;
         // Nothing is known of registers where there are no codes of the JIT's own.
         match self.source {
-            Source::Header => unwind_info::saved(info, offset - function.begin, |_| &[]),
-            Source::Prologue | Source::FramePointer => None,
+            RuleSource::Header => unwind_info::saved(info, offset - function.begin, |_| &[]),
+            RuleSource::Prologue | RuleSource::FramePointer => None,
         }
     }
 
@@ -501,7 +504,7 @@ impl Body {
         let function = self.functions.at(offset, self.len)?;
         let into = offset - function.begin;
         let by_codes = || {
-            if self.source == Source::FramePointer {
+            if self.source == RuleSource::FramePointer {
                 return Some(FRAME_POINTER);
             }
             let info = self.functions.infos().get(function.info as usize..)?;
@@ -546,7 +549,7 @@ impl Body {
         Body {
             start: code.as_ptr() as u64,
             len,
-            source: Source::Header,
+            source: RuleSource::Header,
             functions: Functions::one(len, &info),
         }
     }
@@ -556,7 +559,7 @@ impl Body {
         Body {
             start,
             len,
-            source: Source::Header,
+            source: RuleSource::Header,
             functions: Functions::one(len, &[1, 0, 0, 0]),
         }
     }
@@ -564,11 +567,11 @@ impl Body {
 
 /// Copies what lies at `address`. Only for [`body_from_known_header`] and
 /// [`il_map_of_known_header`], whose callers vouch for the addresses.
-fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
+fn copy_at(address: u64, buffer: &mut [u8]) -> &[u8] {
     // SAFETY: the callers promised that the header's pointers lead to readable memory that is what
     // this module takes it for, and `header_by` reads nothing but what is there then, see there;
     // `debug_info::decode` reads no byte behind those that were passed to it.
-    unsafe { look_at(address, buffer) }
+    unsafe { read_in_place(address, buffer) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
-use crate::heaps::{Code as UntoldCode, CodeHeaps, Untold};
+use crate::heaps::{CodeHeaps, HeapCode, UnreportedCode};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
 use crate::unwind_info::Saved;
@@ -29,8 +29,8 @@ mod table;
 
 use bucket::Bucket;
 use entries::Entries;
-use modules::{Modules, Place};
-use table::{Slot, Table};
+use modules::{ModulePlace, Modules};
+use table::{ChunkSlot, Table};
 
 /// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most
 /// ([`Bucket`]).
@@ -77,27 +77,27 @@ pub struct Memory {
 }
 
 /// Where code is, and how it is unwound. Few are modules: these do not make the others larger.
-pub(crate) enum Code {
+pub(crate) enum RegionCode {
     Jit(jit::Body),
     ReadyToRun(Box<pe::Image>),
     Native(Range<u64>, Box<NativeCode>),
 }
 
-impl Code {
+impl RegionCode {
     fn kind(&self) -> Kind {
         match self {
-            Code::Jit(_) => Kind::Jit,
-            Code::ReadyToRun(_) => Kind::ReadyToRun,
-            Code::Native(..) => Kind::Native,
+            RegionCode::Jit(_) => Kind::Jit,
+            RegionCode::ReadyToRun(_) => Kind::ReadyToRun,
+            RegionCode::Native(..) => Kind::Native,
         }
     }
 
     /// Its addresses.
     pub(crate) fn range(&self) -> Range<u64> {
         match self {
-            Code::Jit(body) => body.start()..body.end(),
-            Code::ReadyToRun(image) => image.code(),
-            Code::Native(range, _) => range.clone(),
+            RegionCode::Jit(body) => body.start()..body.end(),
+            RegionCode::ReadyToRun(image) => image.code(),
+            RegionCode::Native(range, _) => range.clone(),
         }
     }
 
@@ -107,24 +107,24 @@ impl Code {
         &self,
         lookup: u64,
         exact: bool,
-        state: &mut cfi::State,
+        state: &mut cfi::RowProgram,
     ) -> Result<Option<Rule>, cfi::Unsupported> {
         match self {
-            Code::Native(_, code) => cfi::rule(code, lookup, exact, state),
-            Code::Jit(body) => Ok(body.rule(lookup, exact)),
-            Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
+            RegionCode::Native(_, code) => cfi::rule(code, lookup, exact, state),
+            RegionCode::Jit(body) => Ok(body.rule(lookup, exact)),
+            RegionCode::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
         }
     }
 }
 
-impl Code {
+impl RegionCode {
     /// Whether parts of it, or of its tables, cannot be read any more: their file is shorter than
     /// it was. To be asked before they are read. Async-signal-safe.
     pub(crate) fn is_cut_short(&self) -> bool {
         match self {
             // In memory of the runtime's own, and in copies.
-            Code::Jit(_) | Code::Native(..) => false,
-            Code::ReadyToRun(image) => image.is_cut_short(),
+            RegionCode::Jit(_) | RegionCode::Native(..) => false,
+            RegionCode::ReadyToRun(image) => image.is_cut_short(),
         }
     }
 }
@@ -133,12 +133,12 @@ impl Code {
 /// it is made while a compiled method waits to run, and found by walks among thousands of others.
 #[repr(align(64))]
 pub(crate) struct Entry {
-    pub(crate) code: Code,
+    pub(crate) code: RegionCode,
     /// Its owner's word.
     user: u64,
     /// A walk came to it and looked for a rule: some may be in the cache, see
     /// [`CodeMap::keep_rule`].
-    met: AtomicBool,
+    walked: AtomicBool,
     /// Of JITted code: which block of [`Entries`] it lies in.
     block: u32,
 }
@@ -146,11 +146,11 @@ pub(crate) struct Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
-    fn new(code: Code, user: u64) -> Self {
+    fn new(code: RegionCode, user: u64) -> Self {
         Self {
             code,
             user,
-            met: AtomicBool::new(false),
+            walked: AtomicBool::new(false),
             block: 0,
         }
     }
@@ -167,25 +167,25 @@ impl Entry {
     }
 
     /// A walk looks for a rule here. Async-signal-safe.
-    pub(crate) fn meet(&self) {
+    pub(crate) fn mark_walked(&self) {
         // Seldom the first: the line stays with all processors that read it.
-        if !self.met.load(Ordering::Relaxed) {
-            self.met.store(true, Ordering::Relaxed);
+        if !self.walked.load(Ordering::Relaxed) {
+            self.walked.store(true, Ordering::Relaxed);
         }
     }
 }
 
 /// The body that [`CodeMap::take_jit_body`] took out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct TakenBody {
     /// Where it was, and its owner's word.
     pub region: Region,
     /// A walk came to it: its addresses may be in stacks that have not been read yet.
-    pub was_met: bool,
+    pub was_walked: bool,
 }
 
 /// Memory that waits until no walk can hold it.
-pub(crate) enum Retired {
+pub(crate) enum RetiredMemory {
     /// Of a JITted body, to be freed by [`Entries`].
     Jit(OwnedEntry),
     /// The entry of a module, a bucket, a table, a list of modules: freed by being dropped.
@@ -200,7 +200,7 @@ pub(crate) struct OwnedEntry(*const Entry);
 unsafe impl Send for OwnedEntry {}
 
 /// State that only writers touch.
-struct Writer {
+struct MapWriter {
     /// Chunks of the current table that are taken.
     taken: usize,
     memory: Memory,
@@ -208,7 +208,7 @@ struct Writer {
     entries: Entries,
 }
 
-impl Writer {
+impl MapWriter {
     /// A JIT entry that no walk can hold any more.
     fn free(&mut self, OwnedEntry(entry): OwnedEntry) {
         // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is
@@ -224,14 +224,14 @@ impl Writer {
 /// [`walk`](crate::walk()) and [`CodeMap::lookup`] may run at any time, in handlers too.
 pub struct CodeMap {
     pub(crate) rules: RuleCache,
-    pub(crate) grace: Grace<Retired>,
+    pub(crate) grace: Grace<RetiredMemory>,
     /// Moves on whenever code goes away; see [`CodeMap::keep_rule`].
     epoch: AtomicU64,
     chunks: AtomicPtr<Table>,
     modules: AtomicPtr<Modules>,
     /// Where code is looked for that is not here.
-    pub(crate) untold: Untold,
-    writer: Mutex<Writer>,
+    pub(crate) unreported: UnreportedCode,
+    writer: Mutex<MapWriter>,
     /// Taken before `writer`, and never by a walk.
     loaded: Mutex<Loaded>,
 }
@@ -251,8 +251,8 @@ impl CodeMap {
             epoch: AtomicU64::new(0),
             chunks: AtomicPtr::new(std::ptr::null_mut()),
             modules: AtomicPtr::new(std::ptr::null_mut()),
-            untold: Untold::new(),
-            writer: Mutex::new(Writer {
+            unreported: UnreportedCode::new(),
+            writer: Mutex::new(MapWriter {
                 taken: 0,
                 memory: Memory {
                     jit_bodies: 0,
@@ -285,21 +285,21 @@ impl CodeMap {
         let mut writer = self.lock();
         let replaced = self.remove_jit_overlapping(&mut writer, &range);
         let bytes = body.bytes() + size_of::<Entry>();
-        let entry = writer.entries.add(Entry::new(Code::Jit(body), user));
+        let entry = writer.entries.add(Entry::new(RegionCode::Jit(body), user));
         for chunk in chunks_of(&range) {
             self.publish(&mut writer, chunk, &range, entry);
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
         // The announcement of its end finds it here from now on.
-        self.untold.learned(range.start);
+        self.unreported.learned(range.start);
         Some(replaced)
     }
 
     /// Adds a ReadyToRun image. `user` is the caller's own word for it. Answers false if
     /// something else has its addresses: nothing is added then.
     pub fn add_r2r(&self, image: pe::Image, user: u64) -> bool {
-        let code = Code::ReadyToRun(Box::new(image));
+        let code = RegionCode::ReadyToRun(Box::new(image));
         self.add_module(&mut self.lock(), Entry::new(code, user))
     }
 
@@ -347,7 +347,7 @@ impl CodeMap {
         }
         for (module, code) in new {
             let user = on_change(ModuleChange::Loaded { module: &module });
-            let code = Code::Native(module.code.clone(), Box::new(code));
+            let code = RegionCode::Native(module.code.clone(), Box::new(code));
             self.add_module(&mut self.lock(), Entry::new(code, user));
         }
         changes
@@ -366,27 +366,27 @@ impl CodeMap {
     /// Adds the heaps of a runtime, in which unreported code is looked for from now on. False:
     /// there are too many runtimes.
     pub fn add_heaps(&self, heaps: CodeHeaps) -> bool {
-        self.untold.add(heaps)
+        self.unreported.add(heaps)
     }
 
     /// The body at an address, by its runtime's own records ([`CodeMap::add_heaps`]).
     /// Async-signal-safe.
-    pub fn untold(&self, address: u64) -> Option<UntoldCode> {
-        self.untold.code_at(address)
+    pub fn unreported_code(&self, address: u64) -> Option<HeapCode> {
+        self.unreported.code_at(address)
     }
 
     /// Removes a body that was never put into the map. Answers whether a walk may have found it in
     /// its runtime's heap, and its addresses may be in stacks that have not been read yet.
-    pub fn take_untold(&self, start: u64) -> bool {
-        let was_met = self.untold.was_met(start);
-        self.untold.learned(start);
-        was_met
+    pub fn take_unreported(&self, start: u64) -> bool {
+        let was_walked = self.unreported.was_walked(start);
+        self.unreported.learned(start);
+        was_walked
     }
 
-    /// All that walks had met a round ago has been read: see [`CodeMap::take_untold`]. To be called
+    /// All that walks had met a round ago has been read: see [`CodeMap::take_unreported`]. To be called
     /// between two rounds in which all samples are read.
-    pub fn age_untold(&self) {
-        self.untold.age();
+    pub fn age_unreported(&self) {
+        self.unreported.age();
     }
 
     /// The code that `address` belongs to. Async-signal-safe.
@@ -419,8 +419,9 @@ impl CodeMap {
     pub fn begins_on_a_frame(&self, address: u64) -> bool {
         let reader = self.grace.enter();
         let entry = self.find(&reader, address);
-        entry
-            .is_some_and(|entry| matches!(&entry.code, Code::Jit(body) if body.begins_on_a_frame()))
+        entry.is_some_and(
+            |entry| matches!(&entry.code, RegionCode::Jit(body) if body.begins_on_a_frame()),
+        )
     }
 
     /// The start of the ReadyToRun function (or funclet) that `address` is in.
@@ -428,7 +429,7 @@ impl CodeMap {
     pub fn r2r_function_start(&self, address: u64) -> Option<u64> {
         let reader = self.grace.enter();
         match &self.find(&reader, address)?.code {
-            Code::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
+            RegionCode::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
             _ => None,
         }
     }
@@ -444,7 +445,7 @@ impl CodeMap {
     ) -> Result<debug_info::Format, debug_info::Error> {
         let reader = self.grace.enter();
         match self.find(&reader, start).map(|entry| &entry.code) {
-            Some(Code::ReadyToRun(image)) => image.il_map(start, into),
+            Some(RegionCode::ReadyToRun(image)) => image.il_map(start, into),
             _ => Err(debug_info::Error::Unknown),
         }
     }
@@ -456,9 +457,9 @@ impl CodeMap {
     pub fn saved_registers(&self, lookup: u64) -> Option<Saved> {
         let reader = self.grace.enter();
         match &self.find(&reader, lookup)?.code {
-            Code::Jit(body) => body.saved(lookup),
-            Code::ReadyToRun(image) if !image.is_cut_short() => image.saved(lookup),
-            Code::ReadyToRun(_) | Code::Native(..) => None,
+            RegionCode::Jit(body) => body.saved(lookup),
+            RegionCode::ReadyToRun(image) if !image.is_cut_short() => image.saved(lookup),
+            RegionCode::ReadyToRun(_) | RegionCode::Native(..) => None,
         }
     }
 
@@ -476,9 +477,9 @@ impl CodeMap {
         let mut gone = Vec::new();
         let mut writer = self.lock();
         let left = self.grace.reclaim(|what| match what {
-            Retired::Jit(entry) => writer.free(entry),
+            RetiredMemory::Jit(entry) => writer.free(entry),
             // Freed without the mutex: memory may be unmapped, which takes its time.
-            Retired::Other(other) => gone.push(other),
+            RetiredMemory::Other(other) => gone.push(other),
         });
         drop(writer);
         left
@@ -575,7 +576,7 @@ impl CodeMap {
     /// whether the code has rules in the cache and clears them, so either it sees that there are
     /// some, or this sees the epoch.
     pub(crate) fn keep_rule(&self, entry: &Entry, address: u64, packed: u32, epoch: u64) {
-        entry.meet();
+        entry.mark_walked();
         self.rules.put(address, packed);
         fence(Ordering::SeqCst);
         if self.epoch.load(Ordering::SeqCst) != epoch {
@@ -596,16 +597,16 @@ impl CodeMap {
         fence(Ordering::SeqCst);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Writer> {
+    fn lock(&self) -> MutexGuard<'_, MapWriter> {
         // Every step of a writer leaves a map that is whole, so a poisoned one is usable.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a body to one of its chunks.
-    fn publish(&self, writer: &mut Writer, chunk: u64, range: &Range<u64>, entry: *const Entry) {
+    fn publish(&self, writer: &mut MapWriter, chunk: u64, range: &Range<u64>, entry: *const Entry) {
         let offset = offset_in(chunk, range.start);
         // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has
-        // the `Writer` holds the writers' mutex: both live.
+        // the `MapWriter` holds the writers' mutex: both live.
         let known = unsafe {
             let table = self.chunks.load(Ordering::Relaxed).as_ref();
             let slot = table.and_then(|table| table.slot(chunk));
@@ -629,8 +630,8 @@ impl CodeMap {
     }
 
     /// Takes a body out of all its chunks.
-    fn unpublish(&self, writer: &mut Writer, table: &Table, entry: *const Entry) {
-        // SAFETY: a published entry, and the caller has the `Writer`: no other code takes it out.
+    fn unpublish(&self, writer: &mut MapWriter, table: &Table, entry: *const Entry) {
+        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it out.
         let range = unsafe { (*entry).code.range() };
         for chunk in chunks_of(&range) {
             let slot = table.slot(chunk);
@@ -650,7 +651,7 @@ impl CodeMap {
     /// Publishes something, or nothing, in place of what is published there, which is retired.
     fn set<T: Any + Send>(
         &self,
-        writer: &mut Writer,
+        writer: &mut MapWriter,
         place: &AtomicPtr<T>,
         new: Option<T>,
         bytes: fn(&T) -> usize,
@@ -662,22 +663,22 @@ impl CodeMap {
             // SAFETY: made by `Box::into_raw` above, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
             let bytes = bytes(&old);
-            self.retire(writer, Retired::Other(old), bytes);
+            self.retire(writer, RetiredMemory::Other(old), bytes);
         }
     }
 
     /// Something that takes so many bytes is published nowhere any more.
-    fn retire(&self, writer: &mut Writer, what: Retired, bytes: usize) {
+    fn retire(&self, writer: &mut MapWriter, what: RetiredMemory, bytes: usize) {
         writer.memory.bytes -= bytes;
         self.grace.retire(what, bytes, |what| match what {
-            Retired::Jit(entry) => writer.free(entry),
-            Retired::Other(other) => drop(other),
+            RetiredMemory::Jit(entry) => writer.free(entry),
+            RetiredMemory::Other(other) => drop(other),
         });
     }
 
     /// The current table, at most half full; a larger one takes its place if need be, and chunks
     /// that hold nothing any more are left behind.
-    fn table_with_room(&self, writer: &mut Writer) -> &Table {
+    fn table_with_room(&self, writer: &mut MapWriter) -> &Table {
         let table = self.table(writer);
         if let Some(table) = table
             && (writer.taken + 1) * 2 <= table.slots().len()
@@ -709,13 +710,13 @@ impl CodeMap {
     }
 
     /// The chunks' table. For writers.
-    fn table(&self, _writer: &Writer) -> Option<&Table> {
+    fn table(&self, _writer: &MapWriter) -> Option<&Table> {
         // SAFETY: as in `publish`.
         unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }
     }
 
     /// Removes every JIT body that overlaps `range`; says how many.
-    fn remove_jit_overlapping(&self, writer: &mut Writer, range: &Range<u64>) -> usize {
+    fn remove_jit_overlapping(&self, writer: &mut MapWriter, range: &Range<u64>) -> usize {
         let Some(table) = self.table(writer) else {
             return 0;
         };
@@ -733,8 +734,8 @@ impl CodeMap {
     /// A body of a chunk that has an address in `range`.
     fn overlapping(
         &self,
-        _writer: &Writer,
-        slot: &Slot,
+        _writer: &MapWriter,
+        slot: &ChunkSlot,
         range: &Range<u64>,
     ) -> Option<*const Entry> {
         let chunk = slot.chunk.load(Ordering::Relaxed);
@@ -749,7 +750,7 @@ impl CodeMap {
             range.end.saturating_sub(base),
         );
         let reaches = |entry: &*const Entry| {
-            // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the
+            // SAFETY: the bucket has it, so it is published, and whoever has the `MapWriter` is the
             // only one to take it out and retire it.
             overlap(&unsafe { (**entry).code.range() }, range)
         };
@@ -758,7 +759,7 @@ impl CodeMap {
     }
 
     /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
-    fn add_module(&self, writer: &mut Writer, entry: Entry) -> bool {
+    fn add_module(&self, writer: &mut MapWriter, entry: Entry) -> bool {
         let range = entry.code.range();
         // SAFETY: as in `publish`, for the list of modules.
         let modules = unsafe { self.modules.load(Ordering::Relaxed).as_ref() };
@@ -773,14 +774,14 @@ impl CodeMap {
     }
 
     /// Removes the modules and images that `which` picks; says how many.
-    fn remove_modules(&self, writer: &mut Writer, which: impl Fn(&Code) -> bool) -> usize {
+    fn remove_modules(&self, writer: &mut MapWriter, which: impl Fn(&RegionCode) -> bool) -> usize {
         // SAFETY: as in `publish`, for the list of modules.
         let Some(modules) = (unsafe { self.modules.load(Ordering::Relaxed).as_ref() }) else {
             return 0;
         };
         // SAFETY: a published place's entry lives as long as its list.
-        let is_gone = |place: &&Place| which(unsafe { &(*place.entry).code });
-        let gone: Vec<Place> = modules.places().iter().filter(is_gone).copied().collect();
+        let is_gone = |place: &&ModulePlace| which(unsafe { &(*place.entry).code });
+        let gone: Vec<ModulePlace> = modules.places().iter().filter(is_gone).copied().collect();
         if gone.is_empty() {
             return 0;
         }
@@ -794,30 +795,30 @@ impl CodeMap {
 
     /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether
     /// a walk had come to it.
-    fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) -> bool {
+    fn drop_entry(&self, writer: &mut MapWriter, entry: *const Entry) -> bool {
         // SAFETY: it was published, and each caller drops it once: it is not freed before this has
         // retired it.
         let found = unsafe { &*entry };
         self.new_epoch();
-        let was_met = found.met.load(Ordering::Relaxed);
-        if was_met {
+        let was_walked = found.walked.load(Ordering::Relaxed);
+        if was_walked {
             self.rules.invalidate(&found.code.range());
         }
         let bytes = size_of::<Entry>() + found.code.bytes();
         let what = match found.code.kind() {
             Kind::Jit => {
                 writer.memory.jit_bodies -= 1;
-                Retired::Jit(OwnedEntry(entry))
+                RetiredMemory::Jit(OwnedEntry(entry))
             }
             Kind::Native | Kind::ReadyToRun => {
                 writer.memory.modules -= 1;
                 // SAFETY: made by `Box::into_raw` in `add_module`, as all that is not JITted; no
                 // published list names it any more.
-                Retired::Other(unsafe { Box::from_raw(entry.cast_mut()) })
+                RetiredMemory::Other(unsafe { Box::from_raw(entry.cast_mut()) })
             }
         };
         self.retire(writer, what, bytes);
-        was_met
+        was_walked
     }
 }
 
@@ -825,7 +826,7 @@ impl CodeMap {
 impl CodeMap {
     /// Adds native code that no linker knows.
     pub(crate) fn add_native(&self, code: Range<u64>, native: NativeCode) -> bool {
-        let code = Code::Native(code, Box::new(native));
+        let code = RegionCode::Native(code, Box::new(native));
         self.add_module(&mut self.lock(), Entry::new(code, 0))
     }
 }
@@ -853,13 +854,13 @@ impl Drop for CodeMap {
     }
 }
 
-impl Code {
+impl RegionCode {
     /// Private memory behind it.
     fn bytes(&self) -> usize {
         match self {
-            Code::Jit(body) => body.bytes(),
-            Code::ReadyToRun(image) => size_of_val(&**image),
-            Code::Native(_, code) => size_of_val(&**code) + code.bytes(),
+            RegionCode::Jit(body) => body.bytes(),
+            RegionCode::ReadyToRun(image) => size_of_val(&**image),
+            RegionCode::Native(_, code) => size_of_val(&**code) + code.bytes(),
         }
     }
 }

@@ -49,7 +49,7 @@ pub enum ModuleChange<'a> {
 }
 
 /// Part of a module's addresses whose bytes can be read until it is dropped.
-struct Part {
+struct ModuleBytes {
     /// Where the loaded module has it.
     avma: u64,
     at: *mut u8,
@@ -60,11 +60,11 @@ struct Part {
 }
 
 // SAFETY: memory that is not written to once it is filled, with no thread affinity.
-unsafe impl Send for Part {}
+unsafe impl Send for ModuleBytes {}
 // SAFETY: as above.
-unsafe impl Sync for Part {}
+unsafe impl Sync for ModuleBytes {}
 
-impl Part {
+impl ModuleBytes {
     /// Room for a copy, filled with zeros, in memory that goes back to the kernel at the end:
     /// `malloc` would keep it. `None` for no bytes.
     fn room(avma: u64, len: usize) -> Option<Self> {
@@ -72,7 +72,7 @@ impl Part {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping of no file, at a place of the kernel's choice.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
-        (at != libc::MAP_FAILED).then(|| Part {
+        (at != libc::MAP_FAILED).then(|| ModuleBytes {
             avma,
             at: at.cast(),
             len,
@@ -82,14 +82,14 @@ impl Part {
 
     /// A copy of bytes that are there already.
     fn of(avma: u64, bytes: &[u8]) -> Option<Self> {
-        let mut part = Part::room(avma, bytes.len())?;
+        let mut part = ModuleBytes::room(avma, bytes.len())?;
         part.room_mut().copy_from_slice(bytes);
         Some(part)
     }
 
     /// A copy of a file's bytes there.
     fn of_file(file: &File, avma: u64, offset: u64, len: usize) -> Option<Self> {
-        let mut part = Part::room(avma, len)?;
+        let mut part = ModuleBytes::room(avma, len)?;
         file.read_exact_at(part.room_mut(), offset).ok()?;
         Some(part)
     }
@@ -105,12 +105,12 @@ impl Part {
 
     fn bytes(&self) -> &[u8] {
         // SAFETY: mapped by `room` for `len` bytes and unmapped by `drop` alone; or the vdso's,
-        // which `Seen::code` took from its readable segments.
+        // which `ListedModule::code` took from its readable segments.
         unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
 
-impl Drop for Part {
+impl Drop for ModuleBytes {
     fn drop(&mut self) {
         if self.is_copy {
             // SAFETY: this mapping is ours alone.
@@ -121,7 +121,7 @@ impl Drop for Part {
 
 /// A module's unwind tables, and the way to its code.
 pub(crate) struct NativeCode {
-    parts: Box<[Part]>,
+    parts: Box<[ModuleBytes]>,
     /// Address of `.eh_frame_hdr`, 0 if it has none.
     pub(crate) eh_frame_hdr: u64,
 }
@@ -161,22 +161,22 @@ impl NativeCode {
 
 /// A module as one look at the linker's list found it. Owned: nothing in it points into the module,
 /// which may be gone as soon as the linker's lock is released.
-struct Seen {
+struct ListedModule {
     module: NativeModule,
-    segments: Vec<Load>,
+    segments: Vec<LoadSegment>,
     /// `.eh_frame_hdr`: its address, 0 if there is none, and its length.
     eh_frame_hdr: (u64, u64),
     /// The program headers, and the first bytes of `.eh_frame_hdr`: the file must have the same.
     headers: Vec<u8>,
     hdr_start: Vec<u8>,
     /// The readable segment that holds unwind tables, if a copy was asked for.
-    copy: Option<Part>,
+    copy: Option<ModuleBytes>,
     vdso: bool,
 }
 
 /// A PT_LOAD.
 #[derive(Clone)]
-struct Load {
+struct LoadSegment {
     avma: u64,
     file_offset: u64,
     file_len: u64,
@@ -208,7 +208,7 @@ impl Loaded {
 
     /// Compares the linker's list with the last one.
     pub(crate) fn refresh(&mut self) -> Changes {
-        let mut look = Look {
+        let mut look = LinkerScan {
             known: self.counters,
             counters: None,
             seen: Vec::new(),
@@ -258,7 +258,7 @@ impl Loaded {
             // these modules cost memory.
             let starts: Vec<u64> = without_file.keys().copied().collect();
             let copy = |start: u64| starts.contains(&start);
-            let mut look = Look {
+            let mut look = LinkerScan {
                 known: None,
                 counters: None,
                 seen: Vec::new(),
@@ -286,11 +286,11 @@ impl Loaded {
 /// profiler) may wait for that lock with a lock of its own held: so nothing is allocated until the
 /// lock is released. Modules are copied into room that was there before, and read afterwards; where
 /// the room did not suffice, once more into as much as was needed.
-struct Look<'a> {
+struct LinkerScan<'a> {
     /// With these counters there is nothing to see.
     known: Option<(u64, u64)>,
     counters: Option<(u64, u64)>,
-    seen: Vec<Seen>,
+    seen: Vec<ListedModule>,
     /// The biases of modules that cannot be read, or have no code.
     unreadable: Vec<u64>,
     /// Whether the module, by the start of its range, is to be copied.
@@ -300,14 +300,14 @@ struct Look<'a> {
 /// Room for so many modules and bytes at first: a web server has some 80 modules of 1 KiB each.
 const ROOM: (usize, usize) = (256, 256 << 10);
 /// Modules come while we look: in the end they must fit.
-const MOST_LOOKS: u32 = 8;
+const MAX_SCANS: u32 = 8;
 
 /// Copies that are made of the modules under the linker's lock.
-struct Room<'a> {
+struct CopyRoom<'a> {
     known: Option<(u64, u64)>,
     counters: Option<(u64, u64)>,
     copy: &'a dyn Fn(u64) -> bool,
-    modules: Vec<Raw>,
+    modules: Vec<CopiedModule>,
     bytes: Vec<u8>,
     /// Modules and bytes that there are.
     needed: (usize, usize),
@@ -315,25 +315,25 @@ struct Room<'a> {
 
 /// A module under the linker's lock: where in the room its parts are.
 #[derive(Default)]
-struct Raw {
+struct CopiedModule {
     bias: u64,
     is_unreadable: bool,
     name: Range<usize>,
     headers: Range<usize>,
-    notes: [Range<usize>; MOST_NOTES],
+    notes: [Range<usize>; MAX_NOTES],
     hdr_start: Range<usize>,
     /// The readable segment that holds the unwind tables and its address, if it was to be copied.
     copy: (u64, Range<usize>),
 }
 
 /// Segments with notes that are looked at for a build id.
-const MOST_NOTES: usize = 4;
+const MAX_NOTES: usize = 4;
 /// Longest name of a file.
-const MOST_NAME: usize = libc::PATH_MAX as usize;
+const MAX_NAME: usize = libc::PATH_MAX as usize;
 /// Most bytes of notes: a build id takes 36.
-const MOST_NOTE: u64 = 4096;
+const MAX_NOTE: u64 = 4096;
 
-impl Room<'_> {
+impl CopyRoom<'_> {
     /// Copies so many bytes at an address into the room. Counts them where there is none. `None`:
     /// they cannot be read.
     ///
@@ -357,19 +357,19 @@ impl Room<'_> {
     ///
     /// # Safety
     /// `info` describes a module that stays mapped during the call.
-    unsafe fn take_module(&mut self, info: &libc::dl_phdr_info) -> Option<Raw> {
+    unsafe fn take_module(&mut self, info: &libc::dl_phdr_info) -> Option<CopiedModule> {
         let bias = info.dlpi_addr;
         if info.dlpi_phdr.is_null() {
             return None;
         }
-        let mut raw = Raw {
+        let mut raw = CopiedModule {
             bias,
-            ..Raw::default()
+            ..CopiedModule::default()
         };
         if !info.dlpi_name.is_null() {
             // SAFETY: a string that the linker keeps as long as the module.
             let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-            let length = name.len().min(MOST_NAME);
+            let length = name.len().min(MAX_NAME);
             // SAFETY: as above.
             raw.name = unsafe { self.take(name.as_ptr() as u64, length) }?;
         }
@@ -383,7 +383,7 @@ impl Room<'_> {
         let header = |room: &Self, at: usize| header(room.bytes.get(headers.clone())?, at);
         let count = usize::from(info.dlpi_phnum);
         let (mut range_start, mut hdr) = (u64::MAX, None);
-        let mut notes = 0..MOST_NOTES;
+        let mut notes = 0..MAX_NOTES;
         for at in 0..count {
             let phdr = header(self, at)?;
             let start = bias.wrapping_add(phdr.p_vaddr);
@@ -392,7 +392,7 @@ impl Room<'_> {
                 libc::PT_GNU_EH_FRAME => hdr = Some((start, phdr.p_memsz)),
                 libc::PT_NOTE => {
                     if let Some(place) = notes.next().and_then(|at| raw.notes.get_mut(at)) {
-                        let length = phdr.p_filesz.min(MOST_NOTE) as usize;
+                        let length = phdr.p_filesz.min(MAX_NOTE) as usize;
                         // SAFETY: a note segment lies in a loaded, readable segment.
                         *place = unsafe { self.take(start, length) }?;
                     }
@@ -436,12 +436,12 @@ fn header(headers: &[u8], at: usize) -> Option<libc::Elf64_Phdr> {
     Some(unsafe { bytes.as_ptr().cast::<libc::Elf64_Phdr>().read_unaligned() })
 }
 
-impl Look<'_> {
+impl LinkerScan<'_> {
     fn run(&mut self) {
         // Mostly nothing has changed, which needs no room.
         let (mut modules, mut bytes) = if self.known.is_some() { (0, 0) } else { ROOM };
-        for _ in 0..MOST_LOOKS {
-            let mut room = Room {
+        for _ in 0..MAX_SCANS {
+            let mut room = CopyRoom {
                 known: self.known,
                 counters: None,
                 copy: self.copy,
@@ -465,7 +465,7 @@ impl Look<'_> {
     }
 
     /// Describes the modules in the room. The linker's lock is released.
-    fn read(&mut self, room: &Room<'_>) {
+    fn read(&mut self, room: &CopyRoom<'_>) {
         self.counters = room.counters;
         for raw in &room.modules {
             let seen = (!raw.is_unreadable).then(|| describe(raw, &room.bytes, self.copy));
@@ -484,8 +484,8 @@ unsafe extern "C" fn each(
     room: *mut libc::c_void,
 ) -> libc::c_int {
     // SAFETY: the linker gives a valid `info` of `size` bytes for the call; `room` is that of
-    // `Look::run`, which nothing else uses meanwhile.
-    let (info, room) = unsafe { (&*info, &mut *room.cast::<Room<'_>>()) };
+    // `LinkerScan::run`, which nothing else uses meanwhile.
+    let (info, room) = unsafe { (&*info, &mut *room.cast::<CopyRoom<'_>>()) };
     if size < size_of::<libc::dl_phdr_info>() {
         return 1;
     }
@@ -498,17 +498,17 @@ unsafe extern "C" fn each(
     let raw = unsafe { room.take_module(info) };
     room.needed.0 += 1;
     if room.modules.len() < room.modules.capacity() {
-        room.modules.push(raw.unwrap_or(Raw {
+        room.modules.push(raw.unwrap_or(CopiedModule {
             bias: info.dlpi_addr,
             is_unreadable: true,
-            ..Raw::default()
+            ..CopiedModule::default()
         }));
     }
     0
 }
 
 /// Reads a module's copied parts; `None` where it has no code.
-fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen> {
+fn describe(raw: &CopiedModule, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<ListedModule> {
     let bias = raw.bias;
     let headers = bytes.get(raw.headers.clone())?;
     let (mut range, mut code) = (None::<Range<u64>>, None::<Range<u64>>);
@@ -530,7 +530,7 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
                 if phdr.p_flags & libc::PF_X != 0 {
                     code = hull(code, start..end);
                 }
-                segments.push(Load {
+                segments.push(LoadSegment {
                     avma: start,
                     file_offset: phdr.p_offset,
                     file_len: phdr.p_filesz.min(phdr.p_memsz),
@@ -557,11 +557,11 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
     };
     let copy = if copy(range.start) {
         let (avma, at) = &raw.copy;
-        Part::of(*avma, bytes.get(at.clone()).unwrap_or_default())
+        ModuleBytes::of(*avma, bytes.get(at.clone()).unwrap_or_default())
     } else {
         None
     };
-    Some(Seen {
+    Some(ListedModule {
         module: NativeModule {
             path,
             bias,
@@ -601,14 +601,14 @@ fn build_id_of(mut notes: &[u8], align: u64) -> Option<&[u8]> {
     }
 }
 
-impl Seen {
+impl ListedModule {
     /// The module's code with its tables, from its file; `None` if the file is not the one that
     /// was loaded, or cannot be read.
     fn code(&self) -> Option<NativeCode> {
         let (hdr_at, hdr_len) = self.eh_frame_hdr;
         let parts = if self.vdso {
             // It has no file and never goes away.
-            let part = |load: &Load| Part {
+            let part = |load: &LoadSegment| ModuleBytes {
                 avma: load.avma,
                 at: load.avma as *mut u8,
                 len: load.file_len as usize,
@@ -642,7 +642,7 @@ impl Seen {
     }
 
     /// Copies of `.eh_frame_hdr`, which lies at these addresses, and of `.eh_frame`.
-    fn tables(&self, file: &File, hdr: Range<u64>) -> Option<Box<[Part]>> {
+    fn tables(&self, file: &File, hdr: Range<u64>) -> Option<Box<[ModuleBytes]>> {
         let hdr = self.part(file, hdr)?;
         if !hdr.bytes().starts_with(&self.hdr_start) {
             return None;
@@ -659,7 +659,7 @@ impl Seen {
     }
 
     /// A copy of what the file has for these addresses.
-    fn part(&self, file: &File, range: Range<u64>) -> Option<Part> {
+    fn part(&self, file: &File, range: Range<u64>) -> Option<ModuleBytes> {
         let len = range.end.checked_sub(range.start)?;
         let (into, load) = self.segments.iter().find_map(|load| {
             let into = range.start.checked_sub(load.avma)?;
@@ -667,7 +667,7 @@ impl Seen {
         })?;
         let offset = load.file_offset.checked_add(into)?;
         let len = usize::try_from(len).ok().filter(|_| len <= COPY_LIMIT)?;
-        Part::of_file(file, range.start, offset, len)
+        ModuleBytes::of_file(file, range.start, offset, len)
     }
 
     /// The module's code with its tables as they were copied out of memory, or without any.
@@ -709,7 +709,7 @@ impl NativeCode {
     /// Bytes at `avma` that begin with an `.eh_frame_hdr`. For tests and probes.
     pub(crate) fn of_bytes(bytes: &[u8], avma: u64) -> Self {
         Self {
-            parts: Part::of(avma, bytes).into_iter().collect(),
+            parts: ModuleBytes::of(avma, bytes).into_iter().collect(),
             eh_frame_hdr: avma,
         }
     }
@@ -740,7 +740,10 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
                     }));
                 }
                 let bytes = file.get(u64_at(at + 8)? as usize..)?;
-                parts.extend(Part::of(avma, bytes.get(..len as usize).unwrap_or(bytes)));
+                parts.extend(ModuleBytes::of(
+                    avma,
+                    bytes.get(..len as usize).unwrap_or(bytes),
+                ));
             }
             libc::PT_GNU_EH_FRAME => eh_frame_hdr = avma,
             _ => {}

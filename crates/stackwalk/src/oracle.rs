@@ -11,7 +11,7 @@ use iced_x86::{
 
 /// The value that `rbp` holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Frame {
+enum RbpValue {
     /// The caller's value.
     Callers,
     /// The address CFA + offset.
@@ -22,10 +22,10 @@ enum Frame {
 
 /// All addresses are relative to the CFA.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct FrameState {
     /// `None` where the function has moved it by an amount that is not in the code.
     sp: Option<i64>,
-    bp: Frame,
+    bp: RbpValue,
     /// Where the caller's `rbp` was pushed.
     saved: Option<i64>,
     r11: Option<i64>,
@@ -52,9 +52,9 @@ pub(crate) fn check(
     rule: impl Fn(u64, bool) -> Option<Rule>,
 ) -> Verdict {
     let mut verdict = Verdict::default();
-    let mut state = State {
+    let mut state = FrameState {
         sp: Some(-8),
-        bp: Frame::Callers,
+        bp: RbpValue::Callers,
         saved: None,
         r11: None,
         rax: None,
@@ -69,9 +69,9 @@ pub(crate) fn check(
         }) = rule(start, true)
         {
             let sp = Some(-i64::from(offset));
-            state = State {
+            state = FrameState {
                 sp,
-                bp: Frame::At(-16),
+                bp: RbpValue::At(-16),
                 saved: Some(-16),
                 r11: None,
                 rax: None,
@@ -118,7 +118,13 @@ pub(crate) fn check(
 }
 
 impl Verdict {
-    fn judge(&mut self, instruction: &Instruction, state: &State, rule: Option<Rule>, start: u64) {
+    fn judge(
+        &mut self,
+        instruction: &Instruction,
+        state: &FrameState,
+        rule: Option<Rule>,
+        start: u64,
+    ) {
         let right = match rule {
             Some(Rule::Frame {
                 cfa,
@@ -128,18 +134,18 @@ impl Verdict {
             }) => {
                 let cfa = match (cfa, state.sp, state.bp) {
                     (Cfa::Sp(offset), Some(sp), _) => sp + i64::from(offset) == 0,
-                    (Cfa::Bp(offset), _, Frame::At(at)) => at + i64::from(offset) == 0,
+                    (Cfa::Bp(offset), _, RbpValue::At(at)) => at + i64::from(offset) == 0,
                     (Cfa::Other(0, offset), ..) => {
                         state.rax.is_some_and(|rax| rax + i64::from(offset) == 0)
                     }
-                    (Cfa::Sp(_), None, Frame::Callers | Frame::Other) => {
+                    (Cfa::Sp(_), None, RbpValue::Callers | RbpValue::Other) => {
                         self.unjudged += 1;
                         return;
                     }
                     _ => false,
                 };
                 let bp = match bp {
-                    Bp::Same => state.bp == Frame::Callers,
+                    Bp::Same => state.bp == RbpValue::Callers,
                     Bp::FromCfa(at) => {
                         let at = i64::from(at);
                         state.saved == Some(at) && state.sp.is_none_or(|sp| at >= sp)
@@ -159,16 +165,16 @@ impl Verdict {
     }
 }
 
-fn step(instruction: &Instruction, state: &mut State) {
+fn step(instruction: &Instruction, state: &mut FrameState) {
     use Register::{R11, RAX, RBP, RSP};
     let register = |index: u32| {
         (instruction.op_count() > index && instruction.op_kind(index) == OpKind::Register)
             .then(|| instruction.op_register(index))
     };
-    let value = |register: Register, state: &State| match register {
+    let value = |register: Register, state: &FrameState| match register {
         RSP => state.sp,
         RBP => match state.bp {
-            Frame::At(at) => Some(at),
+            RbpValue::At(at) => Some(at),
             _ => None,
         },
         R11 => state.r11,
@@ -176,7 +182,7 @@ fn step(instruction: &Instruction, state: &mut State) {
         _ => None,
     };
     // base + displacement of a memory operand without an index
-    let address = |state: &State| {
+    let address = |state: &FrameState| {
         let displacement = instruction.memory_displacement64().cast_signed();
         (instruction.memory_index() == Register::None)
             .then(|| value(instruction.memory_base(), state))
@@ -184,9 +190,9 @@ fn step(instruction: &Instruction, state: &mut State) {
             .map(|base| base + displacement)
     };
     let immediate = || instruction.try_immediate(1).ok().map(u64::cast_signed);
-    let set = |state: &mut State, register: Register, new: Option<i64>| match register {
+    let set = |state: &mut FrameState, register: Register, new: Option<i64>| match register {
         RSP => state.sp = new,
-        RBP => state.bp = new.map_or(Frame::Other, Frame::At),
+        RBP => state.bp = new.map_or(RbpValue::Other, RbpValue::At),
         R11 => state.r11 = new,
         RAX => state.rax = new,
         _ => {}
@@ -202,14 +208,18 @@ fn step(instruction: &Instruction, state: &mut State) {
     match (instruction.mnemonic(), register(0)) {
         (Mnemonic::Push, pushed) => {
             state.sp = state.sp.map(|sp| sp - 8);
-            if pushed == Some(RBP) && state.bp == Frame::Callers && state.saved.is_none() {
+            if pushed == Some(RBP) && state.bp == RbpValue::Callers && state.saved.is_none() {
                 state.saved = state.sp;
             }
         }
         (Mnemonic::Pop, popped) => {
             if popped == Some(RBP) {
                 let own = state.saved.is_some() && (state.sp == state.saved || state.sp.is_none());
-                state.bp = if own { Frame::Callers } else { Frame::Other };
+                state.bp = if own {
+                    RbpValue::Callers
+                } else {
+                    RbpValue::Other
+                };
             }
             state.sp = state.sp.map(|sp| sp + 8);
         }
@@ -235,12 +245,12 @@ fn step(instruction: &Instruction, state: &mut State) {
             set(state, to, from);
         }
         (Mnemonic::Leave, _) => {
-            let Frame::At(at) = state.bp else { return };
+            let RbpValue::At(at) = state.bp else { return };
             state.sp = Some(at + 8);
             state.bp = if state.saved == Some(at) {
-                Frame::Callers
+                RbpValue::Callers
             } else {
-                Frame::Other
+                RbpValue::Other
             };
         }
         // Calls, returns and what only compares or stores does not move it.

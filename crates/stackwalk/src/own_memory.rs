@@ -4,7 +4,7 @@
 //! A mapped file may be cut short by any process; from then on an access to its pages behind the
 //! new end is a SIGBUS, also to those that were written to. Nothing here knows what the memory is.
 //! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by `copy`
-//! where the kernel does not know the call, and by `look_at` for callers that know that a page is
+//! where the kernel does not know the call, and by `read_in_place` for callers that know that a page is
 //! there.
 
 use std::arch::asm;
@@ -91,7 +91,7 @@ pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
 /// # Safety
 /// So many bytes can be read there, unless the address is below the first page or beyond a
 /// program's.
-pub(crate) unsafe fn look_at(address: u64, buffer: &mut [u8]) -> &[u8] {
+pub(crate) unsafe fn read_in_place(address: u64, buffer: &mut [u8]) -> &[u8] {
     if address < 4096 || address >> 47 != 0 {
         return &[];
     }

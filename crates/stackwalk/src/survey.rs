@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// How a frame is left whose instruction lies in a [`Row`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Way {
+pub enum LeaveMethod {
     /// There is nothing to leave: the outermost frame.
     Root,
     /// By a rule that the cache keeps.
@@ -40,7 +40,7 @@ pub struct Row<'a> {
     /// The bytes there, as the file has them.
     pub code: &'a [u8],
     /// How it is left.
-    pub way: Way,
+    pub way: LeaveMethod,
 }
 
 /// Tells `each` of every row of the library at `path`, and answers how many bytes its executable
@@ -64,7 +64,7 @@ pub fn probe(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), framed] {
         let code = NativeCode::of_bytes(&bytes, AT);
         let mut left = 4096;
-        let mut state = cfi::State::new();
+        let mut state = cfi::RowProgram::new();
         rows(&code, &mut |row| {
             left -= i32::from(left > 0);
             if left > 0 {
@@ -87,9 +87,9 @@ const SOUND: [u8; 43] = [
 const FUNCTION: [u8; 13] = [27, 0, 0, 0, 0xcd, 0xff, 0, 0, 0, 1, 0, 0, 0];
 
 /// Any register, any memory.
-struct Anything;
+struct AnyFrame;
 
-impl Frame for Anything {
+impl Frame for AnyFrame {
     fn register(&self, _: u64) -> Option<u64> {
         Some(8)
     }
@@ -100,8 +100,8 @@ impl Frame for Anything {
 
 /// Tells `each` of every row of the tables; `None` if there are none.
 fn rows(code: &NativeCode, each: &mut dyn FnMut(Row<'_>)) -> Option<()> {
-    let mut state = cfi::State::new();
-    let mut tell = |start: u64, end: u64, way: Way| {
+    let mut state = cfi::RowProgram::new();
+    let mut tell = |start: u64, end: u64, way: LeaveMethod| {
         let code = code.bytes_at(start);
         let len = (end - start) as usize;
         each(Row {
@@ -121,21 +121,21 @@ fn rows(code: &NativeCode, each: &mut dyn FnMut(Row<'_>)) -> Option<()> {
             let until = state.until.clamp(at + 1, end);
             let way = match rule {
                 Err(cfi::Unsupported) | Ok(None) => {
-                    tell(at, end, Way::Malformed);
+                    tell(at, end, LeaveMethod::Malformed);
                     break;
                 }
-                Ok(Some(Rule::Root)) => Way::Root,
-                Ok(Some(Rule::SignalFrame)) => Way::Signal,
-                Ok(Some(Rule::Evaluate)) => match cfi::evaluate(code, &Anything, &mut state) {
-                    Some(_) => Way::Evaluated,
-                    None => Way::UnknownExpression,
+                Ok(Some(Rule::Root)) => LeaveMethod::Root,
+                Ok(Some(Rule::SignalFrame)) => LeaveMethod::Signal,
+                Ok(Some(Rule::Evaluate)) => match cfi::evaluate(code, &AnyFrame, &mut state) {
+                    Some(_) => LeaveMethod::Evaluated,
+                    None => LeaveMethod::UnknownExpression,
                 },
                 Ok(Some(Rule::Frame {
                     cfa: Cfa::Other(..),
                     ..
-                })) => Way::Register,
-                Ok(Some(rule)) if rule.pack().is_some() => Way::Packed,
-                Ok(Some(_)) => Way::Unpacked,
+                })) => LeaveMethod::Register,
+                Ok(Some(rule)) if rule.pack().is_some() => LeaveMethod::Packed,
+                Ok(Some(_)) => LeaveMethod::Unpacked,
             };
             tell(at, until, way);
             at = until;
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                (0x20000..0x20004, Way::Packed),
-                (0x20004..0x20100, Way::Evaluated)
+                (0x20000..0x20004, LeaveMethod::Packed),
+                (0x20004..0x20100, LeaveMethod::Evaluated)
             ]
         );
         probe(&program);

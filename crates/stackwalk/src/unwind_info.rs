@@ -137,34 +137,35 @@ impl<'a> UnwindInfo<'a> {
 
 /// Where the walk through the codes stands: an address as register + offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum CfaAddress {
     Sp(i64),
     Bp(i64),
 }
 
-impl Place {
+impl CfaAddress {
     pub(crate) fn plus(self, offset: i64) -> Self {
         match self {
-            Place::Sp(base) => Place::Sp(base.wrapping_add(offset)),
-            Place::Bp(base) => Place::Bp(base.wrapping_add(offset)),
+            CfaAddress::Sp(base) => CfaAddress::Sp(base.wrapping_add(offset)),
+            CfaAddress::Bp(base) => CfaAddress::Bp(base.wrapping_add(offset)),
         }
     }
 }
 
 /// The rule where the return address lies at `ra` and the caller's `rbp` at `bp` (or in the
 /// register).
-pub(crate) fn rule_at(ra: Place, bp: Option<Place>) -> Option<Rule> {
+pub(crate) fn rule_at(ra: CfaAddress, bp: Option<CfaAddress>) -> Option<Rule> {
     let (cfa, base) = match ra {
-        Place::Sp(offset) => (Cfa::Sp(i32::try_from(offset.checked_add(8)?).ok()?), offset),
-        Place::Bp(offset) => (Cfa::Bp(i32::try_from(offset.checked_add(8)?).ok()?), offset),
+        CfaAddress::Sp(offset) => (Cfa::Sp(i32::try_from(offset.checked_add(8)?).ok()?), offset),
+        CfaAddress::Bp(offset) => (Cfa::Bp(i32::try_from(offset.checked_add(8)?).ok()?), offset),
     };
     let bp = match (bp, ra) {
         (None, _) => Bp::Same,
-        (Some(Place::Sp(at)), Place::Sp(_)) | (Some(Place::Bp(at)), Place::Bp(_)) => {
+        (Some(CfaAddress::Sp(at)), CfaAddress::Sp(_))
+        | (Some(CfaAddress::Bp(at)), CfaAddress::Bp(_)) => {
             Bp::FromCfa(i32::try_from(at.checked_sub(base)?.checked_sub(8)?).ok()?)
         }
-        (Some(Place::Bp(at)), Place::Sp(_)) => Bp::FromOwn(i32::try_from(at).ok()?),
-        (Some(Place::Sp(_)), Place::Bp(_)) => return None,
+        (Some(CfaAddress::Bp(at)), CfaAddress::Sp(_)) => Bp::FromOwn(i32::try_from(at).ok()?),
+        (Some(CfaAddress::Sp(_)), CfaAddress::Bp(_)) => return None,
     };
     Some(Rule::Frame {
         cfa,
@@ -238,9 +239,8 @@ pub(crate) fn saved<'a>(
     for (offset, place) in saved.from_cfa.iter_mut().zip(places) {
         let from_ra = match (place, ra) {
             (None, _) => continue,
-            (Some(Place::Sp(at)), Place::Sp(ra)) | (Some(Place::Bp(at)), Place::Bp(ra)) => {
-                at.checked_sub(ra)?
-            }
+            (Some(CfaAddress::Sp(at)), CfaAddress::Sp(ra))
+            | (Some(CfaAddress::Bp(at)), CfaAddress::Bp(ra)) => at.checked_sub(ra)?,
             _ => return None,
         };
         *offset = i32::try_from(from_ra.checked_sub(8)?)
@@ -256,12 +256,12 @@ fn frame<'a>(
     info: &'a [u8],
     offset: u32,
     chained: impl Fn(u32) -> &'a [u8],
-    mut saves: impl FnMut(u8, Place),
-) -> Option<Place> {
+    mut saves: impl FnMut(u8, CfaAddress),
+) -> Option<CfaAddress> {
     let mut info = UnwindInfo::parse(info)?;
     // A chained structure belongs to code whose prologue has run long ago.
     let mut offset = offset;
-    let mut at = Place::Sp(0);
+    let mut at = CfaAddress::Sp(0);
     for _ in 0..CHAIN_LIMIT {
         let ran = |op: &Op| u32::from(op.at) <= offset;
         // Where the frame register points from, once it is set.
@@ -271,8 +271,8 @@ fn frame<'a>(
             .find(|op| matches!(op.op, SET_FPREG | SET_FPREG_LARGE) && ran(op));
         let base = match &set {
             Some(_) if info.frame_register == 0 => return None,
-            Some(op) if op.op == SET_FPREG_LARGE => Place::Bp(-op.operand),
-            Some(_) => Place::Bp(-info.frame_offset),
+            Some(op) if op.op == SET_FPREG_LARGE => CfaAddress::Bp(-op.operand),
+            Some(_) => CfaAddress::Bp(-info.frame_offset),
             None => at,
         };
         for op in info.ops() {

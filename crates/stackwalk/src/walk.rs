@@ -6,7 +6,7 @@
 
 use crate::cache::ADDRESS_LIMIT;
 use crate::cfi::Frame as _;
-use crate::map::{Code, CodeMap, Entry};
+use crate::map::{CodeMap, Entry, RegionCode};
 use crate::rule::{Base, Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
 use crate::{cfi, jit, x86};
 use std::ops::Range;
@@ -68,7 +68,7 @@ pub struct Scratch {
     /// thread's own thread objects ([`hijack_offset`]), 0 for none. Set before a walk by who
     /// knows the thread; [`walk`] says what is promised.
     pub hijacks: [u64; HIJACKS],
-    pub(crate) cfi: cfi::State,
+    pub(crate) cfi: cfi::RowProgram,
     /// Frames whose rule the cache did not have, since the scratch was made.
     pub cold: u64,
 }
@@ -78,7 +78,7 @@ impl Scratch {
     pub const fn new() -> Self {
         Self {
             hijacks: [0; HIJACKS],
-            cfi: cfi::State::new(),
+            cfi: cfi::RowProgram::new(),
             cold: 0,
         }
     }
@@ -473,7 +473,7 @@ struct Walker<'a, M> {
 }
 
 /// A frame's registers and memory, as far as they are known.
-struct Sight<'a, M> {
+struct KnownFrame<'a, M> {
     memory: &'a M,
     stack: &'a Stack,
     window: Window,
@@ -481,7 +481,7 @@ struct Sight<'a, M> {
     here: Here,
 }
 
-impl<M: Load> cfi::Frame for Sight<'_, M> {
+impl<M: Load> cfi::Frame for KnownFrame<'_, M> {
     fn register(&self, register: u64) -> Option<u64> {
         let here = self.here;
         match register {
@@ -534,8 +534,10 @@ impl<'a, M: Load> Walker<'a, M> {
     fn end_at_zero(&self, lookup: u64) -> End {
         let reader = self.map.grace.enter();
         match self.map.find(&reader, lookup).map(|entry| &entry.code) {
-            Some(Code::Jit(_) | Code::ReadyToRun(_)) => End::Broken(Reason::BadReturnAddress),
-            Some(Code::Native(..)) | None => End::Root,
+            Some(RegionCode::Jit(_) | RegionCode::ReadyToRun(_)) => {
+                End::Broken(Reason::BadReturnAddress)
+            }
+            Some(RegionCode::Native(..)) | None => End::Root,
         }
     }
 
@@ -545,7 +547,7 @@ impl<'a, M: Load> Walker<'a, M> {
             Rule::Root => return Step::Root,
             Rule::SignalFrame => return self.leave_signal(here),
             Rule::HijackStub(offset) => return self.leave_hijack_stub(here, offset),
-            Rule::Landing(register) => return self.land(here, register.into()),
+            Rule::Landing(register) => return self.step_landing(here, register.into()),
             // Never from the cache, and what was found in the table is evaluated there.
             Rule::Evaluate => return Step::Broken(Reason::UnsupportedRule),
             Rule::Frame {
@@ -559,20 +561,20 @@ impl<'a, M: Load> Walker<'a, M> {
             Cfa::Sp(offset) => here.sp.checked_add_signed(offset.into()),
             Cfa::Bp(offset) => here.bp.checked_add_signed(offset.into()),
             Cfa::Slot(offset) => (here.bp.checked_add_signed(offset.into()))
-                .and_then(|address| self.sight(here).word(address)),
+                .and_then(|address| self.known_frame(here).word(address)),
             Cfa::Word(base, at, add) => {
                 let base = match base {
                     Base::Sp => here.sp,
                     Base::Bp => here.bp,
                 };
                 (base.checked_add_signed(at.into()))
-                    .and_then(|address| self.sight(here).word(address))
+                    .and_then(|address| self.known_frame(here).word(address))
                     .and_then(|word| word.checked_add_signed(add.into()))
             }
             Cfa::Other(register, offset) => {
                 let register = register.into();
-                (self.sight(here).register(register))
-                    .or_else(|| self.kept_by_callee(here, register))
+                (self.known_frame(here).register(register))
+                    .or_else(|| self.saved_by_callee(here, register))
                     .and_then(|value| value.checked_add_signed(offset.into()))
                     .filter(|cfa| here.exact || self.is_caller_at(*cfa, ra))
             }
@@ -602,8 +604,8 @@ impl<'a, M: Load> Walker<'a, M> {
     /// the frame that it leads to.
     #[cold]
     #[inline(never)]
-    fn land(&mut self, here: Here, register: u64) -> Step {
-        let Some(ip) = self.sight(here).register(register) else {
+    fn step_landing(&mut self, here: Here, register: u64) -> Step {
+        let Some(ip) = self.known_frame(here).register(register) else {
             return self.guess(here, Reason::UnsupportedRule);
         };
         self.all = 0;
@@ -616,8 +618,8 @@ impl<'a, M: Load> Walker<'a, M> {
     }
 
     /// The known registers and memory of a frame.
-    fn sight(&self, here: Here) -> Sight<'a, M> {
-        Sight {
+    fn known_frame(&self, here: Here) -> KnownFrame<'a, M> {
+        KnownFrame {
             memory: self.memory,
             stack: self.stack,
             window: self.window,
@@ -661,9 +663,9 @@ impl<'a, M: Load> Walker<'a, M> {
         let epoch = map.epoch();
         let reader = map.grace.enter();
         let Some(entry) = map.find(&reader, lookup) else {
-            return self.step_untold(here, lookup);
+            return self.step_unreported(here, lookup);
         };
-        entry.meet();
+        entry.mark_walked();
         if entry.code.is_cut_short() {
             return self.guess(here, Reason::CutShort);
         }
@@ -693,14 +695,14 @@ impl<'a, M: Load> Walker<'a, M> {
     /// The caller of a frame in code that is in no map: by its runtime's records, or by a guess.
     #[cold]
     #[inline(never)]
-    fn step_untold(&mut self, here: Here, lookup: u64) -> Step {
-        let Some(code) = self.map.untold(lookup) else {
+    fn step_unreported(&mut self, here: Here, lookup: u64) -> Step {
+        let Some(code) = self.map.unreported_code(lookup) else {
             return self.guess(here, Reason::UnknownCode);
         };
-        let Some(rule) = jit::untold::rule(code, lookup, here.exact) else {
+        let Some(rule) = jit::unreported::rule(code, lookup, here.exact) else {
             return self.guess(here, Reason::NoRule);
         };
-        self.map.untold.meet(code);
+        self.map.unreported.mark_walked(code);
         self.assumed = 0;
         self.apply(rule, here)
     }
@@ -709,11 +711,11 @@ impl<'a, M: Load> Walker<'a, M> {
     /// registers and its memory.
     #[cold]
     #[inline(never)]
-    fn step_evaluated(&mut self, code: &Code, here: Here) -> Step {
-        let sight = self.sight(here);
+    fn step_evaluated(&mut self, code: &RegionCode, here: Here) -> Step {
+        let known_frame = self.known_frame(here);
         let caller = match code {
-            Code::Native(_, code) => cfi::evaluate(code, &sight, &mut self.scratch.cfi),
-            Code::Jit(_) | Code::ReadyToRun(_) => None,
+            RegionCode::Native(_, code) => cfi::evaluate(code, &known_frame, &mut self.scratch.cfi),
+            RegionCode::Jit(_) | RegionCode::ReadyToRun(_) => None,
         };
         let Some(caller) = caller else {
             return self.guess(here, Reason::UnsupportedRule);
@@ -736,23 +738,23 @@ impl<'a, M: Load> Walker<'a, M> {
     /// functions that are bound when they are first called has its frame in `rbx`. Or left alone,
     /// by an interrupted callee: OpenSSL's assembler calls its own functions, which do not touch
     /// the register that holds the caller's frame.
-    fn kept_by_callee(&mut self, here: Here, register: u64) -> Option<u64> {
+    fn saved_by_callee(&mut self, here: Here, register: u64) -> Option<u64> {
         let callee = self.callee.filter(|_| !here.exact)?;
         let exact = callee & EXACT != 0;
         let lookup = (callee & ADDRESS).checked_sub(u64::from(!exact))?;
         let reader = self.map.grace.enter();
-        let Code::Native(_, code) = &self.map.find(&reader, lookup)?.code else {
+        let RegionCode::Native(_, code) = &self.map.find(&reader, lookup)?.code else {
             return None;
         };
-        match cfi::kept(code, lookup, register, &mut self.scratch.cfi)? {
+        match cfi::register_home(code, lookup, register, &mut self.scratch.cfi)? {
             // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
             // walked already.
-            cfi::Kept::At(below) => Window {
+            cfi::RegisterHome::At(below) => Window {
                 low: self.bottom,
                 last: self.window.last,
             }
             .word(self.memory, here.sp.checked_add_signed(below)?),
-            cfi::Kept::Same => self.sight(Here { exact, ..here }).register(register),
+            cfi::RegisterHome::Same => self.known_frame(Here { exact, ..here }).register(register),
         }
     }
 
@@ -814,7 +816,7 @@ impl<'a, M: Load> Walker<'a, M> {
     fn is_native(&self, ip: u64) -> bool {
         let reader = self.map.grace.enter();
         let entry = self.map.find(&reader, ip);
-        entry.is_some_and(|entry| matches!(entry.code, Code::Native(..)))
+        entry.is_some_and(|entry| matches!(entry.code, RegionCode::Native(..)))
     }
 
     /// From the kernel's signal frame to the interrupted registers.
@@ -920,7 +922,7 @@ impl CodeMap {
             return false;
         };
         let Some(entry) = self.find(&reader, before) else {
-            return self.untold(before).is_some() && is_behind_unknown_call(address);
+            return self.unreported_code(before).is_some() && is_behind_unknown_call(address);
         };
         !entry.code.is_cut_short() && x86::ends_in_call(entry.code_before(address, &mut [0; 8]))
     }
@@ -961,9 +963,9 @@ impl Entry {
     fn code_before<'a>(&'a self, address: u64, window: &'a mut [u8; 8]) -> &'a [u8] {
         let start = address.saturating_sub(8).max(self.code.range().start);
         let bytes = match &self.code {
-            Code::Native(_, code) => code.code_at(start, window),
-            Code::Jit(body) => body.bytes_at(start),
-            Code::ReadyToRun(image) => image.bytes_at(start),
+            RegionCode::Native(_, code) => code.code_at(start, window),
+            RegionCode::Jit(body) => body.bytes_at(start),
+            RegionCode::ReadyToRun(image) => image.bytes_at(start),
         };
         bytes
             .get(..address.saturating_sub(start) as usize)

@@ -4,7 +4,7 @@
 //! with "no", and every step consumes at least one byte of the slice.
 
 use crate::rule::{Cfa, Rule};
-use crate::unwind_info::{Builder, Place, rule_at};
+use crate::unwind_info::{Builder, CfaAddress, rule_at};
 use std::ops::Range;
 
 /// `mov rax, [rbp]`, by which most OSR bodies begin: they take over the frame of another.
@@ -62,7 +62,7 @@ const EPILOGUE_LIMIT: usize = 16;
 /// than the CLR's also jump to a cold part of the same function with the frame in place, so for
 /// their code it must be false.
 pub(crate) fn epilogue(code: &[u8], ip: u64, body: &Range<u64>, tail_calls: bool) -> Option<Rule> {
-    let (mut at, mut bp) = (Place::Sp(0), None);
+    let (mut at, mut bp) = (CfaAddress::Sp(0), None);
     let mut rest = code;
     // Something has been taken down: this is an epilogue for certain.
     let mut started = false;
@@ -81,22 +81,22 @@ pub(crate) fn epilogue(code: &[u8], ip: u64, body: &Range<u64>, tail_calls: bool
             }
             // lea rsp, [rbp + disp]; once rbp is popped it is no longer this frame's
             [0x48, 0x8d, 0x65, disp, ..] if bp.is_none() => {
-                at = Place::Bp(disp.cast_signed().into());
+                at = CfaAddress::Bp(disp.cast_signed().into());
                 (4, true)
             }
             [0x48, 0x8d, 0xa5, a, b, c, d, ..] if bp.is_none() => {
-                at = Place::Bp(i32::from_le_bytes([a, b, c, d]).into());
+                at = CfaAddress::Bp(i32::from_le_bytes([a, b, c, d]).into());
                 (7, true)
             }
             // mov rsp, rbp
             [0x48, 0x8b, 0xe5, ..] | [0x48, 0x89, 0xec, ..] if bp.is_none() => {
-                at = Place::Bp(0);
+                at = CfaAddress::Bp(0);
                 (3, true)
             }
             // leave
             [0xc9, ..] if bp.is_none() => {
-                bp = Some(Place::Bp(0));
-                at = Place::Bp(8);
+                bp = Some(CfaAddress::Bp(0));
+                at = CfaAddress::Bp(8);
                 (1, true)
             }
             // pop rbp

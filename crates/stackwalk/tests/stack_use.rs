@@ -1,7 +1,7 @@
 //! How much of the stack a walk takes: handlers run on what is left of the interrupted thread's,
 //! which may be an alternate stack of a few KiB.
 
-use stackwalk::survey::{Way, survey};
+use stackwalk::survey::{LeaveMethod, survey};
 use stackwalk::{CodeMap, ModuleChange, Regs, Scratch, Stack, Traced};
 use std::collections::BTreeMap;
 
@@ -85,26 +85,34 @@ fn a_cold_walk_takes_at_most_1800_bytes_of_stack() {
         all: registers.as_ptr() as u64,
     };
     // Rows of every kind of every module of this process, first and later ones.
-    let mut places: BTreeMap<Way, Vec<u64>> = BTreeMap::new();
+    let mut places: BTreeMap<LeaveMethod, Vec<u64>> = BTreeMap::new();
     for module in &modules {
         survey(&module.path, &mut |row| {
             let places = places.entry(row.way).or_default();
-            if row.way != Way::Packed || places.len() < 2000 {
+            if row.way != LeaveMethod::Packed || places.len() < 2000 {
                 places.push(row.range.start + module.bias);
             }
         });
     }
-    for way in [Way::Packed, Way::Evaluated, Way::Register, Way::Root] {
+    for way in [
+        LeaveMethod::Packed,
+        LeaveMethod::Evaluated,
+        LeaveMethod::Register,
+        LeaveMethod::Root,
+    ] {
         assert!(places.contains_key(&way), "{way:?}: {:?}", places.keys());
     }
     // And code that nothing is known of, and a JIT body.
-    places.insert(Way::Malformed, vec![8, start, u64::MAX]);
+    places.insert(LeaveMethod::Malformed, vec![8, start, u64::MAX]);
     let body: &'static [u8] = vec![0x55, 0x48, 0x8b, 0xec, 0xff, 0xd0, 0x5d, 0xc3].leak();
     // SAFETY: the code lives for ever.
     let jitted = unsafe { stackwalk::jit::body_from_code(body.as_ptr() as u64, 8) };
     assert!(MAP.add_jit_body(jitted, 1));
     let jitted = (0..8).map(|at| body.as_ptr() as u64 + at);
-    places.entry(Way::Unpacked).or_default().extend(jitted);
+    places
+        .entry(LeaveMethod::Unpacked)
+        .or_default()
+        .extend(jitted);
     let (mut scratch, mut out, mut traced) = (Scratch::new(), [0; 128], [Traced::default(); 128]);
     let mut copy = Box::new([0; PAINTED]);
     let mut most = 0;

@@ -15,7 +15,7 @@ use corprof::context::{AgentThread, RuntimeThread, Synchronous};
 use corprof::info::ClassInfo;
 use corprof::{ClassId, ClassKey, Cx, FunctionId, FunctionKey, ModuleId, ModuleKey, Token};
 use recording::MethodKind;
-use stackwalk::gc_info::{self, Base, Place};
+use stackwalk::gc_info::{self, Base, ReferencePlace};
 use stackwalk::{jit, own_memory, pe};
 
 use super::{Clr, lock, names};
@@ -835,12 +835,12 @@ impl StateMachine {
         let by_rbp = info.frame_register() == Some(RBP);
         let places = returns.into_iter().filter_map(|(at, slot)| {
             let place = match slot.place {
-                Place::Register(register) => HeldIn::Register(register),
-                Place::Stack {
+                ReferencePlace::Register(register) => HeldIn::Register(register),
+                ReferencePlace::Stack {
                     base: Base::FrameRegister,
                     offset,
                 } if by_rbp => HeldIn::FromBp(offset),
-                Place::Stack { .. } => return None,
+                ReferencePlace::Stack { .. } => return None,
             };
             Some(HeldTask { at, place })
         });

@@ -161,15 +161,15 @@ impl Clr {
             program.code.removed([range]);
             return;
         }
-        let met = taken.filter(|taken| taken.was_met);
+        let met = taken.filter(|taken| taken.was_walked);
         let met = met.map(|taken| taken.region.start..taken.region.end);
-        let untold = || {
+        let unreported = || {
             let code = code.filter(|_| self.discovers_code())?;
             let start = code.start_address as u64;
-            let was_walked = program.code.map().take_untold(start);
+            let was_walked = program.code.map().take_unreported(start);
             was_walked.then(|| start..start + code.size as u64)
         };
-        let Some(range) = met.or_else(untold) else {
+        let Some(range) = met.or_else(unreported) else {
             return;
         };
         let body = self.dynamic_body(range.clone(), cx, function);

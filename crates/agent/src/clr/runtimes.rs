@@ -45,14 +45,14 @@ impl<'a> Runtimes<'a> {
     /// Learns of code at an address that no callback has reported, if a CLR knows it. Answers
     /// whether one does.
     pub fn discover(&mut self, program: &Program, address: u64) -> bool {
-        let untold = |known: &&KnownClr| {
+        let unreported = |known: &&KnownClr| {
             let reach = known.reach.as_ref().filter(|_| !known.ending);
             reach.is_some_and(|(clr, _)| clr.has_unreported_code())
         };
         let numbers: Vec<u8> = self
             .known
             .iter()
-            .filter(untold)
+            .filter(unreported)
             .map(|known| known.number)
             .collect();
         numbers.into_iter().any(|number| {

@@ -161,7 +161,7 @@ pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     let lookup = lookup_address(word);
     let Some(region) = map.lookup(lookup) else {
         // Code that was not reported.
-        return Some((lookup, map.untold(lookup)?.start));
+        return Some((lookup, map.unreported_code(lookup)?.start));
     };
     match region.kind {
         Kind::Jit => Some((lookup, region.start)),

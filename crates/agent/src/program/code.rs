@@ -21,7 +21,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use recording::{MethodKind, Tier};
 use stackwalk::{
-    ADDRESS, CodeMap, EXACT, Kind, Region, Taken, is_behind_unknown_call, jit, lookup_address, pe,
+    ADDRESS, CodeMap, EXACT, Kind, Region, TakenBody, is_behind_unknown_call, jit, lookup_address,
+    pe,
 };
 
 use crate::base::proc;
@@ -230,7 +231,7 @@ impl CodeIndex {
 
     /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is queued. `None` where the
     /// map has it not, or with its names.
-    pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<Taken> {
+    pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<TakenBody> {
         let body = CodeLifetime::Unnamed(function);
         let owner = Owner { runtime, body };
         self.map

@@ -343,7 +343,7 @@ impl<'a> Session<'a> {
         program.threads.take_stack_probes(&mut self.reader);
         let has_code = self.drain(cx, false);
         program.code.map().reclaim();
-        program.code.map().age_untold();
+        program.code.map().age_unreported();
         self.switch_jit_callbacks(cx);
         if self.agent.trace.take_settled() {
             // A reader of the recording while it is made knows from when on calls are counted.

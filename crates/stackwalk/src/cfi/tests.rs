@@ -86,7 +86,7 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
     let (section, bases) = eh_frame(code);
     let mut entries = section.entries(&bases);
     let mut context = gimli::UnwindContext::new();
-    let mut state = State::new();
+    let mut state = RowProgram::new();
     while let Ok(Some(entry)) = entries.next() {
         let gimli::CieOrFde::Fde(partial) = entry else {
             continue;
@@ -191,7 +191,7 @@ proptest! {
             bytes[12..20].copy_from_slice(&[0, 0, 0, 0, fde, 0, 0, 0]);
         }
         let code = NativeCode::of_bytes(&bytes, 0x1000);
-        let mut state = State::new();
+        let mut state = RowProgram::new();
         let _ = rule(&code, 0x1000 + address, true, &mut state);
     }
 
@@ -202,7 +202,7 @@ proptest! {
         offset in 0u64..4096,
     ) {
         let code = NativeCode::of_bytes(&fde_with_program(&program), 0x10000);
-        let mut state = State::new();
+        let mut state = RowProgram::new();
         let _ = rule(&code, 0x20000 + offset, true, &mut state);
     }
 }
@@ -254,7 +254,7 @@ fn the_return_address_of_the_hijack_stub_is_in_its_first_push() {
         0xe7,
     ];
     let code = function(&[0x41, 0x0e, 16, 0x51, 0x0e, 120], &body);
-    let at = |offset: u64| table_rule(&code, 0x20000 + offset, &mut State::new());
+    let at = |offset: u64| table_rule(&code, 0x20000 + offset, &mut RowProgram::new());
     for (offset, cfa) in [(0, 0), (1, 8), (18, 112)] {
         assert_eq!(at(offset), Ok(Some(Rule::HijackStub(cfa))), "at {offset}");
     }
@@ -299,12 +299,12 @@ fn a_context_is_restored_in_a_frame_of_one_word() {
         (28, frame(16, Bp::FromCfa(-16))),
         (29, LEAF),
     ] {
-        let found = rule(&code, 0x20000 + at, true, &mut State::new());
+        let found = rule(&code, 0x20000 + at, true, &mut RowProgram::new());
         assert_eq!(found, Ok(Some(expected)), "at {at}");
     }
     // A table that is right is believed.
     let code = function(&[0x41, 0x0e, 16, 0x86, 2], &body);
-    let found = rule(&code, 0x20012, true, &mut State::new());
+    let found = rule(&code, 0x20012, true, &mut RowProgram::new());
     assert_eq!(found, Ok(Some(pushed)));
 }
 
@@ -320,7 +320,7 @@ fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
     let runtime: &[u8] = &[0x49, 0x8b, 0xa2, 0x98, 0, 0, 0, 0xff, 0xe0];
     for (body, at, register) in [(libgcc, 4, 2), (runtime, 7, 0)] {
         let code = function(&FRAMED, body);
-        let found = |at, exact| rule(&code, 0x20000 + at, exact, &mut State::new());
+        let found = |at, exact| rule(&code, 0x20000 + at, exact, &mut RowProgram::new());
         assert_eq!(
             found(at, true),
             Ok(Some(Rule::Landing(register))),
@@ -334,7 +334,7 @@ fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
         let mut other = body.to_vec();
         other[0] ^= 1;
         let code = function(&FRAMED, &other);
-        let found = rule(&code, 0x20000 + at, true, &mut State::new());
+        let found = rule(&code, 0x20000 + at, true, &mut RowProgram::new());
         assert!(
             !matches!(found, Ok(Some(Rule::Landing(_)))),
             "{other:x?}: {found:?}"
@@ -440,7 +440,7 @@ fn rows_of_hand_made_programs() {
     for (program, offset, expected) in cases {
         let code = NativeCode::of_bytes(&fde_with_program(program), 0x10000);
         assert_eq!(
-            table_rule(&code, 0x20000 + offset, &mut State::new()),
+            table_rule(&code, 0x20000 + offset, &mut RowProgram::new()),
             *expected,
             "{program:x?} {offset}"
         );
@@ -476,8 +476,9 @@ fn the_return_address_of_every_ret_is_on_top() {
                 }
                 let ip = instruction.ip();
                 rets += 1;
-                described += u32::from(table_rule(&code, ip, &mut State::new()) == Ok(Some(LEAF)));
-                wrong += u32::from(rule(&code, ip, true, &mut State::new()) != Ok(Some(LEAF)));
+                described +=
+                    u32::from(table_rule(&code, ip, &mut RowProgram::new()) == Ok(Some(LEAF)));
+                wrong += u32::from(rule(&code, ip, true, &mut RowProgram::new()) != Ok(Some(LEAF)));
             }
         }
         println!(
@@ -533,7 +534,7 @@ fn a_call_behind_the_ret_has_the_frame_of_its_function() {
         0x50, 0x0c, 7, 8, 0xc6, // at 20: CFA rsp+8, rbp as it was
     ];
     let code = NativeCode::of_bytes(&fde_with_program(&program), 0x10000);
-    let mut state = State::new();
+    let mut state = RowProgram::new();
     let mut at = |offset: u64, exact| {
         rule(&code, 0x20000 + offset, exact, &mut state)
             .unwrap()

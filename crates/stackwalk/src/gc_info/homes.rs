@@ -7,7 +7,7 @@
 //! `MoveNext` has try blocks, so the JIT keeps its `this` on the stack: the register that brings it
 //! is stored in the prologue, and the slot then holds it for as long as the collector is told so.
 
-use super::{Base, Error, GcInfo, Place, Slot};
+use super::{Base, Error, GcInfo, ReferencePlace, Slot};
 use std::ops::Range;
 
 /// Most homes that are told for a body.
@@ -54,7 +54,7 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
     let breaks = breaks(code, entries);
     let slots = || {
         let offset = |slot: &Slot| match slot.place {
-            Place::Stack {
+            ReferencePlace::Stack {
                 base: Base::FrameRegister,
                 offset,
             } => Some((offset, *slot)),
@@ -112,7 +112,7 @@ pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
         .iter()
         .filter(|slot| !slot.tracked && !slot.interior)
         .filter_map(|slot| match slot.place {
-            Place::Stack {
+            ReferencePlace::Stack {
                 base: Base::FrameRegister,
                 offset,
             } => Some(offset),
@@ -143,8 +143,8 @@ pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>
 /// Whether a slot holds a whole object over calls.
 fn is_kept(slot: &Slot) -> bool {
     let is_preserved = match slot.place {
-        Place::Register(register) => matches!(register, 3 | 5 | 12..=15),
-        Place::Stack { .. } => true,
+        ReferencePlace::Register(register) => matches!(register, 3 | 5 | 12..=15),
+        ReferencePlace::Stack { .. } => true,
     };
     is_preserved && !slot.interior
 }

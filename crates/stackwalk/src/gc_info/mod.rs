@@ -91,7 +91,7 @@ pub enum Base {
 
 /// Where a reference is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Place {
+pub enum ReferencePlace {
     /// A register, numbered as in instructions.
     Register(u8),
     /// Bytes from `base`.
@@ -107,7 +107,7 @@ pub enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Slot {
     /// Where.
-    pub place: Place,
+    pub place: ReferencePlace,
     /// It may point into an object, or to the stack.
     pub interior: bool,
     /// The object that it points to is not moved.
@@ -330,7 +330,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
             number = bits.unsigned(2)?.saturating_add(number).saturating_add(1);
         }
         slots.push(Slot {
-            place: Place::Register(register_number(number)?),
+            place: ReferencePlace::Register(register_number(number)?),
             interior: flags & 1 != 0,
             pinned: flags & 2 != 0,
             tracked: true,
@@ -355,7 +355,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
                     .ok_or(Error::Malformed("a stack slot out of reach"))?;
             }
             slots.push(Slot {
-                place: Place::Stack {
+                place: ReferencePlace::Stack {
                     base,
                     offset: stack_offset(number)?,
                 },

@@ -71,7 +71,7 @@ impl CodeHeaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heaps::NoContract;
+    use crate::heaps::ContractError;
     use crate::heaps::tests::{ELEVEN, FUNCTION, Runtime};
 
     /// All that is read of the descriptor, with the offsets of .NET 11.0.
@@ -138,14 +138,14 @@ mod tests {
         let [runtime, _] = runtimes();
         for (structure, field, offset) in FIELDS {
             let text = doctored(structure, field, offset, "\"Other\":0");
-            assert_eq!(runtime.by(&text), Err(NoContract::Missing(field)));
+            assert_eq!(runtime.by(&text), Err(ContractError::Missing(field)));
         }
         for (name, other) in [
             ("StubCodeBlockLast", "Other"),
             ("ExecutionManagerCodeRangeMapAddress", "Other"),
         ] {
             let text = ELEVEN.replace(name, other);
-            assert_eq!(runtime.by(&text), Err(NoContract::Missing(name)));
+            assert_eq!(runtime.by(&text), Err(ContractError::Missing(name)));
         }
         // No place of that index among the addresses, and a wrong one.
         let text = ELEVEN.replace("[[36]", "[[64]");

@@ -21,7 +21,7 @@ const MAX_DEPTH: u32 = 8;
 
 /// Why there is no contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoContract {
+pub enum ContractError {
     /// No memory there, or not so much of it.
     Unreadable,
     /// It is no descriptor, or of another machine.
@@ -35,52 +35,55 @@ pub enum NoContract {
 /// A runtime's contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Contract {
-    text: Value,
+    text: JsonValue,
     pointers: Vec<u64>,
 }
 
 impl Contract {
     /// From the descriptor at an address.
-    pub(super) fn at(descriptor: u64) -> Result<Contract, NoContract> {
+    pub(super) fn at(descriptor: u64) -> Result<Contract, ContractError> {
         Contract::by(peek, descriptor)
     }
 
-    fn by(peek: impl Fn(u64, &mut [u8]) -> &[u8], descriptor: u64) -> Result<Contract, NoContract> {
+    fn by(
+        peek: impl Fn(u64, &mut [u8]) -> &[u8],
+        descriptor: u64,
+    ) -> Result<Contract, ContractError> {
         let mut buffer = [0; 40];
         let (words, _) = peek(descriptor, &mut buffer).as_chunks::<8>();
-        let words: &[[u8; 8]; 5] = words.try_into().map_err(|_| NoContract::Unreadable)?;
+        let words: &[[u8; 8]; 5] = words.try_into().map_err(|_| ContractError::Unreadable)?;
         let [magic, sizes, text, count, pointers] = words.map(u64::from_le_bytes);
         let (flags, length) = (sizes as u32, (sizes >> 32) as usize);
         let count = (count as u32) as usize;
         // Bit 1 says that pointers have 32 bits.
         if magic != MAGIC || flags & 2 != 0 || length > MAX_TEXT || count > MAX_POINTERS {
-            return Err(NoContract::NoDescriptor);
+            return Err(ContractError::NoDescriptor);
         }
         let whole = |at, length| {
             let mut buffer = vec![0; length];
             let read = peek(at, &mut buffer).len() == length;
-            read.then_some(buffer).ok_or(NoContract::Unreadable)
+            read.then_some(buffer).ok_or(ContractError::Unreadable)
         };
         let text = whole(text, length)?;
         let pointers = whole(pointers, count * 8)?;
         let (pointers, _) = pointers.as_chunks::<8>();
         Ok(Contract {
-            text: parse(&text).ok_or(NoContract::BadText)?,
+            text: parse(&text).ok_or(ContractError::BadText)?,
             pointers: pointers.iter().map(|at| u64::from_le_bytes(*at)).collect(),
         })
     }
 
     /// The version of the descriptor, and that in which the runtime keeps to a contract: a number
     /// in descriptors of version 0, a name in those of version 2.
-    pub(super) fn version(&self, name: &'static str) -> Result<(u64, String), NoContract> {
-        let of_text = self.text.get("version").and_then(Value::number);
+    pub(super) fn version(&self, name: &'static str) -> Result<(u64, String), ContractError> {
+        let of_text = self.text.get("version").and_then(JsonValue::number);
         let found = self.text.get("contracts").and_then(|all| all.get(name));
         let version = match found {
-            Some(Value::Number(number)) => Some(number.to_string()),
-            Some(Value::Text(name)) => Some(name.clone()),
+            Some(JsonValue::Number(number)) => Some(number.to_string()),
+            Some(JsonValue::Text(name)) => Some(name.clone()),
             _ => None,
         };
-        of_text.zip(version).ok_or(NoContract::Missing(name))
+        of_text.zip(version).ok_or(ContractError::Missing(name))
     }
 
     /// Where a field of a structure begins. Bytes.
@@ -88,36 +91,36 @@ impl Contract {
         &self,
         structure: &'static str,
         field: &'static str,
-    ) -> Result<u64, NoContract> {
+    ) -> Result<u64, ContractError> {
         let all = self.text.get("types").and_then(|all| all.get(structure));
         let found = all.and_then(|all| all.get(field));
         // Alone, or before the name of its type.
         let offset = found.and_then(|found| found.first().number());
-        offset.ok_or(NoContract::Missing(field))
+        offset.ok_or(ContractError::Missing(field))
     }
 
     /// The value of a global, as an address: the text has the index of its place among the
     /// addresses.
-    pub(super) fn pointer(&self, name: &'static str) -> Result<u64, NoContract> {
-        let found = self.global(name).map(Value::first);
+    pub(super) fn pointer(&self, name: &'static str) -> Result<u64, ContractError> {
+        let found = self.global(name).map(JsonValue::first);
         let index = found.and_then(|index| index.number());
         let index = index.and_then(|index| usize::try_from(index).ok());
         let pointer = index.and_then(|index| self.pointers.get(index));
-        pointer.copied().ok_or(NoContract::Missing(name))
+        pointer.copied().ok_or(ContractError::Missing(name))
     }
 
     /// The value of a global, as a number: the text has it in hexadecimal digits.
-    pub(super) fn number(&self, name: &'static str) -> Result<u64, NoContract> {
+    pub(super) fn number(&self, name: &'static str) -> Result<u64, ContractError> {
         let text = match self.global(name) {
-            Some(Value::Text(text)) => text.strip_prefix("0x"),
+            Some(JsonValue::Text(text)) => text.strip_prefix("0x"),
             _ => None,
         };
         let number = text.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        number.ok_or(NoContract::Missing(name))
+        number.ok_or(ContractError::Missing(name))
     }
 
     /// Alone, or before the name of its type.
-    fn global(&self, name: &str) -> Option<&Value> {
+    fn global(&self, name: &str) -> Option<&JsonValue> {
         let found = self.text.get("globals")?.get(name)?;
         Some(found.first())
     }
@@ -125,32 +128,32 @@ impl Contract {
 
 /// A value of the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Value {
+enum JsonValue {
     Number(u64),
     Text(String),
-    List(Vec<Value>),
-    Object(Vec<(String, Value)>),
+    List(Vec<JsonValue>),
+    Object(Vec<(String, JsonValue)>),
 }
 
-impl Value {
-    fn get(&self, name: &str) -> Option<&Value> {
+impl JsonValue {
+    fn get(&self, name: &str) -> Option<&JsonValue> {
         match self {
-            Value::Object(all) => all.iter().find(|(key, _)| key == name).map(|(_, of)| of),
+            JsonValue::Object(all) => all.iter().find(|(key, _)| key == name).map(|(_, of)| of),
             _ => None,
         }
     }
 
     fn number(&self) -> Option<u64> {
         match self {
-            Value::Number(number) => Some(*number),
+            JsonValue::Number(number) => Some(*number),
             _ => None,
         }
     }
 
     /// The first of a list, or the value itself.
-    fn first(&self) -> &Value {
+    fn first(&self) -> &JsonValue {
         match self {
-            Value::List(all) => all.first().unwrap_or(self),
+            JsonValue::List(all) => all.first().unwrap_or(self),
             _ => self,
         }
     }
@@ -158,18 +161,18 @@ impl Value {
 
 /// The value that a text is, of the JSON that contracts are written in: no escapes, no fractions,
 /// no signs.
-fn parse(text: &[u8]) -> Option<Value> {
-    let mut reader = Reader { rest: text };
+fn parse(text: &[u8]) -> Option<JsonValue> {
+    let mut reader = TextReader { rest: text };
     let value = reader.value(0)?;
     reader.skip_space();
     reader.rest.is_empty().then_some(value)
 }
 
-struct Reader<'a> {
+struct TextReader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl TextReader<'_> {
     fn skip_space(&mut self) {
         self.rest = self.rest.trim_ascii_start();
     }
@@ -190,7 +193,7 @@ impl Reader<'_> {
         run
     }
 
-    fn value(&mut self, depth: u32) -> Option<Value> {
+    fn value(&mut self, depth: u32) -> Option<JsonValue> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -200,17 +203,17 @@ impl Reader<'_> {
                 reader.has(b':').then_some(())?;
                 Some((name, reader.value(depth + 1)?))
             };
-            return self.series(b'}', field).map(Value::Object);
+            return self.series(b'}', field).map(JsonValue::Object);
         }
         if self.has(b'[') {
             let value = |reader: &mut Self| reader.value(depth + 1);
-            return self.series(b']', value).map(Value::List);
+            return self.series(b']', value).map(JsonValue::List);
         }
         if self.rest.first() == Some(&b'"') {
-            return self.text().map(Value::Text);
+            return self.text().map(JsonValue::Text);
         }
         let digits = std::str::from_utf8(self.run(|byte| byte.is_ascii_digit())).ok()?;
-        digits.parse().ok().map(Value::Number)
+        digits.parse().ok().map(JsonValue::Number)
     }
 
     fn series<T>(&mut self, end: u8, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
@@ -281,9 +284,9 @@ pub(super) mod tests {
         assert_eq!(contract.pointer("Far"), Ok(0x2000));
         assert_eq!(contract.number("Small"), Ok(15));
         assert_eq!(contract.number("Bare"), Ok(16));
-        let missing = |name| Err(NoContract::Missing(name));
+        let missing = |name| Err(ContractError::Missing(name));
         let version = contract.version("Other");
-        assert_eq!(version, Err(NoContract::Missing("Other")));
+        assert_eq!(version, Err(ContractError::Missing("Other")));
         assert_eq!(contract.offset("B", "Here"), missing("Here"));
         assert_eq!(contract.offset("C", "Here"), missing("Here"));
         assert_eq!(contract.pointer("Beyond"), missing("Beyond"));
@@ -293,10 +296,10 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_no_contract_is_refused() {
-        assert_eq!(Contract::at(8), Err(NoContract::Unreadable));
+        assert_eq!(Contract::at(8), Err(ContractError::Unreadable));
         let mut laid = Laid::of(TEXT, &[]);
         laid.descriptor[0] += 1;
-        assert_eq!(Contract::at(laid.at()), Err(NoContract::NoDescriptor));
+        assert_eq!(Contract::at(laid.at()), Err(ContractError::NoDescriptor));
         for text in [
             "",
             "{",
@@ -310,7 +313,11 @@ pub(super) mod tests {
             "[[[[[[[[[[1]]]]]]]]]]",
         ] {
             let laid = Laid::of(text, &[]);
-            assert_eq!(Contract::at(laid.at()), Err(NoContract::BadText), "{text}");
+            assert_eq!(
+                Contract::at(laid.at()),
+                Err(ContractError::BadText),
+                "{text}"
+            );
         }
     }
 

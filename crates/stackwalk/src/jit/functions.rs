@@ -23,11 +23,11 @@ const SHORT: usize = 22;
 pub(super) enum Functions {
     /// One, which is the whole body, with so many bytes of UNWIND_INFO.
     One(u8, [u8; SHORT]),
-    Others(Box<Others>),
+    FunctionList(Box<FunctionList>),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Others {
+pub(super) struct FunctionList {
     functions: Box<[Function]>,
     infos: Box<[u8]>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Others {
 /// A body's functions, as known so far.
 ///
 /// Nothing is allocated for one whose UNWIND_INFO is short.
-pub(super) struct Building {
+pub(super) struct FunctionsBuilder {
     /// Of the only function: it needs no other word.
     one: Option<Functions>,
     others: Vec<Function>,
@@ -43,7 +43,7 @@ pub(super) struct Building {
     is_alone: bool,
 }
 
-impl Building {
+impl FunctionsBuilder {
     /// Of so many functions.
     pub(super) const fn new(count: usize) -> Self {
         Self {
@@ -75,11 +75,11 @@ impl Building {
     }
 }
 
-impl From<Building> for Functions {
+impl From<FunctionsBuilder> for Functions {
     #[inline]
-    fn from(built: Building) -> Functions {
+    fn from(built: FunctionsBuilder) -> Functions {
         built.one.unwrap_or_else(|| {
-            Functions::Others(Box::new(Others {
+            Functions::FunctionList(Box::new(FunctionList {
                 functions: built.others.into(),
                 infos: built.infos.into(),
             }))
@@ -90,7 +90,7 @@ impl From<Building> for Functions {
 impl Functions {
     /// A body of so many bytes without funclets.
     pub(super) fn one(len: u32, info: &[u8]) -> Self {
-        let mut building = Building::new(1);
+        let mut building = FunctionsBuilder::new(1);
         building.push(0, len, info);
         building.into()
     }
@@ -103,7 +103,7 @@ impl Functions {
                 end: len,
                 info: 0,
             },
-            Functions::Others(others) => {
+            Functions::FunctionList(others) => {
                 let all = &others.functions;
                 let behind = all.partition_point(|function| function.begin <= offset);
                 *all.get(behind.checked_sub(1)?)?
@@ -116,7 +116,9 @@ impl Functions {
     pub(super) fn begins(&self) -> Vec<u32> {
         match self {
             Functions::One(..) => vec![0],
-            Functions::Others(others) => others.functions.iter().map(|all| all.begin).collect(),
+            Functions::FunctionList(others) => {
+                others.functions.iter().map(|all| all.begin).collect()
+            }
         }
     }
 
@@ -124,7 +126,7 @@ impl Functions {
     pub(super) fn infos(&self) -> &[u8] {
         match self {
             Functions::One(len, info) => info.get(..usize::from(*len)).unwrap_or_default(),
-            Functions::Others(others) => &others.infos,
+            Functions::FunctionList(others) => &others.infos,
         }
     }
 
@@ -132,8 +134,10 @@ impl Functions {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Functions::One(..) => 0,
-            Functions::Others(others) => {
-                size_of::<Others>() + size_of_val(&*others.functions) + size_of_val(&*others.infos)
+            Functions::FunctionList(others) => {
+                size_of::<FunctionList>()
+                    + size_of_val(&*others.functions)
+                    + size_of_val(&*others.infos)
             }
         }
     }

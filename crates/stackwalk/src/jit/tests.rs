@@ -80,7 +80,7 @@ fn decoded_bodies_are_true_at_every_instruction() {
         let start = code.as_ptr() as u64;
         // SAFETY: the bytes live for ever.
         let body = unsafe { body_from_code(start, code.len() as u32) };
-        assert_eq!(body.source(), Source::Prologue, "{name}");
+        assert_eq!(body.source(), RuleSource::Prologue, "{name}");
         assert_eq!(body.agrees_with_code(), Some(true), "{name}");
         let info = unwind_info::UnwindInfo::parse(body.functions.infos()).unwrap();
         let end = info.prologue_end().into();
@@ -199,7 +199,7 @@ fn headers_with_funclets_are_true_at_every_instruction() {
     for method_at in [3, 4, 1] {
         let heap = Heap::new(method_at, &[MAIN, FUNCLET]);
         let body = heap.body().unwrap();
-        assert_eq!(body.source(), Source::Header);
+        assert_eq!(body.source(), RuleSource::Header);
         assert_eq!(body.agrees_with_code(), Some(true));
         assert_eq!(body.functions.begins().len(), 2);
         assert_eq!(body.end(), heap.base() + u64::from(heap.functions[1][1]));
@@ -336,7 +336,7 @@ fn the_prologue_of_an_osr_body_is_not_decoded() {
     let code = bytes_of("488b4500 50 488bec 4883ec20 c3");
     // SAFETY: the bytes live for ever.
     let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
-    assert_eq!(body.source(), Source::FramePointer);
+    assert_eq!(body.source(), RuleSource::FramePointer);
     assert_eq!(body.rule(body.start() + 6, false), Some(FRAME_POINTER));
     assert!(body.begins_on_a_frame());
     let code = bytes_of("55 488bec 4883ec20 c3");

@@ -8,27 +8,28 @@ use std::sync::atomic::Ordering;
 
 use super::bucket::Bucket;
 use super::{
-    CHUNK_SHIFT, CodeMap, Entry, Region, Slot, Table, Taken, Writer, chunks_of, offset_in,
+    CHUNK_SHIFT, ChunkSlot, CodeMap, Entry, MapWriter, Region, Table, TakenBody, chunks_of,
+    offset_in,
 };
 
 impl CodeMap {
     /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and
     /// answers what it was. See [`CodeMap::remove`].
-    pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<Taken> {
+    pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<TakenBody> {
         let mut writer = self.lock();
         let table = self.table(&writer)?;
         let chunk = start >> CHUNK_SHIFT;
         // SAFETY: as in `publish`.
         let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
         let entry = bucket.from(offset_in(chunk, start)).0?;
-        // SAFETY: a bucket has it, and the caller has the `Writer`: no other code takes it out.
+        // SAFETY: a bucket has it, and the caller has the `MapWriter`: no other code takes it out.
         let region = unsafe { (*entry).region() };
         if region.start != start || !is_it(region.user) {
             return None;
         }
         self.unpublish(&mut writer, table, entry);
-        let was_met = self.drop_entry(&mut writer, entry);
-        Some(Taken { region, was_met })
+        let was_walked = self.drop_entry(&mut writer, entry);
+        Some(TakenBody { region, was_walked })
     }
 
     /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at
@@ -74,8 +75,8 @@ impl CodeMap {
 /// The bodies that begin in a chunk: one that reaches into others is theirs as well, and left out
 /// there.
 fn own_bodies<'w>(
-    _writer: &'w Writer,
-    slot: &'w Slot,
+    _writer: &'w MapWriter,
+    slot: &'w ChunkSlot,
 ) -> impl Iterator<Item = (*const Entry, Region)> + 'w {
     // SAFETY: as in `publish`.
     let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() };

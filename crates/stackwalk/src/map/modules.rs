@@ -8,16 +8,16 @@ use super::Entry;
 
 /// Where a module is.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ModulePlace {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) entry: *const Entry,
 }
 
 /// Disjoint places, sorted.
-pub(super) struct Modules(Box<[Place]>);
+pub(super) struct Modules(Box<[ModulePlace]>);
 
-// SAFETY: a `Place` points to an `Entry`, which is `Send` and `Sync`, and outlives every published
+// SAFETY: a `ModulePlace` points to an `Entry`, which is `Send` and `Sync`, and outlives every published
 // list that names it (retired together, freed after a grace period).
 unsafe impl Send for Modules {}
 // SAFETY: as above.
@@ -25,7 +25,7 @@ unsafe impl Sync for Modules {}
 
 impl Modules {
     /// All of them.
-    pub(super) fn places(&self) -> &[Place] {
+    pub(super) fn places(&self) -> &[ModulePlace] {
         &self.0
     }
 
@@ -34,13 +34,13 @@ impl Modules {
         let old = old.map_or(&[][..], Modules::places);
         let (before, behind) = old.split_at(old.partition_point(|p| p.start < range.start));
         let Range { start, end } = *range;
-        let new = [Place { start, end, entry }];
+        let new = [ModulePlace { start, end, entry }];
         Modules([before, &new, behind].concat().into())
     }
 
     /// These without some.
-    pub(super) fn without(&self, gone: &[Place]) -> Modules {
-        let stays = |place: &&Place| gone.iter().all(|other| other.entry != place.entry);
+    pub(super) fn without(&self, gone: &[ModulePlace]) -> Modules {
+        let stays = |place: &&ModulePlace| gone.iter().all(|other| other.entry != place.entry);
         Modules(self.0.iter().filter(stays).copied().collect())
     }
 

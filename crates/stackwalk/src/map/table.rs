@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use super::bucket::Bucket;
 
 /// One chunk of the address space.
-pub(super) struct Slot {
+pub(super) struct ChunkSlot {
     /// Address >> [`CHUNK_SHIFT`](super::CHUNK_SHIFT); 0 for a slot that is free. Written once,
     /// before the table's next probe.
     pub(super) chunk: AtomicU64,
@@ -18,12 +18,12 @@ pub(super) struct Slot {
 }
 
 /// Chunk → bucket: open addressing, linear probing, never more than half full.
-pub(super) struct Table(Box<[Slot]>);
+pub(super) struct Table(Box<[ChunkSlot]>);
 
 impl Table {
     /// So many free slots, or more.
     pub(super) fn with_capacity(slots: usize) -> Self {
-        let free = || Slot {
+        let free = || ChunkSlot {
             chunk: AtomicU64::new(0),
             bucket: AtomicPtr::new(std::ptr::null_mut()),
         };
@@ -35,7 +35,7 @@ impl Table {
     }
 
     /// The slot of `chunk`, or the free one where it belongs. Async-signal-safe.
-    pub(super) fn slot(&self, chunk: u64) -> Option<&Slot> {
+    pub(super) fn slot(&self, chunk: u64) -> Option<&ChunkSlot> {
         let mask = self.0.len().checked_sub(1)?;
         let start = (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
         (0..self.0.len()).find_map(|step| {
@@ -46,12 +46,12 @@ impl Table {
     }
 
     /// All of them.
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[ChunkSlot] {
         &self.0
     }
 
     /// The slots of these chunks; or of all, where there are fewer.
-    pub(super) fn slots_of(&self, chunks: Range<u64>) -> impl Iterator<Item = &Slot> {
+    pub(super) fn slots_of(&self, chunks: Range<u64>) -> impl Iterator<Item = &ChunkSlot> {
         let (chunks, all) = match chunks.end - chunks.start <= self.0.len() as u64 {
             true => (chunks, &[][..]),
             false => (0..0, self.slots()),

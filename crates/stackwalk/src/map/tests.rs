@@ -324,18 +324,21 @@ fn a_body_says_whether_a_walk_met_it() {
     }
     {
         let reader = map.grace.enter();
-        map.find(&reader, other + 50).unwrap().meet();
+        map.find(&reader, other + 50).unwrap().mark_walked();
     }
     assert_eq!(map.take_jit_body(start, |user| user == 7), None);
     assert_eq!(map.take_jit_body(other + 1, |_| true), None);
-    for (start, was_met) in [(start, false), (other, true)] {
-        assert_eq!(map.take_jit_body(start, |_| true).unwrap().was_met, was_met);
+    for (start, was_walked) in [(start, false), (other, true)] {
+        assert_eq!(
+            map.take_jit_body(start, |_| true).unwrap().was_walked,
+            was_walked
+        );
         assert_eq!(map.lookup(start), None);
     }
     // The memory of an entry is used again, what was said of it is not.
     assert!(map.quiesce(10));
     assert!(map.add_jit_body(body(other, 100), 8));
-    assert!(!map.take_jit_body(other, |_| true).unwrap().was_met);
+    assert!(!map.take_jit_body(other, |_| true).unwrap().was_walked);
 }
 
 /// A bucket grows when its seventeenth body comes, which lies before all others here.

@@ -12,7 +12,7 @@
 //! or foreign words change nothing.
 
 use super::{Bp, Here, LEAF_RA, Load, Reason, Step, To, Walker};
-use crate::map::Code;
+use crate::map::RegionCode;
 use crate::{cfi, own_memory, x86};
 
 /// How many runtimes can keep a return address of one thread.
@@ -106,14 +106,14 @@ impl<M: Load> Walker<'_, M> {
 
 /// Whether the hijack stub begins behind the byte at `lookup`. No rule for such an address may be
 /// kept: it is that of the function before the stub, whose last instruction may be sampled too.
-pub(crate) fn is_before_stub(code: &Code, lookup: u64) -> bool {
+pub(crate) fn is_before_stub(code: &RegionCode, lookup: u64) -> bool {
     match code {
-        Code::Native(_, code) => {
+        RegionCode::Native(_, code) => {
             let behind = lookup.wrapping_add(1);
             // The stub has a table: mostly its code need not be looked at.
             cfi::begins_at(code, behind) && x86::is_hijack_stub(code.code_at(behind, &mut [0; 32]))
         }
-        Code::Jit(_) | Code::ReadyToRun(_) => false,
+        RegionCode::Jit(_) | RegionCode::ReadyToRun(_) => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums of what libraries' unwind tables can be walked by: for the test and for the example.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use stackwalk::survey::{Way, survey};
+use stackwalk::survey::{LeaveMethod, survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ pub(crate) struct Sum {
     /// In executable segments.
     pub(crate) all: u64,
     /// By way.
-    pub(crate) ways: BTreeMap<Way, u64>,
-    /// Call instructions in rows of [`Way::Register`]: callers whose frame is found only if the
+    pub(crate) ways: BTreeMap<LeaveMethod, u64>,
+    /// Call instructions in rows of [`LeaveMethod::Register`]: callers whose frame is found only if the
     /// callee has kept the register.
     pub(crate) calls: u64,
 }
@@ -23,7 +23,7 @@ impl Sum {
         let mut sum = Sum::default();
         sum.all = survey(path, &mut |row| {
             *sum.ways.entry(row.way).or_default() += row.range.end - row.range.start;
-            if row.way == Way::Register {
+            if row.way == LeaveMethod::Register {
                 let decoder = Decoder::with_ip(64, row.code, row.range.start, DecoderOptions::NONE);
                 sum.calls += decoder
                     .into_iter()
@@ -48,7 +48,7 @@ impl Sum {
         }
     }
 
-    pub(crate) fn way(&self, way: Way) -> u64 {
+    pub(crate) fn way(&self, way: LeaveMethod) -> u64 {
         self.ways.get(&way).copied().unwrap_or(0)
     }
 
@@ -60,7 +60,7 @@ impl Sum {
     /// Bytes at which a walk ends: the table is malformed or says what is not known, and the calls
     /// out of frames that are in a register.
     pub(crate) fn not_walked(&self) -> u64 {
-        self.way(Way::Malformed) + self.way(Way::UnknownExpression) + self.calls
+        self.way(LeaveMethod::Malformed) + self.way(LeaveMethod::UnknownExpression) + self.calls
     }
 }
 

@@ -84,7 +84,7 @@ impl Body {
         let stack = |(base, number, flags): &(u8, i32, u8), tracked| {
             let base = [Base::CallerSp, Base::Sp, Base::FrameRegister][usize::from(*base)];
             slot(
-                Place::Stack {
+                ReferencePlace::Stack {
                     base,
                     offset: number * 8,
                 },
@@ -94,7 +94,7 @@ impl Body {
         };
         let registers = self.registers.iter();
         registers
-            .map(|(number, flags)| slot(Place::Register(*number), *flags, true))
+            .map(|(number, flags)| slot(ReferencePlace::Register(*number), *flags, true))
             .chain(self.tracked.iter().map(|known| stack(known, true)))
             .chain(self.untracked.iter().map(|known| stack(known, false)))
             .collect()

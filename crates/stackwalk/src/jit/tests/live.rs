@@ -540,11 +540,11 @@ fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
                 let at = (frame.ip - read.body.start) as u32;
                 let slots = gc_info::live_at_return(&read.info, at).unwrap().unwrap();
                 let held = slots.iter().map(|slot| match slot.place {
-                    gc_info::Place::Register(number) => {
+                    gc_info::ReferencePlace::Register(number) => {
                         let known = Saved::REGISTERS.iter().position(|known| *known == number);
                         frame.values[known.unwrap()]
                     }
-                    gc_info::Place::Stack { offset, .. } => {
+                    gc_info::ReferencePlace::Stack { offset, .. } => {
                         word(frame.bp.wrapping_add_signed(offset.into()))
                     }
                 });

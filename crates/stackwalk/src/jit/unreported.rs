@@ -4,8 +4,8 @@
 //! memory that may go is read through the kernel, into a buffer that holds what most bodies need. A
 //! body that does not fit has no rule, until the agent thread has read it.
 
-use super::{FUNCTION, Header, Listed, Listing};
-use crate::heaps::{Code, read, reader};
+use super::{FUNCTION, FunctionEntries, FunctionEntry, Header};
+use crate::heaps::{HeapCode, read, reader};
 use crate::rule::Rule;
 use crate::{unwind_info, x86};
 
@@ -21,7 +21,7 @@ const BEHIND: u64 = 64;
 
 /// The rule for the instruction at `lookup` in a body of which only its runtime's records tell.
 /// `None` where it lies behind the body, or where nothing certain is known. Async-signal-safe.
-pub(crate) fn rule(code: Code, lookup: u64, exact: bool) -> Option<Rule> {
+pub(crate) fn rule(code: HeapCode, lookup: u64, exact: bool) -> Option<Rule> {
     let offset = u32::try_from(lookup.checked_sub(code.start)?).ok()?;
     let peek = reader(|at, buffer| read(code.may_go, at, buffer));
     let (function, end) = function_at(peek, code, offset)?;
@@ -57,13 +57,13 @@ pub(crate) fn rule(code: Code, lookup: u64, exact: bool) -> Option<Rule> {
 /// The function of a body that has this offset, and where the body ends.
 fn function_at(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
-    code: Code,
+    code: HeapCode,
     offset: u32,
-) -> Option<(Listed, u32)> {
+) -> Option<(FunctionEntry, u32)> {
     let header = Header::read(&peek, code.start, code.function).ok()?;
     let (at, count) = header.functions(&peek).ok()?;
     let mut buffer = [0; FUNCTIONS * FUNCTION];
-    let (mut found, mut listing) = (None, Listing::new(code.start));
+    let (mut found, mut listing) = (None, FunctionEntries::new(code.start));
     for done in (0..count).step_by(FUNCTIONS) {
         let now = (count - done).min(FUNCTIONS);
         let at = at + (done * FUNCTION) as u64;

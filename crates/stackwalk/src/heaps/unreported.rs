@@ -2,13 +2,13 @@
 //! there.
 //!
 //! A walk marks each body that it finds so, until whoever keeps the map has learned of it
-//! ([`Untold::learned`]) or has read all stacks of that time ([`Untold::age`]): who announces that
+//! ([`UnreportedCode::learned`]) or has read all stacks of that time ([`UnreportedCode::age`]): who announces that
 //! a body goes can ask whether a stack may have it. Invariants: nothing is locked, and every loop
 //! is bounded; where the marks have no room left, every body counts as met.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use super::{Code, CodeHeaps};
+use super::{CodeHeaps, HeapCode};
 
 /// Runtimes at once.
 const RUNTIMES: usize = 8;
@@ -18,7 +18,7 @@ const MARKS: usize = 4096;
 const TRIES: usize = 16;
 
 /// Where code is looked for, and what has been found.
-pub(crate) struct Untold {
+pub(crate) struct UnreportedCode {
     /// Never freed: a walk may be reading them.
     heaps: [AtomicPtr<CodeHeaps>; RUNTIMES],
     /// Where bodies start, and in the lowest bits in which generation they were met; 0: free.
@@ -33,7 +33,7 @@ pub(crate) struct Untold {
 /// Code starts at multiples of 4 (`CODE_ALIGN`).
 const GENERATIONS: u64 = 4;
 
-impl Untold {
+impl UnreportedCode {
     pub(crate) const fn new() -> Self {
         Self {
             heaps: [const { AtomicPtr::new(std::ptr::null_mut()) }; RUNTIMES],
@@ -64,7 +64,7 @@ impl Untold {
     }
 
     /// The body at an address. Async-signal-safe.
-    pub(crate) fn code_at(&self, address: u64) -> Option<Code> {
+    pub(crate) fn code_at(&self, address: u64) -> Option<HeapCode> {
         self.heaps.iter().find_map(|place| {
             // SAFETY: null, or made by `add` and never freed.
             let heaps = unsafe { place.load(Ordering::Acquire).as_ref() }?;
@@ -79,7 +79,7 @@ impl Untold {
     }
 
     /// A walk has found this body. Async-signal-safe.
-    pub(crate) fn meet(&self, code: Code) {
+    pub(crate) fn mark_walked(&self, code: HeapCode) {
         let mark = code.start | self.generation.load(Ordering::Relaxed);
         self.is_aged.store(false, Ordering::Relaxed);
         for place in self.places(code.start) {
@@ -99,7 +99,7 @@ impl Untold {
 
     /// Whether a walk may have found the body that starts there, since it was learned of, in this
     /// generation or the last.
-    pub(crate) fn was_met(&self, start: u64) -> bool {
+    pub(crate) fn was_walked(&self, start: u64) -> bool {
         self.is_full.iter().any(|full| full.load(Ordering::Relaxed))
             || (self.places(start)).any(|place| start_of(place.load(Ordering::Relaxed)) == start)
     }
@@ -155,8 +155,8 @@ fn start_of(mark: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn code(start: u64) -> Code {
-        Code {
+    fn code(start: u64) -> HeapCode {
+        HeapCode {
             start,
             function: 1,
             may_go: true,
@@ -165,43 +165,47 @@ mod tests {
 
     #[test]
     fn a_body_is_met_until_it_is_learned_of() {
-        let untold = Box::new(Untold::new());
-        assert!(!untold.was_met(0x1000));
-        untold.meet(code(0x1000));
-        untold.meet(code(0x1000));
-        untold.meet(code(0x1020));
-        assert!(untold.was_met(0x1000) && untold.was_met(0x1020) && !untold.was_met(0x1040));
-        untold.learned(0x1000);
-        assert!(!untold.was_met(0x1000) && untold.was_met(0x1020));
+        let unreported = Box::new(UnreportedCode::new());
+        assert!(!unreported.was_walked(0x1000));
+        unreported.mark_walked(code(0x1000));
+        unreported.mark_walked(code(0x1000));
+        unreported.mark_walked(code(0x1020));
+        assert!(
+            unreported.was_walked(0x1000)
+                && unreported.was_walked(0x1020)
+                && !unreported.was_walked(0x1040)
+        );
+        unreported.learned(0x1000);
+        assert!(!unreported.was_walked(0x1000) && unreported.was_walked(0x1020));
     }
 
     #[test]
     fn a_body_is_met_for_two_generations() {
-        let untold = Box::new(Untold::new());
-        untold.meet(code(0x1000));
-        untold.age();
-        untold.meet(code(0x1020));
-        assert!(untold.was_met(0x1000) && untold.was_met(0x1020));
-        untold.age();
-        assert!(!untold.was_met(0x1000) && untold.was_met(0x1020));
-        untold.meet(code(0x1020));
-        untold.age();
-        assert!(untold.was_met(0x1020));
-        untold.age();
-        assert!(!untold.was_met(0x1020) && untold.is_aged.load(Ordering::Relaxed));
+        let unreported = Box::new(UnreportedCode::new());
+        unreported.mark_walked(code(0x1000));
+        unreported.age();
+        unreported.mark_walked(code(0x1020));
+        assert!(unreported.was_walked(0x1000) && unreported.was_walked(0x1020));
+        unreported.age();
+        assert!(!unreported.was_walked(0x1000) && unreported.was_walked(0x1020));
+        unreported.mark_walked(code(0x1020));
+        unreported.age();
+        assert!(unreported.was_walked(0x1020));
+        unreported.age();
+        assert!(!unreported.was_walked(0x1020) && unreported.is_aged.load(Ordering::Relaxed));
     }
 
     #[test]
     fn where_there_is_no_room_everything_was_met() {
-        let untold = Box::new(Untold::new());
+        let unreported = Box::new(UnreportedCode::new());
         for number in 0..2 * MARKS as u64 {
-            untold.meet(code(0x10_0000 + number * 32));
+            unreported.mark_walked(code(0x10_0000 + number * 32));
         }
-        assert!(untold.was_met(8));
-        untold.age();
-        assert!(untold.was_met(8));
-        untold.age();
-        untold.age();
-        assert!(!untold.was_met(8) && untold.is_aged.load(Ordering::Relaxed));
+        assert!(unreported.was_walked(8));
+        unreported.age();
+        assert!(unreported.was_walked(8));
+        unreported.age();
+        unreported.age();
+        assert!(!unreported.was_walked(8) && unreported.is_aged.load(Ordering::Relaxed));
     }
 }
