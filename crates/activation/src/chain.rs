@@ -34,16 +34,16 @@ pub(crate) struct Link {
 
 /// A handler that stands between those of CLRs and passes on what is not its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Between {
+pub struct ForwardingHandler {
     /// Its address.
     pub handler: usize,
     /// The handler to which it passes on; 0 for none.
     pub beneath: usize,
 }
 
-impl Between {
+impl ForwardingHandler {
     /// There is none.
-    pub(crate) const NONE: Between = Between {
+    pub(crate) const NONE: ForwardingHandler = ForwardingHandler {
         handler: usize::MAX,
         beneath: 0,
     };
@@ -52,7 +52,12 @@ impl Between {
 /// The CLRs' handlers from `handler` on, oldest first. Empty when `handler` is no CLR's.
 ///
 /// `flags` are those that `handler` was installed with: every CLR uses the same for one signal.
-pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module], between: Between) -> Vec<Link> {
+pub(crate) fn of(
+    handler: usize,
+    flags: c_int,
+    modules: &[Module],
+    between: ForwardingHandler,
+) -> Vec<Link> {
     let mut links: Vec<Link> = Vec::new();
     let mut next = Some(handler);
     while let Some(handler) = next.take() {
@@ -117,8 +122,10 @@ fn holds_action(module: &Module, word: usize) -> bool {
 /// them (`SEHCleanupSignals` in `PROCAbort`, src/coreclr/pal/src/thread/process.cpp). The default
 /// action of this one ends the process: a tick that comes in between would, with another exit code,
 /// and without the core file. The CLR itself makes no difference between the two: it calls neither.
-pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
-    let Some(found) = clr_of(handler, modules).and_then(|module| found_by(handler, module)) else {
+pub(crate) fn restore_ignored(handler: usize, modules: &[Module]) {
+    let Some(found) =
+        clr_of(handler, modules).and_then(|module| action_of_handler(handler, module))
+    else {
         return;
     };
     // SAFETY: aligned words in writable segments of a CLR, which is never unloaded. It has written
@@ -135,7 +142,7 @@ pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
 /// Where the CLR of this handler keeps what it has found: the `struct sigaction` whose flags the
 /// handler's code tests for SA_SIGINFO and whose action it loads, as compilers write it. `None`
 /// where that is not there, or more than one.
-fn found_by(handler: usize, module: &Module) -> Option<usize> {
+fn action_of_handler(handler: usize, module: &Module) -> Option<usize> {
     let code = code_of(handler, module)?;
     let named = |at, behind| named(handler, code, at, behind);
     let is_loaded = |word: usize| {
@@ -162,7 +169,7 @@ fn previous(
     flags: c_int,
     module: &Module,
     modules: &[Module],
-    between: Between,
+    between: ForwardingHandler,
 ) -> Option<usize> {
     /// The flags that distinguish handlers of faults, which have a stack of their own, from others.
     const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;

@@ -18,27 +18,27 @@ pub fn signal_number() -> i32 {
 }
 
 /// A signal that all CLRs want, and who serves them.
-pub(crate) struct Shared {
+pub(crate) struct SharedSignal {
     number: fn() -> i32,
     ours: Handler,
     pub(crate) handlers: Handlers,
 }
 
 /// The activation signal.
-pub(crate) static ACTIVATION: Shared = Shared {
+pub(crate) static ACTIVATION: SharedSignal = SharedSignal {
     number: signal_number,
     ours: on_signal,
     handlers: Handlers::new(),
 };
 
 /// Faults of which CLRs make exceptions: a null reference, a division by zero.
-pub(crate) static FAULTS: [Shared; 2] = [
-    Shared {
+pub(crate) static FAULTS: [SharedSignal; 2] = [
+    SharedSignal {
         number: || libc::SIGSEGV,
         ours: on_fault,
         handlers: Handlers::new(),
     },
-    Shared {
+    SharedSignal {
         number: || libc::SIGFPE,
         ours: on_fault,
         handlers: Handlers::new(),
@@ -49,7 +49,7 @@ pub(crate) static FAULTS: [Shared; 2] = [
 #[derive(Clone, Copy)]
 pub(crate) struct Disposition(libc::sigaction);
 
-impl Shared {
+impl SharedSignal {
     /// Our handler.
     pub(crate) fn address(&self) -> usize {
         self.ours as usize

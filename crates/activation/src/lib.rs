@@ -21,11 +21,11 @@ mod modules;
 
 use std::sync::{Mutex, PoisonError};
 
-pub use chain::Between;
+pub use chain::ForwardingHandler;
 pub use handler::signal_number;
 pub use modules::symbol_of;
 
-use handler::{ACTIVATION, FAULTS, Shared};
+use handler::{ACTIVATION, FAULTS, SharedSignal};
 
 /// The outcome of [`serve_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub fn serve_all() -> Served {
 /// signal back before it aborts leaves it ignored, where it would end the process. Answers the
 /// handler to which that one is to pass on what is not its own (it takes SA_SIGINFO); `None`: the
 /// signal's handler is no CLR's.
-pub fn serve_beneath(top: Between) -> Option<usize> {
+pub fn serve_beneath(top: ForwardingHandler) -> Option<usize> {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     for fault in &FAULTS {
         serve(fault);
@@ -70,7 +70,7 @@ pub fn serve_beneath(top: Between) -> Option<usize> {
     let chain = chain::of(found.handler(), found.flags(), &modules, top);
     ACTIVATION.handlers.add(&chain);
     for link in &chain {
-        chain::give_back_ignored(link.handler, &modules);
+        chain::restore_ignored(link.handler, &modules);
     }
     // The newest in place is a CLR's, or `top`, or neither.
     let newest = chain.last().map(|link| link.handler);
@@ -86,7 +86,7 @@ pub fn serve_beneath(top: Between) -> Option<usize> {
     }
 }
 
-fn serve(signal: &Shared) -> Served {
+fn serve(signal: &SharedSignal) -> Served {
     let mut found = signal.current();
     // Ends soon: each further turn needs a CLR that was loaded in the moment of the one before.
     for _ in 0..8 {
@@ -94,7 +94,12 @@ fn serve(signal: &Shared) -> Served {
             return Served::All(signal.handlers.len());
         }
         let modules = modules::loaded();
-        let chain = chain::of(found.handler(), found.flags(), &modules, Between::NONE);
+        let chain = chain::of(
+            found.handler(),
+            found.flags(),
+            &modules,
+            ForwardingHandler::NONE,
+        );
         if chain.is_empty() {
             return if found.is_default() {
                 Served::AtMostOne

@@ -79,7 +79,7 @@ const MOST_HEADERS: usize = 32;
 const OBJECTS: usize = 128;
 
 /// An object as it is copied while the loader holds its lock.
-struct Object {
+struct CopiedObject {
     base: usize,
     headers: [libc::Elf64_Phdr; MOST_HEADERS],
     count: usize,
@@ -89,8 +89,8 @@ struct Object {
 }
 
 /// Objects, as many as there was room for, and how many there are.
-struct Taken {
-    objects: Vec<Object>,
+struct CopiedObjects {
+    objects: Vec<CopiedObject>,
     all: usize,
 }
 
@@ -101,7 +101,7 @@ struct Taken {
 pub(crate) fn loaded() -> Vec<Module> {
     let mut room = OBJECTS;
     let taken = loop {
-        let mut taken = Taken {
+        let mut taken = CopiedObjects {
             objects: Vec::with_capacity(room),
             all: 0,
         };
@@ -123,7 +123,7 @@ pub(crate) fn loaded() -> Vec<Module> {
 /// Copies an object. Allocates nothing.
 ///
 /// # Safety
-/// The contract of `dl_iterate_phdr`, and `taken` points to a `Taken` that no other code uses.
+/// The contract of `dl_iterate_phdr`, and `taken` points to a `CopiedObjects` that no other code uses.
 unsafe extern "C" fn take(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
@@ -138,7 +138,7 @@ unsafe extern "C" fn take(
         } else {
             CStr::from_ptr(info.dlpi_name)
         };
-        (info, &mut *taken.cast::<Taken>(), name)
+        (info, &mut *taken.cast::<CopiedObjects>(), name)
     };
     if info.dlpi_phdr.is_null() {
         return 0;
@@ -159,7 +159,7 @@ unsafe extern "C" fn take(
     } else {
         0
     };
-    let mut object = Object {
+    let mut object = CopiedObject {
         base,
         // SAFETY: numbers, of which zero is one.
         headers: unsafe { std::mem::zeroed() },
@@ -180,7 +180,7 @@ unsafe extern "C" fn take(
 }
 
 /// Returns the module that the copy of an object describes.
-fn module(object: &Object) -> Module {
+fn module(object: &CopiedObject) -> Module {
     let headers = object.headers.get(..object.count).unwrap_or_default();
     let range = |header: &libc::Elf64_Phdr| {
         let start = object.base.wrapping_add(header.p_vaddr as usize);

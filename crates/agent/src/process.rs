@@ -74,7 +74,7 @@ pub fn create(
     let (arrival, slot) = Arrival::of_last(request.clsid.data4[7]);
     let beside = slot == Slot::Notification;
     // Before the first system call that the program does not make itself.
-    syscalls::look();
+    syscalls::refresh();
     if syscalls::first_fatal().is_some() {
         return Err(match arrival {
             Arrival::Attached => FILTERED,

@@ -115,11 +115,11 @@ pub struct LeaveInfo<'hook, 'rt> {
 struct Installed<H: 'static> {
     runtime: Runtime,
     hooks: H,
-    functions: Mutex<HashMap<FunctionID, Known<H>>>,
+    functions: Mutex<HashMap<FunctionID, KnownFunction<H>>>,
 }
 
 /// The mapper's answer for a function.
-struct Known<H: 'static> {
+struct KnownFunction<H: 'static> {
     /// Kept when a later function of the same id is not hooked: code that is gone refers to it no
     /// more, but the one after may be hooked again.
     hooked: Option<&'static Hooked<H>>,
@@ -191,7 +191,7 @@ fn hooked<H: FunctionMapper>(
     let tag = installed.hooks.map(&mut cx, function);
     let function = cx.info().key(function);
     let mut functions = functions();
-    let known = functions.entry(raw).or_insert(Known {
+    let known = functions.entry(raw).or_insert(KnownFunction {
         hooked: None,
         wanted: false,
     });

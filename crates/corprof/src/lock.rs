@@ -102,7 +102,7 @@ impl ThreadPins {
     }
 
     /// A runtime was left: no `ThreadDestroyed` of its threads will come.
-    pub fn left(&self, runtime: RuntimeIndex) {
+    pub fn forget_runtime(&self, runtime: RuntimeIndex) {
         let mut threads = self.threads();
         threads.retain(|thread, _| thread.runtime() != runtime);
         threads.shrink_to_fit();

@@ -128,7 +128,7 @@ impl RuntimeInner {
     }
 
     /// The runtime is about to free its side: nothing is called from here on.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         self.gone.store(true, Ordering::Release); // pairs with `with_slot` and the drop
     }
 

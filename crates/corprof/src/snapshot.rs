@@ -227,7 +227,7 @@ struct RawFrame {
     context: *const u8,
 }
 
-struct State<'f> {
+struct FrameVisit<'f> {
     on_frame: &'f mut dyn FnMut(&RawFrame) -> bool,
     panic: Option<Box<dyn Any + Send>>,
 }
@@ -241,7 +241,7 @@ unsafe extern "system" fn on_frame(
     state: *mut c_void,
 ) -> Hresult {
     // SAFETY: the runtime passes back the pointer that `walk` gave it, during that call.
-    let state = unsafe { &mut *state.cast::<State<'_>>() };
+    let state = unsafe { &mut *state.cast::<FrameVisit<'_>>() };
     let frame = RawFrame {
         function,
         ip,
@@ -420,7 +420,7 @@ impl<'rt> Info<'rt> {
                 }
             }
         };
-        let mut state = State {
+        let mut state = FrameVisit {
             on_frame: &mut deliver,
             panic: None,
         };
@@ -441,7 +441,7 @@ impl<'rt> Info<'rt> {
         thread: Option<ThreadId<'rt>>,
         flags: SnapshotFlags,
         seed: Option<&ContextAmd64>,
-        state: &mut State<'_>,
+        state: &mut FrameVisit<'_>,
     ) -> Result<()> {
         let (seed, size) = match seed {
             Some(seed) => (

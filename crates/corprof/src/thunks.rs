@@ -194,7 +194,7 @@ unsafe extern "system" fn initialize(
         })
     };
     if answer.is_err() {
-        object.runtime.inner().let_go();
+        object.runtime.inner().release();
     }
     answer
 }
@@ -222,7 +222,7 @@ unsafe extern "system" fn initialize_for_attach(
         })
     };
     if answer.is_err() {
-        object.runtime.inner().let_go();
+        object.runtime.inner().release();
     }
     answer
 }
@@ -231,7 +231,7 @@ unsafe extern "system" fn profiler_detach_succeeded(this: *mut ICorProfilerCallb
     // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
     // Before the callback: whoever still has this runtime calls nothing any more.
-    object.runtime.inner().let_go();
+    object.runtime.inner().release();
     // SAFETY: this is `ProfilerDetachSucceeded`.
     unsafe {
         enter::<Detached>(this, CallbackKind::Life, |callbacks, cx| {

@@ -6,7 +6,7 @@
 use corprof::sys::Hresult;
 use corprof::sys::rules::{CallRule, Entry, RuntimeVersion};
 
-use crate::state::{Running, Shared, State, Status, os_thread};
+use crate::state::{ClrState, RunningThread, Shared, Status, os_thread};
 
 /// A call that was refused at the door.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct Refusal {
 }
 
 /// The answer at the door: `Ok` lets the call in.
-pub(crate) fn admit(shared: &Shared, state: &State, rule: &CallRule) -> Result<(), Hresult> {
+pub(crate) fn admit(shared: &Shared, state: &ClrState, rule: &CallRule) -> Result<(), Hresult> {
     let running = shared.running();
     let entry = rule.entry(shared.version);
     match entry {
@@ -58,7 +58,7 @@ pub(crate) fn admit(shared: &Shared, state: &State, rule: &CallRule) -> Result<(
 }
 
 /// `AreCallbackStateFlagsSet`: a thread that the runtime does not know always passes.
-fn has_state(running: Option<Running>, triggers: bool) -> bool {
+fn has_state(running: Option<RunningThread>, triggers: bool) -> bool {
     running.is_none_or(|running| {
         running.forced || (running.in_callback && (!triggers || running.in_triggers_scope))
     })
@@ -67,9 +67,9 @@ fn has_state(running: Option<Running>, triggers: bool) -> bool {
 /// Checks of a method of its own.
 fn own_check(
     shared: &Shared,
-    state: &State,
+    state: &ClrState,
     rule: &CallRule,
-    running: Option<Running>,
+    running: Option<RunningThread>,
 ) -> Result<(), Hresult> {
     let refused = Err(Hresult::CORPROF_E_UNSUPPORTED_CALL_SEQUENCE);
     match rule.name {

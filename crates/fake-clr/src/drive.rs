@@ -11,7 +11,7 @@ use corprof::sys::{
 };
 use corprof::{Constructor, EventMaskHigh};
 
-use crate::state::{CallbackPointer, Running, Status};
+use crate::state::{CallbackPointer, RunningThread, Status};
 use crate::wait::Deadlock;
 use crate::{FakeClr, Thread};
 
@@ -167,7 +167,7 @@ impl FakeClr {
             let mut state = self.shared.lock();
             state.status = status;
             state.callbacks = Some(CallbackPointer(callbacks));
-            state.let_go = false;
+            state.is_released = false;
         }
         let answer = initialize(callbacks);
         let mut state = self.shared.lock();
@@ -175,7 +175,7 @@ impl FakeClr {
             state.status = Status::None;
             state.callbacks = None;
             (state.low, state.high) = (EventMaskLow::empty(), EventMaskHigh::empty());
-            state.let_go = true;
+            state.is_released = true;
             drop(state);
             // SAFETY: the runtime's reference, given back.
             unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
@@ -200,7 +200,7 @@ impl FakeClr {
         // SAFETY: the profiler's object is live; the runtime's reference is given back last.
         unsafe {
             ICorProfilerCallback11::profiler_detach_succeeded(callbacks);
-            self.shared.lock().let_go = true;
+            self.shared.lock().is_released = true;
             ((*(*callbacks).vtbl).unknown.release)(callbacks.cast());
         }
         let mut state = self.shared.lock();
@@ -217,7 +217,7 @@ impl FakeClr {
         });
         let callbacks = {
             let mut state = self.shared.lock();
-            state.let_go = true;
+            state.is_released = true;
             state.callbacks.take()
         };
         if let Some(CallbackPointer(callbacks)) = callbacks {
@@ -241,7 +241,7 @@ impl FakeClr {
     /// Runs `f` as managed code of a thread, here: in cooperative mode, outside every callback.
     pub fn on_thread<R>(&self, thread: Thread, f: impl FnOnce() -> R) -> R {
         self.run_as(
-            Some(Running {
+            Some(RunningThread {
                 thread,
                 in_callback: false,
                 in_triggers_scope: false,
@@ -252,7 +252,7 @@ impl FakeClr {
         )
     }
 
-    fn run_as<R>(&self, running: Option<Running>, f: impl FnOnce() -> R) -> R {
+    fn run_as<R>(&self, running: Option<RunningThread>, f: impl FnOnce() -> R) -> R {
         let before = self.shared.set_running(running);
         self.announce(before, running);
         let result = f();
@@ -262,7 +262,7 @@ impl FakeClr {
     }
 
     /// Tells waiting threads of a change of mode.
-    fn announce(&self, from: Option<Running>, to: Option<Running>) {
+    fn announce(&self, from: Option<RunningThread>, to: Option<RunningThread>) {
         let mut state = self.shared.lock();
         if let Some(from) = from {
             state.waits.set_cooperative(from.thread, false);
@@ -288,7 +288,7 @@ impl FakeClr {
                 _ => return Hresult::S_OK,
             }
         };
-        let running = self.shared.running().map(|before| Running {
+        let running = self.shared.running().map(|before| RunningThread {
             in_callback: true,
             in_triggers_scope: matches!(kind, Kind::Preemptive | Kind::Cooperative),
             cooperative: matches!(kind, Kind::Cooperative | Kind::NoTriggerCooperative),
@@ -472,7 +472,7 @@ impl FakeClr {
     }
 
     /// The runtime is too busy for this many calls of `SuspendRuntime`.
-    pub fn be_busy(&self, times: u32) {
+    pub fn set_busy(&self, times: u32) {
         self.shared.lock().busy = times;
     }
 

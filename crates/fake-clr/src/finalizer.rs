@@ -7,14 +7,14 @@ use std::thread::JoinHandle;
 use crate::state::rejit::own_tid;
 use crate::{FakeClr, Thread};
 
-type Work = Box<dyn FnOnce() + Send>;
+type FinalizerTask = Box<dyn FnOnce() + Send>;
 
 /// An operating system thread with the name of the .NET finalizer thread, and a managed thread.
 #[derive(Debug)]
 pub struct Finalizer {
     /// Its managed thread.
     pub thread: Thread,
-    work: Option<Sender<Work>>,
+    work: Option<Sender<FinalizerTask>>,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -22,7 +22,7 @@ impl FakeClr {
     /// Starts the finalizer thread. Without one, a profiler cannot know whether code is being
     /// unloaded.
     pub fn start_finalizer(&self) -> Finalizer {
-        let (work, works) = channel::<Work>();
+        let (work, works) = channel::<FinalizerTask>();
         let (tell, told) = channel();
         let handle = std::thread::Builder::new().name(".NET Finalizer".into());
         let handle = handle.spawn(move || {
@@ -46,7 +46,7 @@ impl Finalizer {
     /// Runs `f` on this thread and waits for the result.
     pub fn run<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
         let (tell, told) = channel();
-        let work: Work = Box::new(move || {
+        let work: FinalizerTask = Box::new(move || {
             let _nobody_waits = tell.send(f());
         });
         let sent = self.work.as_ref().map(|works| works.send(work));

@@ -67,7 +67,7 @@ unsafe fn enter(
     let number = {
         let mut state = clr.lock();
         state.calls += 1;
-        if state.let_go {
+        if state.is_released {
             // The runtime has freed its side.
             let crash = format!("{} was called of a runtime that is no more", rule.name);
             state.crashes.push(crash);

@@ -43,7 +43,7 @@ pub struct Thread(pub usize);
 /// The callback state of a thread that runs on this operating system thread
 /// (`Thread::m_profilerCallbackState`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningThread {
     pub(crate) thread: Thread,
     pub(crate) in_callback: bool,
     pub(crate) in_triggers_scope: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Hooks {
     pub(crate) leave: usize,
 }
 
-pub(crate) struct State {
+pub(crate) struct ClrState {
     pub(crate) status: Status,
     pub(crate) attached: bool,
     /// Whether the runtime has started: not yet in `Initialize`.
@@ -86,7 +86,7 @@ pub(crate) struct State {
     /// Scripts for the next call of a method.
     pub(crate) meanwhile: HashMap<(&'static str, When), Meanwhile>,
     /// The profiler has been detached, or the runtime has shut down. Later calls are crashes.
-    pub(crate) let_go: bool,
+    pub(crate) is_released: bool,
     /// ReJIT has been enabled, which rules out a detach.
     pub(crate) rewrites: bool,
     pub(crate) rejits: Rejits,
@@ -104,7 +104,7 @@ pub(crate) struct Shared {
     pub(crate) version: RuntimeVersion,
     /// Number of this runtime in the process, from 1.
     pub(crate) number: usize,
-    state: Mutex<State>,
+    state: Mutex<ClrState>,
     pub(crate) changed: Condvar,
     info: InfoObject,
 }
@@ -116,7 +116,7 @@ impl Shared {
         Arc::new_cyclic(|weak| Self {
             version,
             number,
-            state: Mutex::new(State {
+            state: Mutex::new(ClrState {
                 status: Status::None,
                 attached: false,
                 started: false,
@@ -137,7 +137,7 @@ impl Shared {
                 calls: 0,
                 journal: Vec::new(),
                 meanwhile: HashMap::new(),
-                let_go: false,
+                is_released: false,
                 rewrites: false,
                 rejits: Rejits::default(),
                 event_sessions: BTreeMap::new(),
@@ -147,7 +147,7 @@ impl Shared {
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClrState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,12 +156,12 @@ impl Shared {
     }
 
     /// The managed thread of this runtime that runs here, if any.
-    pub(crate) fn running(&self) -> Option<Running> {
+    pub(crate) fn running(&self) -> Option<RunningThread> {
         RUNNING.with_borrow(|all| all.get(&self.number).copied())
     }
 
     /// Changes what runs here; returns what did before.
-    pub(crate) fn set_running(&self, running: Option<Running>) -> Option<Running> {
+    pub(crate) fn set_running(&self, running: Option<RunningThread>) -> Option<RunningThread> {
         RUNNING.with_borrow_mut(|all| match running {
             Some(running) => all.insert(self.number, running),
             None => all.remove(&self.number),
@@ -171,7 +171,7 @@ impl Shared {
 
 thread_local! {
     /// By runtime.
-    static RUNNING: RefCell<HashMap<usize, Running>> = RefCell::default();
+    static RUNNING: RefCell<HashMap<usize, RunningThread>> = RefCell::default();
     static OS_THREAD: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)

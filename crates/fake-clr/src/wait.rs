@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
 
-use crate::state::{Shared, State, os_thread};
+use crate::state::{ClrState, Shared, os_thread};
 use crate::{FakeClr, Thread};
 
 /// Threads that wait for each other for ever.
@@ -40,7 +40,7 @@ impl Waits {
         }
     }
 
-    fn closes_a_circle(&self, from: u64, to: u64) -> bool {
+    fn would_deadlock(&self, from: u64, to: u64) -> bool {
         let mut at = to;
         // No circle is longer than there are waiting threads.
         for _ in 0..=self.for_thread.len() {
@@ -60,16 +60,16 @@ impl Shared {
     /// Waits until `blocker` names nobody.
     fn wait_while<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, ClrState>,
         blocker: impl Fn(&Waits) -> Option<u64>,
-    ) -> Result<MutexGuard<'s, State>, Deadlock> {
+    ) -> Result<MutexGuard<'s, ClrState>, Deadlock> {
         let here = os_thread();
         loop {
             let Some(other) = blocker(&state.waits) else {
                 state.waits.for_thread.remove(&here);
                 return Ok(state);
             };
-            if state.waits.closes_a_circle(here, other) {
+            if state.waits.would_deadlock(here, other) {
                 state.waits.for_thread.remove(&here);
                 state.waits.deadlocks += 1;
                 self.changed.notify_all();

@@ -342,7 +342,7 @@ fn rule_16_a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_
     clr.set_stack(other, &[ids.function, 0]);
     clr.set_holds_runtime_lock(ids.thread, true);
     // Twice too busy, then suspended: bounded retries.
-    clr.be_busy(2);
+    clr.set_busy(2);
     let walks = on_agent_thread(&script, |cx, proof| {
         let info = cx.info();
         let mut suspension = info
@@ -363,7 +363,7 @@ fn rule_16_a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_
     assert_eq!(walks, [(Some(WalkError::Unsafe), 0), (None, 2)]);
     assert!(!clr.is_suspended(), "the value's end resumed it");
 
-    clr.be_busy(3);
+    clr.set_busy(3);
     let gave_up = on_agent_thread(&script, |cx, _| {
         cx.info()
             .suspend_runtime_with_retries(cx, 1, Duration::ZERO)

@@ -573,7 +573,7 @@ fn play(version: RuntimeVersion, attached: bool, raw: bool, steps: &[Step]) -> (
             ),
             // The next call that may collect does.
             12 => clr.collect_at_next_chance(),
-            13 => clr.be_busy(1),
+            13 => clr.set_busy(1),
             14 if attached => {
                 clr.on_thread(thread, || {
                     clr.callback(fake_clr::Kind::Preemptive, |callbacks| {

@@ -10,13 +10,13 @@ mod memory;
 static SIDEWALK: agent::Library = agent::Library {
     main: |parts, first, cx| {
         let end = (agent::SIDEWALK.main)(parts, first, cx);
-        memory::give_back();
+        memory::release_free_memory();
         end
     },
     ..agent::SIDEWALK
 };
 
 corprof::export_profiler!(|request| {
-    memory::survive_forks();
+    memory::install_fork_handlers();
     agent::create(request, &SIDEWALK)
 });

@@ -23,11 +23,11 @@ use crate::in_place::in_place_of;
 /// The step by which the heap grows, bytes. Only what is written to is memory.
 const GRANULARITY: usize = 256 * 1024;
 /// Frees of large pieces after which mappings that are wholly free are given back.
-const FREES: usize = 256;
+const RELEASE_RATE: usize = 256;
 /// How often a `fork` looks whether the heap can be had, and for how long it sleeps between two
 /// looks.
-const LOOKS: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(1);
+const LOCK_RETRIES: u32 = 500;
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 struct Heap(Mutex<Dlmalloc<Mappings>>);
 
@@ -36,7 +36,7 @@ static HEAP: Heap = Heap(Mutex::new(
     const {
         let mut heap = Dlmalloc::new_with_allocator(Mappings);
         assert!(heap.set_granularity(GRANULARITY), "a power of two");
-        heap.set_max_release_check_rate(FREES);
+        heap.set_max_release_check_rate(RELEASE_RATE);
         heap
     },
 ));
@@ -177,13 +177,13 @@ unsafe impl Allocator for Mappings {
 }
 
 /// Gives back to the kernel what is free at the heap's end, and mappings that are wholly free.
-pub(crate) fn give_back() {
+pub(crate) fn release_free_memory() {
     // SAFETY: nothing that is used is touched.
     unsafe { HEAP.lock().trim(0) };
 }
 
 /// The heap while its process is copied.
-struct Held {
+struct ForkLock {
     /// The thread (`pthread_self`) that copies the process; its copy in the child has the same. 0:
     /// none.
     by: AtomicUsize,
@@ -191,15 +191,15 @@ struct Held {
 }
 
 // SAFETY: `guard` is used by the thread `by` alone, which holds the heap's lock meanwhile.
-unsafe impl Sync for Held {}
+unsafe impl Sync for ForkLock {}
 
-static HELD: Held = Held {
+static FORK_LOCK: ForkLock = ForkLock {
     by: AtomicUsize::new(0),
     guard: UnsafeCell::new(None),
 };
 
 /// From now on a `fork` waits for whoever is in the heap, so that the child's is whole.
-pub(crate) fn survive_forks() {
+pub(crate) fn install_fork_handlers() {
     static ONCE: Once = Once::new();
     // SAFETY: the functions stay loaded (the library is linked with -z nodelete).
     ONCE.call_once(|| unsafe {
@@ -208,28 +208,28 @@ pub(crate) fn survive_forks() {
 }
 
 extern "C" fn before_fork() {
-    for _ in 0..LOOKS {
+    for _ in 0..LOCK_RETRIES {
         let guard = match HEAP.0.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_PAUSE);
                 continue;
             }
         };
         // SAFETY: this thread has the lock, so no other one is here.
-        unsafe { *HELD.guard.get() = Some(guard) };
-        HELD.by.store(this_thread(), Ordering::Relaxed);
+        unsafe { *FORK_LOCK.guard.get() = Some(guard) };
+        FORK_LOCK.by.store(this_thread(), Ordering::Relaxed);
         return;
     }
 }
 
 extern "C" fn after_fork() {
     // Another one's, where this thread has waited in vain.
-    if HELD.by.load(Ordering::Relaxed) == this_thread() {
-        HELD.by.store(0, Ordering::Relaxed);
+    if FORK_LOCK.by.load(Ordering::Relaxed) == this_thread() {
+        FORK_LOCK.by.store(0, Ordering::Relaxed);
         // SAFETY: this thread has the lock until the guard is dropped, so no other one is here.
-        drop(unsafe { (*HELD.guard.get()).take() });
+        drop(unsafe { (*FORK_LOCK.guard.get()).take() });
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_has_a_whole_heap_whoever_was_in_it() {
-        survive_forks();
+        install_fork_handlers();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_fork_waits_for_the_heap_for_a_bounded_time() {
-        survive_forks();
+        install_fork_handlers();
         let guard = HEAP.lock();
         // Nothing is allocated here: this thread has the heap, as one that crashed in it.
         // SAFETY: the child ends at once.

@@ -67,7 +67,7 @@ struct Meaning {
 }
 
 /// The agent thread's state in place of a session.
-pub(crate) struct Agree {
+pub(crate) struct WalkerComparison {
     agent: &'static AgentState,
     reader: Reader,
     channel: Channel,
@@ -122,15 +122,15 @@ fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str 
     compared.unwrap_or("unread")
 }
 
-impl Agree {
+impl WalkerComparison {
     /// Over the session that has begun; `random_seeds` as often.
     pub(crate) fn new(
         agent: &'static AgentState,
         begun: Begun,
         channel: Channel,
         random_seeds: u32,
-    ) -> Agree {
-        Agree {
+    ) -> WalkerComparison {
+        WalkerComparison {
             agent,
             stopped: StoppedWalker::new(&agent.program, begun.settings.max_depth),
             reader: begun.reader,
@@ -159,7 +159,7 @@ impl Agree {
                 begin::stop(self.agent);
                 return;
             }
-            self.look();
+            self.absorb_changes();
             let known = self.agent.registry.known();
             for clr in known.iter().skip(self.announced) {
                 let _ = writeln!(self.text, "R {} {}", clr.number, clr.version);
@@ -192,10 +192,10 @@ impl Agree {
     }
 
     /// When the tool says stop, tells of all code that is known then.
-    pub(crate) fn tell_bodies(mut self, cx: &mut AgentCx) {
+    pub(crate) fn write_bodies(mut self, cx: &mut AgentCx) {
         loop {
             self.pause();
-            self.look();
+            self.absorb_changes();
             match self.channel.command() {
                 Command::None => {}
                 Command::Stop => break,
@@ -228,7 +228,7 @@ impl Agree {
     }
 
     /// Threads, modules and bodies that are new.
-    fn look(&mut self) {
+    fn absorb_changes(&mut self) {
         let now = proc::now_ns();
         waker::clear_handler_wake();
         let program = &self.agent.program;
@@ -286,13 +286,13 @@ impl Agree {
         self.history.absorb(&self.agent.program.code);
         for seen in std::mem::take(&mut self.stopped.seen) {
             if seen.plain.is_some() {
-                self.tell(runtimes, runtime, &seen, pause.at_ns);
+                self.write_thread(runtimes, runtime, &seen, pause.at_ns);
             }
         }
     }
 
     /// Writes what was seen of one thread.
-    fn tell(
+    fn write_thread(
         &mut self,
         runtimes: &mut Runtimes<'_>,
         runtime: u8,

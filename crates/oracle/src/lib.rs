@@ -15,7 +15,7 @@ use agent::record::Channel;
 use agent::session::{AgentState, Begun, End, oracle_session};
 use corprof::AgentCx;
 
-use crate::agree::Agree;
+use crate::agree::WalkerComparison;
 
 static ORACLE: Library = Library {
     main,
@@ -41,9 +41,9 @@ fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut Ag
         found.and_then(|(_, number)| number.parse().ok())
     };
     let (random_seeds, bodies) = (number("random_seeds"), number("bodies"));
-    let agree = Agree::new(agent, begun, channel, random_seeds.unwrap_or(0));
+    let agree = WalkerComparison::new(agent, begun, channel, random_seeds.unwrap_or(0));
     if bodies == Some(1) {
-        agree.tell_bodies(cx);
+        agree.write_bodies(cx);
     } else {
         agree.run(cx);
     }

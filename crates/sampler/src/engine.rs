@@ -103,7 +103,7 @@ impl Timer {
 
 /// Whether a filter of system calls leaves us timers.
 pub(crate) fn may_have_timers() -> bool {
-    syscalls::may_all(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])
+    syscalls::are_allowed(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])
 }
 
 /// Takes the timer out of the slot and ends it, and those by which it was sent signals.
@@ -581,7 +581,7 @@ mod perf {
 
     /// Opens a task clock that does not count yet, its descriptor in the upper range.
     pub(super) fn open(tid: u32, period: u64, user_only: bool) -> Result<i32, Error> {
-        if !syscalls::may(Call::PerfEventOpen) {
+        if !syscalls::is_allowed(Call::PerfEventOpen) {
             return Err(Error::Os {
                 call: "perf_event_open",
                 errno: syscalls::refusal(Call::PerfEventOpen),

@@ -269,7 +269,7 @@ pub(crate) fn queue_for_price(pid: i32, tid: u32, signal: i32) -> Result<(), i32
 }
 
 fn queue(pid: i32, tid: u32, signal: i32, first: i32, value: u64) -> Result<(), i32> {
-    if !syscalls::may(Call::RtTgsigqueueinfo) {
+    if !syscalls::is_allowed(Call::RtTgsigqueueinfo) {
         return Err(syscalls::refusal(Call::RtTgsigqueueinfo));
     }
     let info = SignalInfo {
@@ -540,7 +540,7 @@ fn hexadecimal_digits(digits: &[u8]) -> Option<u64> {
 /// glibc places at the upper end of a stack that it has made. `None` where the kernel does not
 /// tell.
 pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
-    if !syscalls::may(Call::GetRobustList) {
+    if !syscalls::is_allowed(Call::GetRobustList) {
         return None;
     }
     let (mut head, mut length) = (0_u64, 0_usize);
@@ -559,7 +559,7 @@ pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
 /// Reads what lies in this process's own memory at `address`, as much as `into` holds; false where
 /// that cannot be had. By the kernel, as a thread's stack may be gone before we have looked.
 pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
-    if !syscalls::may(Call::ProcessVmReadv) {
+    if !syscalls::is_allowed(Call::ProcessVmReadv) {
         return false;
     }
     let length = size_of_val(into);

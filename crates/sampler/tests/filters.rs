@@ -8,7 +8,7 @@ use sampler::{EngineChoice, Reader, Route, SampleEvent, Sampler};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use syscalls::{Call, may};
+use syscalls::{Call, is_allowed};
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
@@ -120,7 +120,7 @@ fn everything_is_sampled(engine: EngineChoice) {
 fn signals_that_may_not_be_queued_come_by_timers() {
     in_child("signals_that_may_not_be_queued_come_by_timers", || {
         filter(&[libc::SYS_rt_tgsigqueueinfo], errno(libc::ENOSYS));
-        syscalls::look();
+        syscalls::refresh();
         everything_is_sampled(EngineChoice::Clock);
     });
 }
@@ -135,7 +135,7 @@ fn a_filter_that_ends_programs_ends_none() {
             libc::SYS_get_robust_list,
         ];
         filter(&calls, KILL);
-        syscalls::look();
+        syscalls::refresh();
         everything_is_sampled(EngineChoice::Auto);
     });
 }
@@ -144,7 +144,7 @@ fn a_filter_that_ends_programs_ends_none() {
 fn without_timers_there_are_clocks() {
     in_child("without_timers_there_are_clocks", || {
         filter(&[libc::SYS_timer_create], KILL);
-        syscalls::look();
+        syscalls::refresh();
         everything_is_sampled(EngineChoice::Auto);
     });
 }
@@ -154,7 +154,7 @@ fn where_no_signal_can_be_sent_it_is_said_why() {
     in_child("where_no_signal_can_be_sent_it_is_said_why", || {
         filter(&[libc::SYS_rt_tgsigqueueinfo], errno(libc::ENOSYS));
         filter(&[libc::SYS_timer_create], KILL);
-        syscalls::look();
+        syscalls::refresh();
         let (sampler, _reader) = start(EngineChoice::Clock, 1000);
         let slot = sampler.register(tid(), None).unwrap();
         assert!(sampler.probe_stack(slot).is_err());
@@ -181,13 +181,13 @@ fn a_filter_that_comes_while_threads_are_sampled_ends_none() {
             let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_process_vm_readv];
             filter(&calls, KILL);
             // No look has been made, and nothing is sent.
-            assert!(!may(Call::RtTgsigqueueinfo));
+            assert!(!is_allowed(Call::RtTgsigqueueinfo));
             for _ in 0..20 {
                 reader.tick(now_ns());
                 burn(Duration::from_millis(1));
             }
             drain(&mut reader);
-            syscalls::look();
+            syscalls::refresh();
             tick_until(&mut reader, SampleEvent::Wall, 20);
         },
     );

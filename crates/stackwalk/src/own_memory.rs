@@ -23,7 +23,7 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
 
 /// As [`read`], one range behind the other, up to the first that cannot be read.
 fn read_all(ranges: &[libc::iovec], buffer: *mut u8, length: usize) -> i64 {
-    if !syscalls::may(syscalls::Call::ProcessVmReadv) {
+    if !syscalls::is_allowed(syscalls::Call::ProcessVmReadv) {
         return -i64::from(libc::ENOSYS);
     }
     let local = libc::iovec {

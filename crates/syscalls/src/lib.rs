@@ -4,8 +4,8 @@
 //! A filter may end the program for a call that it has no need of itself. So where one is in force,
 //! no such call is made before a throwaway child has made it (`trial`); what ends the child, or is
 //! refused, the agent does without. Here it is decided which calls may be made; who makes them asks
-//! ([`may`]), and knows what to do instead. The invariant: [`may`] allows nothing that has not been
-//! let through by the filter that was in force at the last [`look`]; a thread that had none then
+//! ([`is_allowed`]), and knows what to do instead. The invariant: [`is_allowed`] allows nothing that has not been
+//! let through by the filter that was in force at the last [`refresh`]; a thread that had none then
 //! and has one now is allowed nothing that has not been tried.
 
 #![no_std]
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 const UNFILTERED: i32 = 0;
-const LET_THROUGH: i32 = -1;
+const ALLOWED: i32 = -1;
 const ENDS: i32 = -2;
 const UNTRIED: i32 = -3;
 
@@ -67,7 +67,7 @@ fn filters() -> u32 {
 /// Looks whether the calling thread's system calls are filtered, by more filters than at the last
 /// time, and tries all of the table if so. To be called before the first of them is made, and now
 /// and then.
-pub fn look() {
+pub fn refresh() {
     if !is_filtered() {
         return;
     }
@@ -78,18 +78,18 @@ pub fn look() {
     }
     let claimed = TRIED.compare_exchange(tried, TRYING, Ordering::AcqRel, Ordering::Relaxed);
     if claimed.is_err() {
-        return; // somebody else does it, and `may` allows nothing untried meanwhile
+        return; // somebody else does it, and `is_allowed` allows nothing untried meanwhile
     }
-    let mut answers = [trial::OPEN; COUNT];
+    let mut answers = [trial::UNANSWERED; COUNT];
     let known = trial::try_all(&mut answers, trial::may_share_memory());
     for (at, (row, answer)) in table::TABLE.iter().zip(answers).enumerate() {
         let verdict = match answer {
             _ if at >= known => UNTRIED,
-            trial::OPEN => ENDS,
-            0.. => LET_THROUGH,
+            trial::UNANSWERED => ENDS,
+            0.. => ALLOWED,
             error => match i32::try_from(-error) {
                 Ok(errno) if !row.answers.contains(&errno) => errno,
-                _ => LET_THROUGH,
+                _ => ALLOWED,
             },
         };
         if let Some(place) = VERDICTS.get(at) {
@@ -100,23 +100,23 @@ pub fn look() {
 }
 
 /// Whether the calling thread may make this call. Async-signal-safe; errno stays.
-pub fn may(call: Call) -> bool {
-    may_all(&[call])
+pub fn is_allowed(call: Call) -> bool {
+    are_allowed(&[call])
 }
 
 /// Whether it may make each of these: the kernel is asked once for all of them, at most.
-pub fn may_all(calls: &[Call]) -> bool {
+pub fn are_allowed(calls: &[Call]) -> bool {
     let all_are = |allowed: &[Verdict]| calls.iter().all(|call| allowed.contains(&verdict(*call)));
     all_are(&[Verdict::LetThrough])
         || all_are(&[Verdict::LetThrough, Verdict::Unfiltered]) && !is_filtered()
 }
 
-/// Returns the finding of the last [`look`].
+/// Returns the finding of the last [`refresh`].
 pub fn verdict(call: Call) -> Verdict {
     let verdict = VERDICTS.get(call as usize);
     match verdict.map_or(UNTRIED, |verdict| verdict.load(Ordering::Relaxed)) {
         UNFILTERED => Verdict::Unfiltered,
-        LET_THROUGH => Verdict::LetThrough,
+        ALLOWED => Verdict::LetThrough,
         ENDS => Verdict::Ends,
         errno @ 1.. => Verdict::Refused(errno),
         _ => Verdict::Untried,
@@ -140,6 +140,6 @@ pub fn first_fatal() -> Option<Call> {
     Call::all().find(|call| {
         let verdict = verdict(*call);
         let may_end = verdict == Verdict::Ends || is_unknown && verdict == Verdict::Untried;
-        !call.is_spared() && may_end
+        !call.is_optional() && may_end
     })
 }

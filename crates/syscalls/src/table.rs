@@ -63,7 +63,7 @@ pub(crate) struct Row {
     pub(crate) number: libc::c_long,
     /// The agent does without; else it does not come to a process whose filter ends it for the
     /// call.
-    pub(crate) is_spared: bool,
+    pub(crate) is_optional: bool,
     pub(crate) arguments: [i64; 5],
     /// The kernel's answers to them: 0 or more where there is no error, or one of these.
     pub(crate) answers: &'static [i32],
@@ -73,7 +73,7 @@ const fn row(
     call: Call,
     name: &'static str,
     number: libc::c_long,
-    is_spared: bool,
+    is_optional: bool,
     arguments: [i64; 5],
     answers: &'static [i32],
 ) -> Row {
@@ -81,7 +81,7 @@ const fn row(
         call,
         name,
         number,
-        is_spared,
+        is_optional,
         arguments,
         answers,
     }
@@ -138,8 +138,8 @@ impl Call {
     }
 
     /// Whether the agent can do without.
-    pub fn is_spared(self) -> bool {
-        self.row().is_some_and(|row| row.is_spared)
+    pub fn is_optional(self) -> bool {
+        self.row().is_some_and(|row| row.is_optional)
     }
 
     /// All, in the order of the table.

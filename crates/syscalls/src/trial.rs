@@ -15,11 +15,11 @@ use crate::proc;
 use crate::table::{COUNT, TABLE};
 
 /// The answer of a row that has not been answered yet.
-pub(crate) const OPEN: i64 = i64::MIN;
+pub(crate) const UNANSWERED: i64 = i64::MIN;
 
 /// The child's answers, in memory that it shares with us.
 #[repr(C)]
-pub(crate) struct Sheet {
+pub(crate) struct AnswerSheet {
     /// The row that is being tried, or is to be tried next.
     at: AtomicUsize,
     answers: [AtomicI64; COUNT],
@@ -28,7 +28,7 @@ pub(crate) struct Sheet {
 /// Sheet and stack.
 const LENGTH: usize = 64 * 1024;
 
-const _: () = assert!(size_of::<Sheet>() <= 4096);
+const _: () = assert!(size_of::<AnswerSheet>() <= 4096);
 
 /// A system call of five arguments at most, which the kernel takes six of: the last is 0.
 ///
@@ -56,12 +56,12 @@ pub(crate) unsafe fn raw(number: libc::c_long, arguments: [i64; 5]) -> i64 {
     result
 }
 
-/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`OPEN`]
+/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`UNANSWERED`]
 /// where the call has ended the child. Answers how many rows are known: of the others there was no
 /// child to try them, or its end could not be taken in, so that no second one was made. The child
 /// has a copy of the program's memory where it does not share it.
 pub(crate) fn try_all(answers: &mut [i64; COUNT], shares_memory: bool) -> usize {
-    answers.fill(OPEN);
+    answers.fill(UNANSWERED);
     let Some(sheet) = map() else { return 0 };
     let before = block_signals();
     let known = try_rows(sheet, shares_memory);
@@ -74,7 +74,7 @@ pub(crate) fn try_all(answers: &mut [i64; COUNT], shares_memory: bool) -> usize 
     known
 }
 
-fn try_rows(sheet: &'static Sheet, shares_memory: bool) -> usize {
+fn try_rows(sheet: &'static AnswerSheet, shares_memory: bool) -> usize {
     loop {
         let at = sheet.at.load(Ordering::Relaxed);
         if at >= COUNT {
@@ -100,7 +100,7 @@ fn try_rows(sheet: &'static Sheet, shares_memory: bool) -> usize {
     }
 }
 
-fn map() -> Option<&'static Sheet> {
+fn map() -> Option<&'static AnswerSheet> {
     // SAFETY: new memory at an address of the kernel's choice.
     let memory = unsafe {
         libc::mmap(
@@ -116,9 +116,9 @@ fn map() -> Option<&'static Sheet> {
         return None;
     }
     // SAFETY: zeroed pages, which are a valid sheet; it is used until `try_all` unmaps it.
-    let sheet = unsafe { &*memory.cast::<Sheet>() };
+    let sheet = unsafe { &*memory.cast::<AnswerSheet>() };
     for answer in &sheet.answers {
-        answer.store(OPEN, Ordering::Relaxed);
+        answer.store(UNANSWERED, Ordering::Relaxed);
     }
     Some(sheet)
 }
@@ -166,7 +166,7 @@ struct CloneArguments {
 }
 
 /// Makes a child, which has ended when this returns. Its number, or `None` where there is none.
-fn child(sheet: &'static Sheet, shares_memory: bool) -> Option<libc::pid_t> {
+fn child(sheet: &'static AnswerSheet, shares_memory: bool) -> Option<libc::pid_t> {
     let memory = if shares_memory { libc::CLONE_VM } else { 0 };
     let flags = i64::from(memory | libc::CLONE_VFORK);
     let start = core::ptr::from_ref(sheet) as u64;
@@ -200,7 +200,7 @@ fn child(sheet: &'static Sheet, shares_memory: bool) -> Option<libc::pid_t> {
 /// # Safety
 /// `number` is `clone` or `clone3`, the arguments are theirs and give the child an aligned stack of
 /// its own, and have CLONE_VFORK.
-unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static Sheet) -> i64 {
+unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static AnswerSheet) -> i64 {
     let mut result = number;
     // SAFETY: the caller's promise. The child never comes back: `run` does not return.
     unsafe {
@@ -230,7 +230,7 @@ unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static S
 
 /// The child. It shares the thread-local storage of the thread that made it: nothing here uses
 /// that.
-extern "C" fn run(sheet: &'static Sheet) -> ! {
+extern "C" fn run(sheet: &'static AnswerSheet) -> ! {
     // One byte: no core is written, and none is piped to a program (fs/coredump.c).
     let limit = [1_u64, 1];
     let limit_at = &raw const limit as i64;
@@ -292,13 +292,13 @@ mod tests {
 
     #[test]
     fn a_child_with_memory_of_its_own_answers_the_same() {
-        let mut answers = [[OPEN; COUNT]; 2];
+        let mut answers = [[UNANSWERED; COUNT]; 2];
         let [shared, copied] = &mut answers;
         assert_eq!(try_all(shared, true), COUNT);
         assert_eq!(try_all(copied, false), COUNT);
         for ((row, shared), copied) in TABLE.iter().zip(shared).zip(copied) {
             assert_eq!(shared, copied, "{}", row.name);
-            assert_ne!(*shared, OPEN, "{}", row.name);
+            assert_ne!(*shared, UNANSWERED, "{}", row.name);
         }
     }
 }

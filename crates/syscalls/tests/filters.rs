@@ -1,6 +1,6 @@
 //! Real filters, each in a forked child, as a filter cannot be taken off again.
 
-use syscalls::{Call, Verdict, first_fatal, is_filtered, look, may, verdict};
+use syscalls::{Call, Verdict, first_fatal, is_allowed, is_filtered, refresh, verdict};
 
 const LOAD_NUMBER: u16 = 0x20;
 const JUMP_IF_EQUAL: u16 = 0x15;
@@ -58,10 +58,10 @@ fn has_children() -> bool {
 fn without_a_filter_nothing_is_tried_and_all_is_allowed() {
     let status = apart(|| {
         assert!(!is_filtered());
-        look();
+        refresh();
         for call in Call::all() {
             assert_eq!(verdict(call), Verdict::Unfiltered);
-            assert!(may(call), "{call:?}");
+            assert!(is_allowed(call), "{call:?}");
         }
     });
     assert_eq!(status, 0);
@@ -72,11 +72,15 @@ fn all_is_let_through_by_a_filter_of_something_else() {
     let status = apart(|| {
         filter(&[libc::SYS_swapoff], libc::SECCOMP_RET_KILL_PROCESS);
         assert!(is_filtered());
-        look();
+        refresh();
         for call in Call::all() {
             // A call that the kernel here allows to no user is refused.
             let is_refused = call == Call::PerfEventOpen;
-            assert!(may(call) || is_refused, "{call:?}: {:?}", verdict(call));
+            assert!(
+                is_allowed(call) || is_refused,
+                "{call:?}: {:?}",
+                verdict(call)
+            );
         }
         assert_eq!(first_fatal(), None);
         assert!(!has_children());
@@ -100,11 +104,11 @@ fn what_ends_a_process_ends_a_throwaway_child() {
             ];
             filter(&ending.map(|(_, number)| number), answer);
             // Before it has been tried it is not allowed.
-            assert!(!may(Call::ProcessVmReadv));
-            look();
+            assert!(!is_allowed(Call::ProcessVmReadv));
+            refresh();
             for (call, _) in ending {
                 assert_eq!(verdict(call), Verdict::Ends, "{call:?}");
-                assert!(!may(call));
+                assert!(!is_allowed(call));
             }
             assert_eq!(verdict(Call::TimerSettime), Verdict::LetThrough);
             assert_eq!(first_fatal(), Some(Call::Geteuid));
@@ -120,10 +124,10 @@ fn a_refusal_has_its_errno() {
         let status = apart(|| {
             let answer = libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
             filter(&[libc::SYS_rt_tgsigqueueinfo], answer);
-            look();
+            refresh();
             assert_eq!(verdict(Call::RtTgsigqueueinfo), Verdict::Refused(errno));
             assert_eq!(syscalls::refusal(Call::RtTgsigqueueinfo), errno);
-            assert!(may(Call::TimerCreate));
+            assert!(is_allowed(Call::TimerCreate));
         });
         assert_eq!(status, 0, "errno {errno}");
     }
@@ -133,9 +137,9 @@ fn a_refusal_has_its_errno() {
 fn where_no_child_can_be_taken_in_there_is_one_at_most() {
     let status = apart(|| {
         filter(&[libc::SYS_wait4], libc::SECCOMP_RET_KILL_PROCESS);
-        look();
+        refresh();
         assert_eq!(verdict(Call::Wait4), Verdict::Ends);
-        assert!(Call::all().all(|call| !may(call)));
+        assert!(Call::all().all(|call| !is_allowed(call)));
         assert!(first_fatal().is_some());
     });
     assert_eq!(status, 0);
@@ -146,9 +150,9 @@ fn where_no_child_can_be_made_nothing_is_allowed() {
     let status = apart(|| {
         let answer = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
         filter(&[libc::SYS_clone, libc::SYS_clone3], answer);
-        look();
+        refresh();
         assert_eq!(verdict(Call::TimerCreate), Verdict::Untried);
-        assert!(!may(Call::TimerCreate));
+        assert!(!is_allowed(Call::TimerCreate));
     });
     assert_eq!(status, 0);
 }
@@ -157,14 +161,14 @@ fn where_no_child_can_be_made_nothing_is_allowed() {
 fn a_filter_that_comes_later_is_seen() {
     let status = apart(|| {
         filter(&[libc::SYS_swapoff], libc::SECCOMP_RET_KILL_PROCESS);
-        look();
-        assert!(may(Call::ProcessVmReadv));
+        refresh();
+        assert!(is_allowed(Call::ProcessVmReadv));
         filter(
             &[libc::SYS_process_vm_readv],
             libc::SECCOMP_RET_KILL_PROCESS,
         );
-        look();
-        assert!(!may(Call::ProcessVmReadv));
+        refresh();
+        assert!(!is_allowed(Call::ProcessVmReadv));
     });
     assert_eq!(status, 0);
 }

@@ -132,7 +132,7 @@ fn timespec(time: Duration) -> libc::timespec {
 /// them (more than RLIMIT_NOFILE, no memory).
 fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
     let length = fds.len() as libc::nfds_t;
-    let readable = if syscalls::may(Call::Ppoll) {
+    let readable = if syscalls::is_allowed(Call::Ppoll) {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: so many pollfds and a timeout or none, alive during the call; no signal mask.

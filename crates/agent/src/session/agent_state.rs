@@ -85,7 +85,7 @@ impl AgentState {
         let known = self.registry.known();
         let found = known.iter().find(|known| known.number == number);
         if let Some((_, runtime)) = found.and_then(|known| known.reach.as_ref()) {
-            self.program.threads.pins.left(runtime.index());
+            self.program.threads.pins.forget_runtime(runtime.index());
         }
         self.program.threads.runtime_ended(number);
         self.events.remove(number);

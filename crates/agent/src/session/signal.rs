@@ -17,11 +17,11 @@ pub fn install_on_top(agent: &AgentState) {
         activation::serve_all();
         return;
     };
-    let between = activation::Between {
+    let forwarding = activation::ForwardingHandler {
         handler: sampler.handler(),
         beneath: sampler.previous_handler(),
     };
-    match activation::serve_beneath(between) {
+    match activation::serve_beneath(forwarding) {
         // A failure leaves the CLR on top, which passes on what is ours.
         Some(beneath) => drop(sampler.move_to_top(beneath)),
         None => sampler.yield_signal(),

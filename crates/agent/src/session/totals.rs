@@ -55,7 +55,7 @@ fn forbidden() -> String {
             Verdict::Unfiltered | Verdict::LetThrough => return None,
         };
         // It is missed only with `--engine perf`, which says so itself.
-        let is_missed = call.is_spared() && call != Call::PerfEventOpen;
+        let is_missed = call.is_optional() && call != Call::PerfEventOpen;
         is_missed.then(|| format!("{} ({how})", call.name()))
     });
     each.collect::<Vec<_>>().join(", ")
@@ -101,7 +101,7 @@ impl Totals {
 impl Session<'_> {
     /// Looks for filters of system calls, and says what they forbid us.
     pub(super) fn write_filters(&mut self) {
-        syscalls::look();
+        syscalls::refresh();
         let forbidden = forbidden();
         if forbidden != self.totals.forbidden {
             self.recorder.note(&format!(

@@ -25,7 +25,7 @@ const FEW_SIGNALS: u64 = 256;
 /// The checks, in the order in which recording comes to need them.
 pub(super) fn checks(carried: Carried) -> Vec<Check> {
     // A filter of system calls may end who makes a call that it does not know.
-    syscalls::look();
+    syscalls::refresh();
     vec![
         kernel(),
         agent(carried),

@@ -201,13 +201,13 @@ impl<'rt> Info<'rt> {
         _: &mut Cx<'rt, C>,
         mut each: impl FnMut(usize) -> bool,
     ) -> Result<()> {
-        type State<'f> = (
+        type ObjectVisit<'f> = (
             &'f mut dyn FnMut(usize) -> bool,
             Option<Box<dyn std::any::Any + Send>>,
         );
         unsafe extern "system" fn visit(object: usize, state: *mut c_void) -> Bool {
             // SAFETY: the runtime passes back what it was given below.
-            let (each, panic) = unsafe { &mut *state.cast::<State<'_>>() };
+            let (each, panic) = unsafe { &mut *state.cast::<ObjectVisit<'_>>() };
             match catch_unwind(AssertUnwindSafe(|| each(object))) {
                 Ok(on) => on.into(),
                 Err(thrown) => {
@@ -216,7 +216,7 @@ impl<'rt> Info<'rt> {
                 }
             }
         }
-        let mut state: State<'_> = (&mut each, None);
+        let mut state: ObjectVisit<'_> = (&mut each, None);
         let answer = call!(
             self,
             enumerate_gc_heap_objects(Some(visit), (&raw mut state).cast())

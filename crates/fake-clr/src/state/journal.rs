@@ -7,10 +7,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::FakeClr;
-use crate::state::{Shared, State};
+use crate::state::{ClrState, Shared};
 
 /// Upper bound of a wait. A script that takes longer waits for something that the profiler holds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One call of the profiler that passed the call rules.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ impl Shared {
             f();
             let _nobody_waits = tell.send(());
         });
-        if told.recv_timeout(PATIENCE).is_err() {
+        if told.recv_timeout(CALL_TIMEOUT).is_err() {
             self.crash(&format!(
                 "another thread did not get on while {method} was called"
             ));
@@ -88,7 +88,7 @@ impl FakeClr {
     /// If that takes more than twenty seconds.
     pub fn wait_for_calls(&self, method: &str, count: usize) {
         let state = self.shared.lock();
-        let are_missing = |state: &mut State| {
+        let are_missing = |state: &mut ClrState| {
             let calls = state.journal.iter();
             calls
                 .filter(|call| call.method == method && call.is_over)
@@ -96,7 +96,7 @@ impl FakeClr {
                 < count
         };
         let changed = &self.shared.changed;
-        let waited = changed.wait_timeout_while(state, PATIENCE, are_missing);
+        let waited = changed.wait_timeout_while(state, CALL_TIMEOUT, are_missing);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(state);
         assert!(!waited.timed_out(), "{method} was not called");

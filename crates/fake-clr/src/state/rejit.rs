@@ -12,7 +12,7 @@ use corprof::sys::{
     ICorProfilerFunctionControlVtbl, IUnknownVtbl, MdToken,
 };
 
-use crate::state::{Running, Shared};
+use crate::state::{RunningThread, Shared};
 use crate::{FakeClr, Kind};
 
 /// `CORPROF_E_ACTIVE_REJIT_REQUEST_NOT_FOUND`.
@@ -51,12 +51,12 @@ impl Shared {
         let before = self.running();
         let running = match before {
             Some(running) if !forced => running,
-            Some(running) => Running { forced, ..running },
+            Some(running) => RunningThread { forced, ..running },
             None => {
                 let clr = FakeClr::of(self);
                 let thread = clr.add_thread();
                 clr.set_os_thread(thread, own_tid());
-                Running {
+                RunningThread {
                     thread,
                     in_callback: false,
                     in_triggers_scope: false,
@@ -161,7 +161,7 @@ impl FakeClr {
             return found.il;
         };
         let il = active.il.unwrap_or_else(|| {
-            let il = self.ask_for_il(method);
+            let il = self.request_il_body(method);
             let state = &mut *self.shared.lock();
             if let Some(active) = state.rejits.active.get_mut(&method) {
                 active.il = Some(il.clone());
@@ -177,7 +177,7 @@ impl FakeClr {
     }
 
     /// `GetReJITParameters`.
-    fn ask_for_il(&self, (module, token): (usize, u32)) -> Option<Vec<u8>> {
+    fn request_il_body(&self, (module, token): (usize, u32)) -> Option<Vec<u8>> {
         let mut control = Control {
             vtbl: &VTBL,
             il: Mutex::new(None),
