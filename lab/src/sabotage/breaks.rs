@@ -215,8 +215,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "chains: the task that a dispatcher runs is ignored",
         file: "crates/agent/src/program/chains/reader.rs",
-        from: "        match self.after(next, false) {\n            Next::Task(next) => self.read_waiting(next),\n",
-        to: "        match self.after(next, false) {\n            Next::Task(_) => ChainEnd::Root,\n",
+        from: "        match self.after(next, false) {\n            NextLink::Task(next) => self.read_waiting(next),\n",
+        to: "        match self.after(next, false) {\n            NextLink::Task(_) => ChainEnd::Root,\n",
         tests: &[default(
             "agent",
             "program::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
@@ -393,13 +393,13 @@ pub(super) const BREAKS: &[Break] = &[
         )],
     },
     Break {
-        what: "short-lived threads: a crowd of long ago counts",
-        file: "crates/agent/src/program/threads/crowd.rs",
+        what: "short-lived threads: those that started long ago count",
+        file: "crates/agent/src/program/threads/short_lived.rs",
         from: "self.started_before = if is_next { self.started } else { 0 };",
         to: "self.started_before = self.started;",
         tests: &[default(
             "agent",
-            "program::threads::crowd::tests::a_pause_ends_a_crowd",
+            "program::threads::short_lived::tests::a_pause_ends_the_sampling_of_few",
         )],
     },
     Break {

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_rings_before_the_wait_is_heard_once() {
+    fn a_wake_before_the_wait_ends_it_once() {
         let waker = Waker::new();
         waker.wake();
         waker.wake();
@@ -186,7 +186,7 @@ mod tests {
 
     /// In a forked child, as the limit is the process's.
     #[test]
-    fn who_may_have_no_descriptors_sleeps_and_looks_for_who_is_there() {
+    fn without_descriptors_the_wait_polls() {
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rings_during_the_wait_is_heard() {
+    fn a_wake_during_the_wait_ends_it() {
         let waker: &'static Waker = Box::leak(Box::new(Waker::new()));
         let rings = std::thread::spawn(|| waker.wake());
         waker.wait(&[], None);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_for_descriptors_is_woken_by_what_was_lent() {
+    fn a_wait_for_descriptors_is_ended_by_the_forwarded_wake() {
         static PIPE: AtomicU32 = AtomicU32::new(0);
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors.

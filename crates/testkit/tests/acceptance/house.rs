@@ -288,7 +288,7 @@ fn arrows(source: &Path) -> Vec<(String, String, PathBuf)> {
             continue;
         };
         let is_test = module.iter().any(|part| part == "tests");
-        if is_test || module.last().is_some_and(|name| name == "told") {
+        if is_test || module.last().is_some_and(|name| name == "decoded") {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();

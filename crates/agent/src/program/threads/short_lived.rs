@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_a_crowd() {
+    fn a_pause_ends_the_sampling_of_few() {
         let mut short_lived = ShortLivedSampling::default();
         short_lived.configure(true, 7);
         short_lived.record_lifetime(1_000);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_left_out_where_that_is_not_wanted() {
+    fn no_thread_is_left_out_where_that_is_not_wanted() {
         let mut short_lived = ShortLivedSampling::default();
         short_lived.record_lifetime(1_000);
         assert!((0..10_000).all(|n| short_lived.choose(n) == Some(1)));
