@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use agent::model::chain::{CHAIN_WORDS, ChainEnd, split};
 use agent::program::chains::finder::AsyncFrameFinder;
-use agent::program::chains::{AsyncBody, ChainTables, CodeRole, Home, Kind, TaskAt, gate, prepare};
+use agent::program::chains::{
+    AsyncBody, ChainTables, CodeRole, LinkKind, MachineHome, TaskAt, gate, prepare,
+};
 use stackwalk::{CodeMap, Out as _};
 
 /// As .NET 8 lays out a task and its box, in words.
@@ -58,7 +60,7 @@ impl Made {
                 flags: 8 * FLAGS as u16,
                 state: 0,
             };
-            let kind = Kind::Box {
+            let kind = LinkKind::Box {
                 task,
                 state: 8 * MACHINE as u16,
                 machine: 8 * MACHINE as u16,
@@ -111,7 +113,7 @@ fn main() {
             range: CODE..CODE + 0x400,
             gate: 0,
             runtime: 0,
-            homes: [Home {
+            homes: [MachineHome {
                 from_bp: -8,
                 live: [0..0x80, 0x80..0x400].into(),
                 is_guess: false,

@@ -32,7 +32,7 @@ use crate::trace::{self, ClrTrace};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
 /// takes milliseconds, and a program that ends a thread is not to hang for us whatever happens.
-const WALK_OF_THE_DYING: Duration = Duration::from_secs(2);
+const SHUTDOWN_WALK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The callbacks that a CLR is given.
 pub(crate) struct ClrCallbacks {
@@ -665,10 +665,13 @@ impl Callbacks for ClrCallbacks {
         self.clr.thread_ending(thread.raw());
         threads.managed_ended((self.clr.number(), thread.raw()));
         let key = cx.info().key(thread);
-        if !threads.pins.destroyed_within(cx, key, WALK_OF_THE_DYING) {
+        if !threads
+            .pins
+            .destroyed_within(cx, key, SHUTDOWN_WALK_TIMEOUT)
+        {
             self.agent.events.announce(EventAnnouncement::Note(format!(
                 "a thread ended while it was walked, and the walk did not end within {} s",
-                WALK_OF_THE_DYING.as_secs()
+                SHUTDOWN_WALK_TIMEOUT.as_secs()
             )));
         }
         Ok(())

@@ -7,7 +7,7 @@
 use corprof::EventMaskHigh;
 use corprof::sys::{EventMaskLow, Hresult, ICorProfilerCallback11};
 
-use crate::{FakeClr, Kind, Thread};
+use crate::{CallbackMode, FakeClr, Thread};
 
 impl FakeClr {
     fn wants_high(&self, high: EventMaskHigh) -> bool {
@@ -19,7 +19,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_MODULE_LOADS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe {
                 ICorProfilerCallback11::module_load_finished(callbacks, module, Hresult::S_OK)
@@ -30,7 +30,7 @@ impl FakeClr {
     /// `ModuleUnloadStarted`, then removes the module with its classes, functions and code.
     pub fn module_unloaded(&self, module: usize) -> Hresult {
         let answer = if self.wants(EventMaskLow::MONITOR_MODULE_LOADS) {
-            self.callback(Kind::Preemptive, |callbacks| {
+            self.callback(CallbackMode::Preemptive, |callbacks| {
                 // SAFETY: the profiler's object is live.
                 unsafe { ICorProfilerCallback11::module_unload_started(callbacks, module) }
             })
@@ -46,7 +46,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_CLASS_LOADS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::class_load_finished(callbacks, class, Hresult::S_OK) }
         })
@@ -57,7 +57,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe {
                 ICorProfilerCallback11::dynamic_method_jit_compilation_finished(
@@ -73,7 +73,7 @@ impl FakeClr {
     /// `DynamicMethodUnloaded`, then removes the function and its code.
     pub fn dynamic_method_unloaded(&self, function: usize) -> Hresult {
         let answer = if self.wants_high(EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS) {
-            self.callback(Kind::Cooperative, |callbacks| {
+            self.callback(CallbackMode::Cooperative, |callbacks| {
                 // SAFETY: the profiler's object is live.
                 unsafe { ICorProfilerCallback11::dynamic_method_unloaded(callbacks, function) }
             })
@@ -89,7 +89,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe {
                 ICorProfilerCallback11::rejit_compilation_finished(
@@ -106,7 +106,7 @@ impl FakeClr {
     /// `ReJITError`: the function cannot be compiled with its new IL.
     pub fn rejit_error(&self, function: usize) -> Hresult {
         let found = self.function(function).expect("no such function");
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe {
                 ICorProfilerCallback11::rejit_error(
@@ -125,7 +125,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_EXCEPTIONS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::exception_search_catcher_found(callbacks, function) }
         })
@@ -137,7 +137,7 @@ impl FakeClr {
             return Hresult::S_OK;
         }
         let name: Vec<u16> = name.encode_utf16().collect();
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live, and the name as long as said.
             unsafe {
                 ICorProfilerCallback11::thread_name_changed(

@@ -17,7 +17,7 @@ use crate::{FakeClr, Thread};
 
 /// How the runtime makes a callback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum CallbackMode {
     /// In preemptive mode, with a triggers scope.
     Preemptive,
     /// In cooperative mode, with a triggers scope.
@@ -131,7 +131,7 @@ impl FakeClr {
                 }
             },
         )?;
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::profiler_attach_complete(callbacks) }
         })
@@ -211,7 +211,7 @@ impl FakeClr {
 
     /// Raises `Shutdown` and lets the profiler go.
     pub fn shutdown(&self) {
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::shutdown(callbacks) }
         });
@@ -278,7 +278,7 @@ impl FakeClr {
     /// when no profiler is there to be called.
     pub fn callback(
         &self,
-        kind: Kind,
+        kind: CallbackMode,
         call: impl FnOnce(*mut ICorProfilerCallback11) -> Hresult,
     ) -> Hresult {
         let callbacks = {
@@ -290,8 +290,11 @@ impl FakeClr {
         };
         let running = self.shared.running().map(|before| RunningThread {
             in_callback: true,
-            in_triggers_scope: matches!(kind, Kind::Preemptive | Kind::Cooperative),
-            cooperative: matches!(kind, Kind::Cooperative | Kind::NoTriggerCooperative),
+            in_triggers_scope: matches!(kind, CallbackMode::Preemptive | CallbackMode::Cooperative),
+            cooperative: matches!(
+                kind,
+                CallbackMode::Cooperative | CallbackMode::NoTriggerCooperative
+            ),
             ..before
         });
         self.run_as(running, || call(callbacks.0))
@@ -306,7 +309,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_MODULE_LOADS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Cooperative, |callbacks| {
+        self.callback(CallbackMode::Cooperative, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::module_load_started(callbacks, module) }
         })
@@ -317,7 +320,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::jit_compilation_started(callbacks, function, 1) }
         })
@@ -328,7 +331,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe {
                 ICorProfilerCallback11::jit_compilation_finished(
@@ -346,7 +349,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_THREADS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::thread_created(callbacks, thread.0) }
         })
@@ -364,7 +367,7 @@ impl FakeClr {
             .threads
             .get(&thread)
             .map_or(0, |thread| thread.os_thread);
-        self.callback(Kind::NoTrigger, |callbacks| {
+        self.callback(CallbackMode::NoTrigger, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe {
                 ICorProfilerCallback11::thread_assigned_to_os_thread(callbacks, thread.0, os_thread)
@@ -375,7 +378,7 @@ impl FakeClr {
     /// `ThreadDestroyed`; then the thread is gone.
     pub fn thread_destroyed(&self, thread: Thread) -> Hresult {
         let answer = if self.wants(EventMaskLow::MONITOR_THREADS) {
-            self.callback(Kind::Preemptive, |callbacks| {
+            self.callback(CallbackMode::Preemptive, |callbacks| {
                 // SAFETY: the profiler's object is live.
                 unsafe { ICorProfilerCallback11::thread_destroyed(callbacks, thread.0) }
             })
@@ -399,7 +402,7 @@ impl FakeClr {
                 .get(&object)
                 .map_or(0, |(class, _)| *class)
         };
-        self.callback(Kind::Cooperative, |callbacks| {
+        self.callback(CallbackMode::Cooperative, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::object_allocated(callbacks, object, class) }
         })
@@ -410,7 +413,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_EXCEPTIONS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::Cooperative, |callbacks| {
+        self.callback(CallbackMode::Cooperative, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::exception_thrown(callbacks, object) }
         })
@@ -421,7 +424,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_EXCEPTIONS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::NoTrigger, |callbacks| {
+        self.callback(CallbackMode::NoTrigger, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::exception_unwind_function_enter(callbacks, function) }
         })
@@ -432,7 +435,7 @@ impl FakeClr {
         if !self.wants(EventMaskLow::MONITOR_SUSPENDS) {
             return Hresult::S_OK;
         }
-        self.callback(Kind::NoTrigger, |callbacks| {
+        self.callback(CallbackMode::NoTrigger, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::runtime_suspend_started(callbacks, reason) }
         })
@@ -451,7 +454,7 @@ impl FakeClr {
         };
         if wanted {
             let generations: [Bool; 3] = [1, 0, 0];
-            self.callback(Kind::NoTriggerCooperative, |callbacks| {
+            self.callback(CallbackMode::NoTriggerCooperative, |callbacks| {
                 // SAFETY: the profiler's object is live; the array has that length.
                 unsafe {
                     ICorProfilerCallback11::garbage_collection_started(
@@ -462,7 +465,7 @@ impl FakeClr {
                     )
                 }
             });
-            self.callback(Kind::NoTriggerCooperative, |callbacks| {
+            self.callback(CallbackMode::NoTriggerCooperative, |callbacks| {
                 // SAFETY: the profiler's object is live.
                 unsafe { ICorProfilerCallback11::garbage_collection_finished(callbacks) }
             });

@@ -127,7 +127,7 @@ impl FakeClr {
         let mut hook = 1;
         let mut client = 0;
         // EEFunctionIDMapper is entered like an ordinary callback.
-        self.callback(crate::Kind::Preemptive, |_| {
+        self.callback(crate::CallbackMode::Preemptive, |_| {
             // SAFETY: the profiler set the mapper and its data.
             client = unsafe {
                 mapper(

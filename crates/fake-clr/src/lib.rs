@@ -30,7 +30,7 @@ use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{Hresult, ICorProfilerInfo15, Interface, InterfaceVersion};
 
 pub use check::Refusal;
-pub use drive::{GetClassObject, Kind};
+pub use drive::{CallbackMode, GetClassObject};
 pub use finalizer::Finalizer;
 pub use jit::{Frame, HookedCode};
 pub use state::journal::Call;

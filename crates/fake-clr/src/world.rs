@@ -77,7 +77,7 @@ pub struct Ids {
     pub ip: usize,
 }
 
-pub(crate) struct ThreadState {
+pub(crate) struct ScriptThread {
     pub(crate) os_thread: u32,
     /// Leaf first: function (0 for unmanaged) and address.
     pub(crate) stack: Vec<(usize, usize)>,
@@ -98,7 +98,7 @@ pub(crate) struct World {
     pub(crate) modules: BTreeMap<usize, Module>,
     pub(crate) classes: BTreeMap<usize, Class>,
     pub(crate) functions: BTreeMap<usize, Function>,
-    pub(crate) threads: BTreeMap<Thread, ThreadState>,
+    pub(crate) threads: BTreeMap<Thread, ScriptThread>,
     pub(crate) objects: HashMap<usize, (usize, usize)>,
     pub(crate) heap: CodeHeap,
     /// Ids of removed items.
@@ -303,7 +303,7 @@ impl FakeClr {
         let os_thread = 1000 + world.threads.len() as u32;
         world.threads.insert(
             thread,
-            ThreadState {
+            ScriptThread {
                 os_thread,
                 stack: Vec::new(),
                 holds_runtime_lock: false,

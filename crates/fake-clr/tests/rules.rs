@@ -154,7 +154,7 @@ fn with_the_rule_broken(
         // A is in an ordinary callback.
         let mut answer = Hresult::E_UNEXPECTED;
         clr.on_thread(a, || {
-            clr.callback(fake_clr::Kind::Preemptive, |_| {
+            clr.callback(fake_clr::CallbackMode::Preemptive, |_| {
                 answer = lock
                     .with(|| {
                         holds.send(()).unwrap();

@@ -576,7 +576,7 @@ fn play(version: RuntimeVersion, attached: bool, raw: bool, steps: &[Step]) -> (
             13 => clr.set_busy(1),
             14 if attached => {
                 clr.on_thread(thread, || {
-                    clr.callback(fake_clr::Kind::Preemptive, |callbacks| {
+                    clr.callback(fake_clr::CallbackMode::Preemptive, |callbacks| {
                         // SAFETY: the profiler's object is live.
                         unsafe {
                             corprof::sys::ICorProfilerCallback11::profiler_attach_complete(

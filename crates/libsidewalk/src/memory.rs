@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_has_a_whole_heap_whoever_was_in_it() {
+    fn a_forked_child_has_a_whole_heap() {
         install_fork_handlers();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -45,7 +45,8 @@ use sampler::{Reader, SlotId};
 use stackwalk::debug_info;
 use stackwalk::jit::NoIlMap;
 use stackwalk::{
-    ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced, lookup_address, own_memory,
+    ADDRESS, BY_FRAME_POINTER, CodeKind, CodeMap, EXACT, HEURISTIC, Traced, lookup_address,
+    own_memory,
 };
 
 use crate::costs;
@@ -416,8 +417,8 @@ impl WalkerComparison {
             return meaning;
         }
         match program.code.map().lookup(lookup) {
-            Some(region) if region.kind == Kind::Native => none('n'),
-            Some(region) if region.kind == Kind::ReadyToRun => {
+            Some(region) if region.kind == CodeKind::Native => none('n'),
+            Some(region) if region.kind == CodeKind::ReadyToRun => {
                 if Owner::of_word(region.user).runtime != runtime {
                     return none('n');
                 }

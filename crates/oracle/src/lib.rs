@@ -12,7 +12,7 @@ mod random_seeds;
 
 use agent::Library;
 use agent::record::Channel;
-use agent::session::{AgentState, Begun, End, oracle_session};
+use agent::session::{AgentEnd, AgentState, Begun, oracle_session};
 use corprof::AgentCx;
 
 use crate::agree::WalkerComparison;
@@ -24,7 +24,7 @@ static ORACLE: Library = Library {
 
 corprof::export_profiler!(|request| agent::create(request, &ORACLE));
 
-fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
+fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> AgentEnd {
     let (begun, channel, settings) = match first {
         Some((begun, channel)) => {
             let settings = std::env::var("SIDEWALK_CONFIG").unwrap_or_default();
@@ -32,7 +32,7 @@ fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut Ag
         }
         None => match oracle_session::await_session(agent, cx) {
             Some(session) => session,
-            None => return End::Over,
+            None => return AgentEnd::Over,
         },
     };
     let number = |name: &str| {
@@ -47,5 +47,5 @@ fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut Ag
     } else {
         agree.run(cx);
     }
-    End::Over
+    AgentEnd::Over
 }

@@ -117,7 +117,7 @@ impl Reader {
             self.pending_signals += 1;
             if under_way == WallSignal::SENT {
                 // A signal that has not arrived is in the queue still, and comes.
-                if !sampler::is_lost(slot, &side.wall_unseen, LOST_TICKS) {
+                if !sampler::is_lost(slot, &side.wall_misses, LOST_TICKS) {
                     return;
                 }
             } else {
@@ -217,7 +217,7 @@ impl Reader {
         // Acquire: pairs with the Release in the handler.
         let may_send = match slot.wall_signal.load(Ordering::Acquire) {
             WallSignal::NONE => true,
-            WallSignal::SENT => sampler::is_lost(slot, &slot.reader.wall_unseen, LOST_TICKS),
+            WallSignal::SENT => sampler::is_lost(slot, &slot.reader.wall_misses, LOST_TICKS),
             _ => false,
         };
         can_answer && may_send && send_wall(slot, id).is_ok()
@@ -226,7 +226,7 @@ impl Reader {
 
 fn send_wall(slot: &Slot, id: SlotId) -> Result<(), Error> {
     slot.reader.waited.store(0, Ordering::Relaxed);
-    slot.reader.wall_unseen.store(0, Ordering::Relaxed);
+    slot.reader.wall_misses.store(0, Ordering::Relaxed);
     slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
     sampler::send(slot, id, SignalRequest::Wall)
         .inspect_err(|_| slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed))
@@ -334,7 +334,7 @@ struct Since {
 fn tick_cpu_of(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
     let side = &slot.reader;
     if slot.cpu_sent.load(Ordering::Relaxed)
-        && !sampler::is_lost(slot, &side.cpu_unseen, LOST_TICKS)
+        && !sampler::is_lost(slot, &side.cpu_misses, LOST_TICKS)
     {
         return;
     }
@@ -365,7 +365,7 @@ fn tick_cpu_of(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Si
         return;
     }
     slot.cpu_sent.store(true, Ordering::Relaxed);
-    side.cpu_unseen.store(0, Ordering::Relaxed);
+    side.cpu_misses.store(0, Ordering::Relaxed);
     if sampler::send(slot, id, SignalRequest::Cpu).is_err() {
         slot.cpu_sent.store(false, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 use syscalls::Call;
 
 use crate::config::{EngineKind, Error, HoldReason};
-use crate::global::{GLOBAL, Global, SignalRequest, Token};
+use crate::global::{GLOBAL, Global, SignalRequest, SignalToken};
 use crate::guard;
 use crate::slot::{NO_TIMER, Slot};
 use crate::sys;
@@ -190,7 +190,7 @@ pub(crate) fn send_by_timer(slot: &Slot, token: u64, request: SignalRequest) -> 
             libc::CLOCK_MONOTONIC,
             tid,
             GLOBAL.signal_of(slot),
-            Token::sent_by_timer(token),
+            SignalToken::sent_by_timer(token),
         )?;
         let number = id.cast_unsigned().wrapping_add(1);
         if number == 0 || number > SENDER_NUMBER {
@@ -574,7 +574,7 @@ mod perf {
     const _: () = assert!(size_of::<Attributes>() == 112);
 
     #[repr(C)]
-    struct Owner {
+    struct FdOwner {
         kind: i32,
         pid: i32,
     }
@@ -650,7 +650,7 @@ mod perf {
     /// `__perf_event_overflow`: a wake-up with `pending_kill` for each when fasync is set).
     /// IOC_REFRESH adds the number after which the event stops with POLL_HUP.
     pub(super) fn direct(fd: i32, tid: u32, signal: i32, ticks: i32) -> Result<(), Error> {
-        let owner = Owner {
+        let owner = FdOwner {
             kind: F_OWNER_TID,
             pid: tid as i32,
         };

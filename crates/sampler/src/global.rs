@@ -247,7 +247,7 @@ impl Descriptor {
 
 /// Signal payloads: generation, a mark that says "ours", what is asked, slot index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Token {
+pub(crate) struct SignalToken {
     pub(crate) generation: u32,
     pub(crate) index: u16,
     pub(crate) request: SignalRequest,
@@ -267,7 +267,7 @@ pub(crate) enum SignalRequest {
     Trace = 5,
 }
 
-impl Token {
+impl SignalToken {
     const MARK: u64 = 0x5ad;
 
     pub(crate) fn pack(self) -> u64 {
@@ -285,7 +285,7 @@ impl Token {
         word | Self::BY_TIMER
     }
 
-    /// Whether a word that has a token is one of [`Token::sent_by_timer`].
+    /// Whether a word that has a token is one of [`SignalToken::sent_by_timer`].
     pub(crate) fn is_sent_by_timer(word: u64) -> bool {
         word & Self::BY_TIMER != 0
     }
@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_survives_and_a_stranger_is_none() {
+    fn a_token_survives_and_other_words_are_none() {
         for request in [
             SignalRequest::Cpu,
             SignalRequest::Wall,
@@ -457,19 +457,22 @@ mod tests {
             SignalRequest::Trace,
         ] {
             for (generation, index) in [(1, 0), (u32::MAX, 4095), (77, 12)] {
-                let token = Token {
+                let token = SignalToken {
                     generation,
                     index,
                     request,
                 };
-                assert_eq!(Token::unpack(token.pack()), Some(token));
-                let sent = Token::sent_by_timer(token.pack());
-                assert_eq!(Token::unpack(sent), Some(token));
-                assert!(Token::is_sent_by_timer(sent) && !Token::is_sent_by_timer(token.pack()));
+                assert_eq!(SignalToken::unpack(token.pack()), Some(token));
+                let sent = SignalToken::sent_by_timer(token.pack());
+                assert_eq!(SignalToken::unpack(sent), Some(token));
+                assert!(
+                    SignalToken::is_sent_by_timer(sent)
+                        && !SignalToken::is_sent_by_timer(token.pack())
+                );
             }
         }
         for word in [0, 1, u64::MAX, 0x7fff_dead_beef, 42 << 32] {
-            assert_eq!(Token::unpack(word), None);
+            assert_eq!(SignalToken::unpack(word), None);
         }
     }
 }

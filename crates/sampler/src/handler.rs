@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::config::{WalkFn, WalkResult};
 use crate::counters::DiscardReason;
 use crate::engine::{self, Timer};
-use crate::global::{GLOBAL, Global, SignalRequest, Token};
+use crate::global::{GLOBAL, Global, SignalRequest, SignalToken};
 use crate::guard;
 use crate::protocol::Enter;
 use crate::slot::{Slot, WallSignal};
@@ -25,7 +25,7 @@ use crate::waits;
 /// From whom a signal came.
 enum SignalSource {
     /// From us.
-    Ours(Token, Tick),
+    Ours(SignalToken, Tick),
     /// From us, to see what a signal costs.
     Priced,
     /// From other code.
@@ -88,13 +88,13 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> SignalSource {
     let info = unsafe { &*info };
     let tick = Tick {
         overrun: u32::try_from(info.second).unwrap_or(0),
-        sent: info.first == sys::SENT || Token::is_sent_by_timer(info.value),
+        sent: info.first == sys::SENT || SignalToken::is_sent_by_timer(info.value),
     };
     let (token, tick) = match info.code {
         // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a
         // mark and the slot's generation, which no other timer's value has by chance.
         libc::SI_TIMER if info.first == sys::PRICED => return SignalSource::Priced,
-        libc::SI_TIMER => (Token::unpack(info.value), tick),
+        libc::SI_TIMER => (SignalToken::unpack(info.value), tick),
         // POLL_IN … POLL_HUP: only a descriptor with F_SETSIG sends these.
         1..=6 => {
             let word = global
@@ -102,7 +102,7 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> SignalSource {
                 .map_or(0, |entry| {
                     entry.load(Ordering::Acquire) // pairs with the Release in `arm_perf`
                 });
-            (Token::unpack(word), Tick::default())
+            (SignalToken::unpack(word), Tick::default())
         }
         _ => (None, tick),
     };
@@ -162,7 +162,7 @@ unsafe fn pass_on(
 /// `context` is the context of the signal being handled.
 unsafe fn handle_own_signal(
     global: &Global,
-    token: Token,
+    token: SignalToken,
     tick: Tick,
     context: *const libc::ucontext_t,
 ) {
@@ -285,7 +285,7 @@ const LONGEST_RUN_NS: u64 = 200_000;
 unsafe fn run_inside_gate(
     global: &Global,
     slot: &Slot,
-    token: Token,
+    token: SignalToken,
     tick: Tick,
     context: *const libc::ucontext_t,
     started: u64,
@@ -317,7 +317,7 @@ unsafe fn run_inside_gate(
     let mut weight = settle_weight(global, slot, token.request, tick, started);
     if !weight.wall {
         weight = weight.times(slot.threads.load(Ordering::Relaxed));
-        Slot::add(&slot.cpu_told, weight.value);
+        Slot::add(&slot.cpu_reported, weight.value);
     }
     let outcome = if known {
         // SAFETY: the caller's promise; we are inside the gate and the bounds are known.

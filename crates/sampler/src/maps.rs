@@ -126,7 +126,7 @@ pub(crate) struct StackSearch {
 }
 
 impl StackSearch {
-    pub(crate) const NOBODY: Self = Self {
+    pub(crate) const NONE: Self = Self {
         sp: 0,
         thread_pointer: 0,
         is_main: false,

@@ -198,15 +198,15 @@ impl Reader {
         if !GLOBAL.answered.swap(false, Ordering::AcqRel) {
             return;
         }
-        const NOBODY: (u64, StackSearch, Range<u64>) = (0, StackSearch::NOBODY, 0..0);
-        let mut waiting = [NOBODY; PROBE_BATCH];
+        const NO_THREAD: (u64, StackSearch, Range<u64>) = (0, StackSearch::NONE, 0..0);
+        let mut waiting = [NO_THREAD; PROBE_BATCH];
         let mut count = 0;
         for index in 0..GLOBAL.used() {
             let Some(slot) = GLOBAL.slot(index) else {
                 continue;
             };
             let (generation, flags) = slot.gate.peek();
-            if flags & (LIVE | CLOSING) != LIVE || !slot.reader.greeted.load(Ordering::Relaxed) {
+            if flags & (LIVE | CLOSING) != LIVE || !slot.reader.is_probed.load(Ordering::Relaxed) {
                 continue;
             }
             let Some(place) = waiting.get_mut(count) else {
@@ -224,7 +224,7 @@ impl Reader {
                     is_main: tid == GLOBAL.pid.load(Ordering::Relaxed) as u32,
                 };
                 *place = (id, looking, 0..0);
-                slot.reader.greeted.store(false, Ordering::Relaxed);
+                slot.reader.is_probed.store(false, Ordering::Relaxed);
                 count += 1;
             }
         }

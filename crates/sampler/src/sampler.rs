@@ -11,7 +11,7 @@ use crate::config::{Config, EngineChoice, EngineKind, Error, HoldReason, Scratch
 use crate::counters::DiscardReason;
 use crate::due;
 use crate::engine;
-use crate::global::{self, GLOBAL, MAX_FDS, MAX_SLOTS, SignalRequest, Token};
+use crate::global::{self, GLOBAL, MAX_FDS, MAX_SLOTS, SignalRequest, SignalToken};
 use crate::guard;
 use crate::handler;
 use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
@@ -54,7 +54,7 @@ impl SlotId {
     }
 
     fn token(self, request: SignalRequest) -> u64 {
-        Token {
+        SignalToken {
             generation: self.generation(),
             index: self.index() as u16,
             request,
@@ -302,10 +302,10 @@ impl Sampler {
         if generation != id.generation() || flags & LIVE == 0 {
             return Err(Error::StaleSlot);
         }
-        slot.reader.greeted.store(true, Ordering::Relaxed);
+        slot.reader.is_probed.store(true, Ordering::Relaxed);
         // An earlier one is in the thread's queue still.
         if slot.probe_sent.swap(true, Ordering::Relaxed)
-            && !is_lost(slot, &slot.reader.probe_unseen, LOST_REQUESTS)
+            && !is_lost(slot, &slot.reader.probe_misses, LOST_REQUESTS)
         {
             return Ok(());
         }
@@ -327,7 +327,7 @@ impl Sampler {
     /// CPU time that the thread's ticks have stood for so far, those among them that were lost too;
     /// 0 for a stale slot.
     pub fn reported_ns(&self, id: SlotId) -> u64 {
-        id.read(|slot| &slot.cpu_told).unwrap_or(0)
+        id.read(|slot| &slot.cpu_reported).unwrap_or(0)
     }
 
     /// The thread's CPU clock when its ticks began to count, or at the last tick of an engine that
@@ -356,7 +356,7 @@ impl Sampler {
 
     /// Puts a signal that CLRs interrupt their threads by off the alternate stack, where other code
     /// has put it there, before anything is done for which they do. It is not forgotten.
-    pub fn put_off_alternate_stack(signal: i32) {
+    pub fn move_off_alternate_stack(signal: i32) {
         guard::was_moved(&GLOBAL, signal);
     }
 

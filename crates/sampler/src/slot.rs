@@ -72,7 +72,7 @@ pub(crate) struct Slot {
     /// Of `signals`, those that the reader sent.
     pub(crate) sent: AtomicU64,
     /// CPU time that ticks have stood for, samples and lost ones.
-    pub(crate) cpu_told: AtomicU64,
+    pub(crate) cpu_reported: AtomicU64,
     /// Stack pointer and thread pointer that `probe_stack` brought; pointer 0 = none.
     pub(crate) probe_sp: AtomicU64,
     pub(crate) probe_tp: AtomicU64,
@@ -142,15 +142,15 @@ pub(crate) struct ReaderSide {
     /// [`crate::waits::WaitPlace`]: where it waits.
     pub(crate) place: AtomicU8,
     /// A hello was sent and not yet taken.
-    pub(crate) greeted: AtomicBool,
+    pub(crate) is_probed: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
     /// Wall ticks for which the signal has been in the handler.
     pub(crate) waited: AtomicU32,
     /// How often a signal of each kind was looked for that has not come (`sampler::is_lost`).
-    pub(crate) wall_unseen: AtomicU8,
-    pub(crate) cpu_unseen: AtomicU8,
-    pub(crate) probe_unseen: AtomicU8,
-    pub(crate) trace_unseen: AtomicU8,
+    pub(crate) wall_misses: AtomicU8,
+    pub(crate) cpu_misses: AtomicU8,
+    pub(crate) probe_misses: AtomicU8,
+    pub(crate) trace_misses: AtomicU8,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
     /// Behind which place of the ring idle time belongs: that of the sample before it.
@@ -333,7 +333,7 @@ impl Slot {
             &self.signals,
             &self.lost_ns,
             &self.sent,
-            &self.cpu_told,
+            &self.cpu_reported,
             &self.probe_sp,
             &self.probe_tp,
             &self.cpu_after,
@@ -376,10 +376,10 @@ impl Slot {
             &self.last_buffer,
             &self.reader.end,
             &self.reader.place,
-            &self.reader.wall_unseen,
-            &self.reader.cpu_unseen,
-            &self.reader.probe_unseen,
-            &self.reader.trace_unseen,
+            &self.reader.wall_misses,
+            &self.reader.cpu_misses,
+            &self.reader.probe_misses,
+            &self.reader.trace_misses,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -392,7 +392,7 @@ impl Slot {
             &self.probe_sent,
             &self.cpu_sent,
             &self.wait_asked,
-            &self.reader.greeted,
+            &self.reader.is_probed,
             &self.reader.is_long,
         ] {
             flag.store(false, Ordering::Relaxed);
@@ -418,7 +418,7 @@ impl Slot {
             .into_iter()
             .all(|counter| counter.load(Ordering::Relaxed) == 0)
             && !self.probe_sent.load(Ordering::Relaxed)
-            && !self.reader.greeted.load(Ordering::Relaxed)
+            && !self.reader.is_probed.load(Ordering::Relaxed)
     }
 
     /// Adds to a counter that has one writer.
@@ -484,7 +484,7 @@ mod tests {
             signals,
             lost_ns,
             sent,
-            cpu_told,
+            cpu_reported,
             probe_sp,
             probe_tp,
             cpu_after,
@@ -513,13 +513,13 @@ mod tests {
             depth,
             end,
             place,
-            greeted,
+            is_probed,
             idle_ticks,
             waited,
-            wall_unseen,
-            cpu_unseen,
-            probe_unseen,
-            trace_unseen,
+            wall_misses,
+            cpu_misses,
+            probe_misses,
+            trace_misses,
             idle_ns,
             idle_until,
             idle_at,
@@ -552,7 +552,7 @@ mod tests {
             signals,
             lost_ns,
             sent,
-            cpu_told,
+            cpu_reported,
             probe_sp,
             probe_tp,
             cpu_after,
@@ -593,10 +593,10 @@ mod tests {
             wall_signal,
             end,
             place,
-            wall_unseen,
-            cpu_unseen,
-            probe_unseen,
-            trace_unseen,
+            wall_misses,
+            cpu_misses,
+            probe_misses,
+            trace_misses,
         ];
         for (at, byte) in bytes.into_iter().enumerate() {
             assert_eq!(byte.load(Ordering::Relaxed), 0, "number {at} of 8 bits");
@@ -610,7 +610,7 @@ mod tests {
             probe_sent,
             cpu_sent,
             wait_asked,
-            greeted,
+            is_probed,
             is_long,
         ];
         for (at, flag) in flags.into_iter().enumerate() {

@@ -88,7 +88,7 @@ impl Reader {
             });
         asked.map_err(|_| Error::StaleSlot)?;
         // One that was sent for an earlier question and has not come answers this one.
-        let unseen = &slot.reader.trace_unseen;
+        let unseen = &slot.reader.trace_misses;
         if slot.trace_sent.swap(true, Ordering::Relaxed)
             && !sampler::is_lost(slot, unseen, sampler::LOST_REQUESTS)
         {

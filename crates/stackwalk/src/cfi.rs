@@ -17,7 +17,7 @@ use crate::x86;
 use cursor::Cursor;
 use expression::{Value, Values, symbolic};
 
-pub(crate) use expression::Frame;
+pub(crate) use expression::CfiFrame;
 
 mod cursor;
 mod expression;
@@ -39,7 +39,7 @@ struct Span {
 
 /// Where a register's value of the caller is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Saved {
+enum SavedRule {
     /// In the register, as it is.
     Same,
     Undefined,
@@ -63,27 +63,27 @@ enum CfaRule {
 
 /// One row of the table, as far as it is tracked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Row {
+struct UnwindRow {
     cfa: CfaRule,
-    ra: Saved,
-    bp: Saved,
+    ra: SavedRule,
+    bp: SavedRule,
     /// The register that [`register_home`] asks about.
-    asked: Saved,
+    tracked: SavedRule,
 }
 
-impl Row {
-    const START: Row = Row {
+impl UnwindRow {
+    const START: UnwindRow = UnwindRow {
         cfa: CfaRule::Register(RSP, 8),
-        ra: Saved::Undefined,
-        bp: Saved::Same,
-        asked: Saved::Same,
+        ra: SavedRule::Undefined,
+        bp: SavedRule::Same,
+        tracked: SavedRule::Same,
     };
 
-    fn saved(&mut self, register: u64, asked: u64) -> Option<&mut Saved> {
+    fn saved(&mut self, register: u64, tracked: u64) -> Option<&mut SavedRule> {
         match register {
             RBP => Some(&mut self.bp),
             RETURN_ADDRESS => Some(&mut self.ra),
-            _ => (register == asked).then_some(&mut self.asked),
+            _ => (register == tracked).then_some(&mut self.tracked),
         }
     }
 }
@@ -94,14 +94,14 @@ const REMEMBERED: usize = 4;
 /// Working memory of [`rule`].
 #[derive(Debug)]
 pub(crate) struct RowProgram {
-    row: Row,
-    initial: Row,
-    remembered: [Row; REMEMBERED],
+    row: UnwindRow,
+    initial: UnwindRow,
+    remembered: [UnwindRow; REMEMBERED],
     depth: usize,
     /// The last row before the one found whose CFA is in `rbp`.
-    framed: Option<Row>,
-    /// The register that [`Row::asked`] is of.
-    asked: u64,
+    framed: Option<UnwindRow>,
+    /// The register that [`UnwindRow::tracked`] is of.
+    tracked: u64,
     /// The row is that of a signal frame: its caller was interrupted, and did not call.
     signal: bool,
     /// The first address behind the row found, as far as its program says: at most the end of its
@@ -113,12 +113,12 @@ pub(crate) struct RowProgram {
 impl RowProgram {
     pub(crate) const fn new() -> Self {
         Self {
-            row: Row::START,
-            initial: Row::START,
-            remembered: [Row::START; REMEMBERED],
+            row: UnwindRow::START,
+            initial: UnwindRow::START,
+            remembered: [UnwindRow::START; REMEMBERED],
             depth: 0,
             framed: None,
-            asked: RSP,
+            tracked: RSP,
             signal: false,
             until: 0,
             values: [0; expression::DEPTH],
@@ -205,7 +205,7 @@ pub(crate) struct Caller {
 /// needs a register that is not known, or memory that may not be read. Async-signal-safe.
 pub(crate) fn evaluate(
     code: &NativeCode,
-    frame: &impl Frame,
+    frame: &impl CfiFrame,
     state: &mut RowProgram,
 ) -> Option<Caller> {
     let RowProgram { row, values, .. } = state;
@@ -215,16 +215,16 @@ pub(crate) fn evaluate(
         }
         CfaRule::Expression(span) => expression::evaluate(code, span, None, frame, values)?,
     };
-    let mut value = |register: u64, saved: Saved| match saved {
+    let mut value = |register: u64, saved: SavedRule| match saved {
         // Undefined: the function has destroyed it; whatever it holds is as good.
-        Saved::Same | Saved::Undefined => frame.register(register),
-        Saved::Offset(offset) => frame.word(cfa.wrapping_add_signed(offset)),
-        Saved::IsOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
-        Saved::Expression(span) => {
+        SavedRule::Same | SavedRule::Undefined => frame.register(register),
+        SavedRule::Offset(offset) => frame.word(cfa.wrapping_add_signed(offset)),
+        SavedRule::IsOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
+        SavedRule::Expression(span) => {
             frame.word(expression::evaluate(code, span, Some(cfa), frame, values)?)
         }
-        Saved::IsExpression(span) => expression::evaluate(code, span, Some(cfa), frame, values),
-        Saved::Register(other) => frame.register(other),
+        SavedRule::IsExpression(span) => expression::evaluate(code, span, Some(cfa), frame, values),
+        SavedRule::Register(other) => frame.register(other),
     };
     Some(Caller {
         cfa,
@@ -250,13 +250,13 @@ pub(crate) fn register_home(
     register: u64,
     state: &mut RowProgram,
 ) -> Option<RegisterHome> {
-    state.asked = register;
+    state.tracked = register;
     let rule = table_rule(code, address, state);
-    state.asked = RSP;
+    state.tracked = RSP;
     rule.ok()??;
-    match state.row.asked {
-        Saved::Same => Some(RegisterHome::Same),
-        Saved::Offset(at) => Some(RegisterHome::At(at)),
+    match state.row.tracked {
+        SavedRule::Same => Some(RegisterHome::Same),
+        SavedRule::Offset(at) => Some(RegisterHome::At(at)),
         _ => None,
     }
 }
@@ -276,7 +276,7 @@ pub(crate) fn table_rule(
     if !(fde.start..fde.end).contains(&address) {
         return Ok(None);
     }
-    state.row = Row::START;
+    state.row = UnwindRow::START;
     state.depth = 0;
     state.framed = None;
     state.signal = fde.cie.signal;
@@ -331,11 +331,11 @@ fn corrected(code: &NativeCode, function: u64, rule: Rule) -> Rule {
 /// The rule of code that the kernel's signal frame returns to. The C library's has expressions for
 /// all registers, of which one is enough to know it by: the instruction pointer's place in a
 /// `ucontext_t` at the stack pointer. Other tables are evaluated as they are.
-fn signal_rule(code: &NativeCode, row: Row, address: u64) -> Rule {
+fn signal_rule(code: &NativeCode, row: UnwindRow, address: u64) -> Rule {
     const RIP_IN_CONTEXT: i64 = 40 + 8 * libc::REG_RIP as i64;
     match row.ra {
-        Saved::Undefined => Rule::Root,
-        Saved::Expression(span)
+        SavedRule::Undefined => Rule::Root,
+        SavedRule::Expression(span)
             if symbolic(code, span, address) == Some(Value::Register(RSP, RIP_IN_CONTEXT)) =>
         {
             Rule::SignalFrame
@@ -512,7 +512,7 @@ fn run(
 ) -> Option<()> {
     let mut location = fde.start;
     state.until = u64::MAX;
-    let (cie, asked) = (&fde.cie, state.asked);
+    let (cie, tracked) = (&fde.cie, state.tracked);
     let factored = |offset: u64| offset.cast_signed().wrapping_mul(cie.data_align);
     while let Some(op) = program.u8() {
         let low = u64::from(op & 0x3f);
@@ -524,10 +524,10 @@ fn run(
             // DW_CFA_offset
             (2, _) => {
                 let offset = factored(program.uleb()?);
-                set(row, asked, low, Saved::Offset(offset));
+                set(row, tracked, low, SavedRule::Offset(offset));
             }
             // DW_CFA_restore
-            (3, _) => restore(row, asked, &state.initial, low),
+            (3, _) => restore(row, tracked, &state.initial, low),
             // DW_CFA_nop
             (_, 0x00) => {}
             // DW_CFA_set_loc
@@ -546,19 +546,19 @@ fn run(
             (_, 0x05) => {
                 let register = program.uleb()?;
                 let offset = factored(program.uleb()?);
-                set(row, asked, register, Saved::Offset(offset));
+                set(row, tracked, register, SavedRule::Offset(offset));
             }
             // DW_CFA_restore_extended
-            (_, 0x06) => restore(row, asked, &state.initial, program.uleb()?),
+            (_, 0x06) => restore(row, tracked, &state.initial, program.uleb()?),
             // DW_CFA_undefined
-            (_, 0x07) => set(row, asked, program.uleb()?, Saved::Undefined),
+            (_, 0x07) => set(row, tracked, program.uleb()?, SavedRule::Undefined),
             // DW_CFA_same_value
-            (_, 0x08) => set(row, asked, program.uleb()?, Saved::Same),
+            (_, 0x08) => set(row, tracked, program.uleb()?, SavedRule::Same),
             // DW_CFA_register
             (_, 0x09) => {
                 let register = program.uleb()?;
                 let other = program.uleb()?;
-                set(row, asked, register, Saved::Register(other));
+                set(row, tracked, register, SavedRule::Register(other));
             }
             // DW_CFA_remember_state
             (_, 0x0a) => {
@@ -598,13 +598,18 @@ fn run(
             // DW_CFA_expression
             (_, 0x10) => {
                 let register = program.uleb()?;
-                set(row, asked, register, Saved::Expression(span(program)?));
+                set(
+                    row,
+                    tracked,
+                    register,
+                    SavedRule::Expression(span(program)?),
+                );
             }
             // DW_CFA_offset_extended_sf
             (_, 0x11) => {
                 let register = program.uleb()?;
                 let offset = program.sleb()?.wrapping_mul(cie.data_align);
-                set(row, asked, register, Saved::Offset(offset));
+                set(row, tracked, register, SavedRule::Offset(offset));
             }
             // DW_CFA_def_cfa_sf
             (_, 0x12) => {
@@ -623,17 +628,22 @@ fn run(
             (_, 0x14) => {
                 let register = program.uleb()?;
                 let offset = factored(program.uleb()?);
-                set(row, asked, register, Saved::IsOffset(offset));
+                set(row, tracked, register, SavedRule::IsOffset(offset));
             }
             (_, 0x15) => {
                 let register = program.uleb()?;
                 let offset = program.sleb()?.wrapping_mul(cie.data_align);
-                set(row, asked, register, Saved::IsOffset(offset));
+                set(row, tracked, register, SavedRule::IsOffset(offset));
             }
             // DW_CFA_val_expression
             (_, 0x16) => {
                 let register = program.uleb()?;
-                set(row, asked, register, Saved::IsExpression(span(program)?));
+                set(
+                    row,
+                    tracked,
+                    register,
+                    SavedRule::IsExpression(span(program)?),
+                );
             }
             // DW_CFA_GNU_args_size
             (_, 0x2e) => drop(program.uleb()?),
@@ -661,24 +671,26 @@ fn span(program: &mut Cursor<'_>) -> Option<Span> {
     Some(Span { at, len })
 }
 
-fn set(row: &mut Row, asked: u64, register: u64, saved: Saved) {
-    if let Some(slot) = row.saved(register, asked) {
+fn set(row: &mut UnwindRow, tracked: u64, register: u64, saved: SavedRule) {
+    if let Some(slot) = row.saved(register, tracked) {
         *slot = saved;
     }
 }
 
-fn restore(row: &mut Row, asked: u64, initial: &Row, register: u64) {
+fn restore(row: &mut UnwindRow, tracked: u64, initial: &UnwindRow, register: u64) {
     let mut initial = *initial;
-    if let (Some(slot), Some(saved)) = (row.saved(register, asked), initial.saved(register, asked))
-    {
+    if let (Some(slot), Some(saved)) = (
+        row.saved(register, tracked),
+        initial.saved(register, tracked),
+    ) {
         *slot = *saved;
     }
 }
 
 /// The row as a rule; `None` for one that only [`evaluate`] can tell.
 #[inline(never)]
-fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
-    if row.ra == Saved::Undefined {
+fn to_rule(code: &NativeCode, row: UnwindRow, ip: u64) -> Option<Rule> {
+    if row.ra == SavedRule::Undefined {
         return Some(Rule::Root);
     }
     let cfa = match row.cfa {
@@ -710,8 +722,8 @@ fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
         _ => None,
     };
     let ra = match row.ra {
-        Saved::Offset(offset) => narrow(offset)?,
-        Saved::Expression(span) => match relative(span)? {
+        SavedRule::Offset(offset) => narrow(offset)?,
+        SavedRule::Expression(span) => match relative(span)? {
             Bp::FromCfa(offset) => offset,
             Bp::Same | Bp::FromOwn(_) => return None,
         },
@@ -719,9 +731,9 @@ fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
     };
     let bp = match row.bp {
         // Undefined: the function has destroyed it; whatever it holds is as good.
-        Saved::Same | Saved::Undefined => Bp::Same,
-        Saved::Offset(offset) => Bp::FromCfa(narrow(offset)?),
-        Saved::Expression(span) => relative(span)?,
+        SavedRule::Same | SavedRule::Undefined => Bp::Same,
+        SavedRule::Offset(offset) => Bp::FromCfa(narrow(offset)?),
+        SavedRule::Expression(span) => relative(span)?,
         _ => return None,
     };
     // gcc does not say that a pop has restored a register: a slot below the stack pointer is one

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Side(AtomicUsize);
 
 /// Something that awaits its end.
-struct Retired<T> {
+struct RetiredItem<T> {
     what: T,
     bytes: usize,
     /// The sides that were seen empty since.
@@ -26,15 +26,15 @@ struct Retired<T> {
 pub(crate) struct Grace<T> {
     phase: AtomicUsize,
     sides: [Side; 2],
-    retired: Mutex<Vec<Retired<T>>>,
+    retired: Mutex<Vec<RetiredItem<T>>>,
 }
 
 /// A walk that may hold pointers into the code map. Async-signal-safe.
-pub(crate) struct Reader<'grace> {
+pub(crate) struct WalkGuard<'grace> {
     side: &'grace AtomicUsize,
 }
 
-impl Drop for Reader<'_> {
+impl Drop for WalkGuard<'_> {
     fn drop(&mut self) {
         self.side.fetch_sub(1, Ordering::Release);
     }
@@ -51,7 +51,7 @@ impl<T> Grace<T> {
 
     /// Counts a reader in. Two atomic operations; callable in a signal handler.
     #[inline]
-    pub(crate) fn enter(&self) -> Reader<'_> {
+    pub(crate) fn enter(&self) -> WalkGuard<'_> {
         let [even, odd] = &self.sides;
         let side = if self.phase.load(Ordering::Relaxed) & 1 == 0 {
             &even.0
@@ -61,14 +61,14 @@ impl<T> Grace<T> {
         side.fetch_add(1, Ordering::SeqCst);
         // Pairs with the fence in `reclaim`: the count is visible before any pointer is loaded.
         fence(Ordering::SeqCst);
-        Reader { side }
+        WalkGuard { side }
     }
 
     /// Takes over something that was unpublished. Hands to `free` what can be freed by now.
     /// Not in a signal handler.
     pub(crate) fn retire(&self, what: T, bytes: usize, free: impl FnMut(T)) {
         let mut retired = self.lock();
-        retired.push(Retired {
+        retired.push(RetiredItem {
             what,
             bytes,
             seen: [false; 2],
@@ -93,7 +93,7 @@ impl<T> Grace<T> {
         self.lock().iter().map(|item| item.bytes).sum()
     }
 
-    fn pass(&self, retired: &mut Vec<Retired<T>>, free: impl FnMut(T)) {
+    fn pass(&self, retired: &mut Vec<RetiredItem<T>>, free: impl FnMut(T)) {
         // Pairs with the fence in `enter`: whatever was unpublished before is invisible to a
         // reader that is not yet in a count read below.
         fence(Ordering::SeqCst);
@@ -115,7 +115,7 @@ impl<T> Grace<T> {
         gone.map(|item| item.what).for_each(free);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Retired<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<RetiredItem<T>>> {
         // The list is a plain vector: a panic elsewhere cannot have left it half-made.
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -51,7 +51,7 @@ mod unwind_info;
 mod walk;
 mod x86;
 
-pub use map::{CodeMap, Kind, Memory, Region, TakenBody};
+pub use map::{CodeKind, CodeMap, Memory, Region, TakenBody};
 pub use native::{ModuleChange, NativeModule};
 pub use unwind_info::Saved;
 pub use walk::{

@@ -10,7 +10,7 @@
 //! which a body is one word that is stored or cleared.
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
-use crate::grace::{Grace, Reader};
+use crate::grace::{Grace, WalkGuard};
 use crate::heaps::{CodeHeaps, HeapCode, UnreportedCode};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
@@ -41,7 +41,7 @@ const FIRST_ADDRESS: u64 = 1 << 16;
 /// The kind of code that an address belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum CodeKind {
     /// An ELF module's code.
     Native = 0,
     /// A body of code that a JIT made.
@@ -54,7 +54,7 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// Kind of code.
-    pub kind: Kind,
+    pub kind: CodeKind,
     /// First address.
     pub start: u64,
     /// First address behind it.
@@ -84,11 +84,11 @@ pub(crate) enum RegionCode {
 }
 
 impl RegionCode {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> CodeKind {
         match self {
-            RegionCode::Jit(_) => Kind::Jit,
-            RegionCode::ReadyToRun(_) => Kind::ReadyToRun,
-            RegionCode::Native(..) => Kind::Native,
+            RegionCode::Jit(_) => CodeKind::Jit,
+            RegionCode::ReadyToRun(_) => CodeKind::ReadyToRun,
+            RegionCode::Native(..) => CodeKind::Native,
         }
     }
 
@@ -132,7 +132,7 @@ impl RegionCode {
 /// A region with its unwind information. What it says is immutable once published. One cache line:
 /// it is made while a compiled method waits to run, and found by walks among thousands of others.
 #[repr(align(64))]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) code: RegionCode,
     /// Its owner's word.
     user: u64,
@@ -143,9 +143,9 @@ pub(crate) struct Entry {
     block: u32,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<MapEntry>() == 64);
 
-impl Entry {
+impl MapEntry {
     fn new(code: RegionCode, user: u64) -> Self {
         Self {
             code,
@@ -193,7 +193,7 @@ pub(crate) enum RetiredMemory {
 }
 
 /// An entry that is published nowhere any more.
-pub(crate) struct OwnedEntry(*const Entry);
+pub(crate) struct OwnedEntry(*const MapEntry);
 
 // SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked
 // in `entries`).
@@ -284,8 +284,10 @@ impl CodeMap {
         }
         let mut writer = self.lock();
         let replaced = self.remove_jit_overlapping(&mut writer, &range);
-        let bytes = body.bytes() + size_of::<Entry>();
-        let entry = writer.entries.add(Entry::new(RegionCode::Jit(body), user));
+        let bytes = body.bytes() + size_of::<MapEntry>();
+        let entry = writer
+            .entries
+            .add(MapEntry::new(RegionCode::Jit(body), user));
         for chunk in chunks_of(&range) {
             self.publish(&mut writer, chunk, &range, entry);
         }
@@ -300,7 +302,7 @@ impl CodeMap {
     /// something else has its addresses: nothing is added then.
     pub fn add_r2r(&self, image: pe::Image, user: u64) -> bool {
         let code = RegionCode::ReadyToRun(Box::new(image));
-        self.add_module(&mut self.lock(), Entry::new(code, user))
+        self.add_module(&mut self.lock(), MapEntry::new(code, user))
     }
 
     /// Removes the JIT body or the image that starts at `start`. What walks can still see is
@@ -308,7 +310,7 @@ impl CodeMap {
     /// Answers whether there was one.
     pub fn remove(&self, start: u64) -> bool {
         match self.lookup(start) {
-            Some(region) if region.start == start && region.kind != Kind::Native => {
+            Some(region) if region.start == start && region.kind != CodeKind::Native => {
                 self.remove_range(start..region.end) > 0
             }
             _ => false,
@@ -321,7 +323,7 @@ impl CodeMap {
         let mut writer = self.lock();
         let bodies = self.remove_jit_overlapping(&mut writer, &range);
         let images = self.remove_modules(&mut writer, |code| {
-            code.kind() != Kind::Native && overlap(&code.range(), &range)
+            code.kind() != CodeKind::Native && overlap(&code.range(), &range)
         });
         bodies + images
     }
@@ -341,14 +343,14 @@ impl CodeMap {
         let changes = new.len() + gone.len();
         for module in gone {
             self.remove_modules(&mut self.lock(), |code| {
-                code.kind() == Kind::Native && code.range().start == module.code.start
+                code.kind() == CodeKind::Native && code.range().start == module.code.start
             });
             on_change(ModuleChange::Unloaded { module: &module });
         }
         for (module, code) in new {
             let user = on_change(ModuleChange::Loaded { module: &module });
             let code = RegionCode::Native(module.code.clone(), Box::new(code));
-            self.add_module(&mut self.lock(), Entry::new(code, user));
+            self.add_module(&mut self.lock(), MapEntry::new(code, user));
         }
         changes
     }
@@ -358,7 +360,7 @@ impl CodeMap {
     pub fn forget_native(&self) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         *loaded = Loaded::new();
-        self.remove_modules(&mut self.lock(), |code| code.kind() == Kind::Native);
+        self.remove_modules(&mut self.lock(), |code| code.kind() == CodeKind::Native);
         drop(loaded);
         self.quiesce(64);
     }
@@ -392,7 +394,7 @@ impl CodeMap {
     /// The code that `address` belongs to. Async-signal-safe.
     pub fn lookup(&self, address: u64) -> Option<Region> {
         let reader = self.grace.enter();
-        self.find(&reader, address).map(Entry::region)
+        self.find(&reader, address).map(MapEntry::region)
     }
 
     /// The JITted body that begins at `start`, or else the module that `start` is in: what there is
@@ -412,7 +414,7 @@ impl CodeMap {
                 return None;
             }
         }
-        self.module(&reader, start).map(Entry::region)
+        self.module(&reader, start).map(MapEntry::region)
     }
 
     /// Whether `address` is in a JITted body for which [`jit::Body::begins_on_a_frame`] holds.
@@ -516,9 +518,9 @@ impl CodeMap {
     /// The entry that `address` lies in, for as long as `reader` lives. Async-signal-safe.
     pub(crate) fn find<'reader>(
         &self,
-        reader: &'reader Reader<'_>,
+        reader: &'reader WalkGuard<'_>,
         address: u64,
-    ) -> Option<&'reader Entry> {
+    ) -> Option<&'reader MapEntry> {
         let in_chunk = || {
             let (chunk, bucket) = self.bucket(reader, address)?;
             let entry = bucket.at(offset_in(chunk, address))?;
@@ -534,7 +536,7 @@ impl CodeMap {
     /// there. Async-signal-safe.
     fn bucket<'reader>(
         &self,
-        _reader: &'reader Reader<'_>,
+        _reader: &'reader WalkGuard<'_>,
         address: u64,
     ) -> Option<(u64, &'reader Bucket)> {
         if address >= ADDRESS_LIMIT {
@@ -554,9 +556,9 @@ impl CodeMap {
     /// The module that `address` lies in. Async-signal-safe.
     fn module<'reader>(
         &self,
-        _reader: &'reader Reader<'_>,
+        _reader: &'reader WalkGuard<'_>,
         address: u64,
-    ) -> Option<&'reader Entry> {
+    ) -> Option<&'reader MapEntry> {
         // SAFETY: as in `bucket`.
         unsafe {
             let modules = self.modules.load(Ordering::Acquire).as_ref()?;
@@ -575,7 +577,7 @@ impl CodeMap {
     /// other code: then it is taken out again. Whoever removes code moves the epoch before it asks
     /// whether the code has rules in the cache and clears them, so either it sees that there are
     /// some, or this sees the epoch.
-    pub(crate) fn keep_rule(&self, entry: &Entry, address: u64, packed: u32, epoch: u64) {
+    pub(crate) fn keep_rule(&self, entry: &MapEntry, address: u64, packed: u32, epoch: u64) {
         entry.mark_walked();
         self.rules.put(address, packed);
         fence(Ordering::SeqCst);
@@ -603,7 +605,13 @@ impl CodeMap {
     }
 
     /// Adds a body to one of its chunks.
-    fn publish(&self, writer: &mut MapWriter, chunk: u64, range: &Range<u64>, entry: *const Entry) {
+    fn publish(
+        &self,
+        writer: &mut MapWriter,
+        chunk: u64,
+        range: &Range<u64>,
+        entry: *const MapEntry,
+    ) {
         let offset = offset_in(chunk, range.start);
         // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has
         // the `MapWriter` holds the writers' mutex: both live.
@@ -630,7 +638,7 @@ impl CodeMap {
     }
 
     /// Takes a body out of all its chunks.
-    fn unpublish(&self, writer: &mut MapWriter, table: &Table, entry: *const Entry) {
+    fn unpublish(&self, writer: &mut MapWriter, table: &Table, entry: *const MapEntry) {
         // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it out.
         let range = unsafe { (*entry).code.range() };
         for chunk in chunks_of(&range) {
@@ -737,7 +745,7 @@ impl CodeMap {
         _writer: &MapWriter,
         slot: &ChunkSlot,
         range: &Range<u64>,
-    ) -> Option<*const Entry> {
+    ) -> Option<*const MapEntry> {
         let chunk = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: as in `publish`.
         let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() }?;
@@ -749,7 +757,7 @@ impl CodeMap {
             offset_in(chunk, range.start),
             range.end.saturating_sub(base),
         );
-        let reaches = |entry: &*const Entry| {
+        let reaches = |entry: &*const MapEntry| {
             // SAFETY: the bucket has it, so it is published, and whoever has the `MapWriter` is the
             // only one to take it out and retire it.
             overlap(&unsafe { (**entry).code.range() }, range)
@@ -759,7 +767,7 @@ impl CodeMap {
     }
 
     /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
-    fn add_module(&self, writer: &mut MapWriter, entry: Entry) -> bool {
+    fn add_module(&self, writer: &mut MapWriter, entry: MapEntry) -> bool {
         let range = entry.code.range();
         // SAFETY: as in `publish`, for the list of modules.
         let modules = unsafe { self.modules.load(Ordering::Relaxed).as_ref() };
@@ -767,7 +775,7 @@ impl CodeMap {
             return false;
         }
         writer.memory.modules += 1;
-        writer.memory.bytes += size_of::<Entry>() + entry.code.bytes();
+        writer.memory.bytes += size_of::<MapEntry>() + entry.code.bytes();
         let new = Modules::with(modules, &range, Box::into_raw(Box::new(entry)));
         self.set(writer, &self.modules, Some(new), Modules::bytes);
         true
@@ -795,7 +803,7 @@ impl CodeMap {
 
     /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether
     /// a walk had come to it.
-    fn drop_entry(&self, writer: &mut MapWriter, entry: *const Entry) -> bool {
+    fn drop_entry(&self, writer: &mut MapWriter, entry: *const MapEntry) -> bool {
         // SAFETY: it was published, and each caller drops it once: it is not freed before this has
         // retired it.
         let found = unsafe { &*entry };
@@ -804,13 +812,13 @@ impl CodeMap {
         if was_walked {
             self.rules.invalidate(&found.code.range());
         }
-        let bytes = size_of::<Entry>() + found.code.bytes();
+        let bytes = size_of::<MapEntry>() + found.code.bytes();
         let what = match found.code.kind() {
-            Kind::Jit => {
+            CodeKind::Jit => {
                 writer.memory.jit_bodies -= 1;
                 RetiredMemory::Jit(OwnedEntry(entry))
             }
-            Kind::Native | Kind::ReadyToRun => {
+            CodeKind::Native | CodeKind::ReadyToRun => {
                 writer.memory.modules -= 1;
                 // SAFETY: made by `Box::into_raw` in `add_module`, as all that is not JITted; no
                 // published list names it any more.
@@ -827,7 +835,7 @@ impl CodeMap {
     /// Adds native code that no linker knows.
     pub(crate) fn add_native(&self, code: Range<u64>, native: NativeCode) -> bool {
         let code = RegionCode::Native(code, Box::new(native));
-        self.add_module(&mut self.lock(), Entry::new(code, 0))
+        self.add_module(&mut self.lock(), MapEntry::new(code, 0))
     }
 }
 

@@ -223,7 +223,7 @@ fn field(entry: &[u8; 12], at: usize) -> u32 {
 }
 
 /// A RUNTIME_FUNCTION.
-struct Function {
+struct RuntimeFunction {
     begin: u32,
     end: u32,
     unwind: u32,
@@ -392,11 +392,11 @@ impl Image {
         table.unwrap_or_default().as_chunks::<12>().0
     }
 
-    fn find(&self, rva: u32) -> Option<Function> {
+    fn find(&self, rva: u32) -> Option<RuntimeFunction> {
         let table = self.table();
         let behind = table.partition_point(|entry| field(entry, 0) <= rva);
         let entry = table.get(behind.checked_sub(1)?)?;
-        let function = Function {
+        let function = RuntimeFunction {
             begin: field(entry, 0),
             end: field(entry, 4),
             unwind: field(entry, 8),

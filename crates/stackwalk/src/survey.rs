@@ -2,15 +2,15 @@
 //!
 //! It is no part of a walk. It reads a library's file as a walk reads a module's, row by row of its
 //! unwind tables, so that what it says is what a walk would do there. The invariant: every byte of
-//! a function that the tables know is in exactly one [`Row`].
+//! a function that the tables know is in exactly one [`LeaveRow`].
 
-use crate::cfi::{self, Frame};
+use crate::cfi::{self, CfiFrame};
 use crate::native::{self, NativeCode};
 use crate::rule::{Cfa, Rule};
 use std::ops::Range;
 use std::path::Path;
 
-/// How a frame is left whose instruction lies in a [`Row`].
+/// How a frame is left whose instruction lies in a [`LeaveRow`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LeaveMethod {
     /// There is nothing to leave: the outermost frame.
@@ -34,7 +34,7 @@ pub enum LeaveMethod {
 
 /// A run of code with one rule.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct LeaveRow<'a> {
     /// Addresses in the file's own address space.
     pub range: Range<u64>,
     /// The bytes there, as the file has them.
@@ -45,7 +45,7 @@ pub struct Row<'a> {
 
 /// Tells `each` of every row of the library at `path`, and answers how many bytes its executable
 /// segments have; `None` if it is no x86-64 library with unwind tables.
-pub fn survey(path: &Path, each: &mut dyn FnMut(Row<'_>)) -> Option<u64> {
+pub fn survey(path: &Path, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<u64> {
     let (module, code) = native::open(path)?;
     rows(&code, each)?;
     Some(module.code.end - module.code.start)
@@ -89,7 +89,7 @@ const FUNCTION: [u8; 13] = [27, 0, 0, 0, 0xcd, 0xff, 0, 0, 0, 1, 0, 0, 0];
 /// Any register, any memory.
 struct AnyFrame;
 
-impl Frame for AnyFrame {
+impl CfiFrame for AnyFrame {
     fn register(&self, _: u64) -> Option<u64> {
         Some(8)
     }
@@ -99,12 +99,12 @@ impl Frame for AnyFrame {
 }
 
 /// Tells `each` of every row of the tables; `None` if there are none.
-fn rows(code: &NativeCode, each: &mut dyn FnMut(Row<'_>)) -> Option<()> {
+fn rows(code: &NativeCode, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<()> {
     let mut state = cfi::RowProgram::new();
     let mut tell = |start: u64, end: u64, way: LeaveMethod| {
         let code = code.bytes_at(start);
         let len = (end - start) as usize;
-        each(Row {
+        each(LeaveRow {
             range: start..end,
             code: code.get(..len).unwrap_or(code),
             way,

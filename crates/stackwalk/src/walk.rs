@@ -5,8 +5,8 @@
 //! one stack, and a walk changes stacks at most once; so a walk ends.
 
 use crate::cache::ADDRESS_LIMIT;
-use crate::cfi::Frame as _;
-use crate::map::{CodeMap, Entry, RegionCode};
+use crate::cfi::CfiFrame as _;
+use crate::map::{CodeMap, MapEntry, RegionCode};
 use crate::rule::{Base, Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
 use crate::{cfi, jit, x86};
 use std::ops::Range;
@@ -481,7 +481,7 @@ struct KnownFrame<'a, M> {
     here: Here,
 }
 
-impl<M: Load> cfi::Frame for KnownFrame<'_, M> {
+impl<M: Load> cfi::CfiFrame for KnownFrame<'_, M> {
     fn register(&self, register: u64) -> Option<u64> {
         let here = self.here;
         match register {
@@ -958,7 +958,7 @@ pub fn is_behind_unknown_call(address: u64) -> bool {
     found.len() == LONGEST && x86::ends_in_call(found)
 }
 
-impl Entry {
+impl MapEntry {
     /// Up to 8 bytes of code that end before `address`.
     fn code_before<'a>(&'a self, address: u64, window: &'a mut [u8; 8]) -> &'a [u8] {
         let start = address.saturating_sub(8).max(self.code.range().start);

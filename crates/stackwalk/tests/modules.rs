@@ -1,6 +1,6 @@
 //! Native modules come and go: each change is reported once, and look-ups follow.
 
-use stackwalk::{CodeMap, Kind, ModuleChange, NativeModule, Scratch, Stack};
+use stackwalk::{CodeKind, CodeMap, ModuleChange, NativeModule, Scratch, Stack};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn each_change_is_reported_once_and_looked_up() {
     // This function lies in this program, and its address in the file is as its bias says.
     let here = each_change_is_reported_once_and_looked_up as fn() as usize as u64;
     let region = map.lookup(here).unwrap();
-    assert_eq!(region.kind, Kind::Native);
+    assert_eq!(region.kind, CodeKind::Native);
     let program = known[region.user as usize].clone();
     assert_eq!(program.path, std::env::current_exe().unwrap());
     assert!(program.code.contains(&here) && program.range.start >= program.bias);

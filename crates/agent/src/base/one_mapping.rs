@@ -41,7 +41,7 @@ const PROCMAP_QUERY: u64 = 3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' a
 
 /// The kernel's answer about an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum MappingAnswer {
     /// It is in this mapping.
     In(Mapping),
     /// It is in none.
@@ -53,9 +53,9 @@ pub enum Answer {
 
 /// The mapping of this process that `address` is in. Takes one descriptor while it asks. Not in a
 /// handler.
-pub fn at(address: u64) -> Answer {
+pub fn at(address: u64) -> MappingAnswer {
     let Ok(maps) = File::open("/proc/self/maps") else {
-        return Answer::Unknown;
+        return MappingAnswer::Unknown;
     };
     let mut name = [0u8; NAME];
     let mut query = Query {
@@ -75,12 +75,12 @@ pub fn at(address: u64) -> Answer {
         String::from_utf8_lossy(name.get(..length).unwrap_or_default()).into_owned()
     } else {
         match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::ENOENT) => return Answer::Unmapped,
+            Some(libc::ENOENT) => return MappingAnswer::Unmapped,
             // A file of a long path; the rest of the answer is not given.
-            _ => return Answer::Unknown,
+            _ => return MappingAnswer::Unknown,
         }
     };
-    Answer::In(Mapping {
+    MappingAnswer::In(Mapping {
         range: query.start..query.end,
         readable: query.rights & READABLE != 0,
         executable: query.rights & EXECUTABLE != 0,
@@ -107,16 +107,19 @@ mod tests {
         let all = proc::mappings();
         let stack = 0u8;
         let addresses = [
-            at as fn(u64) -> Answer as usize as u64,
+            at as fn(u64) -> MappingAnswer as usize as u64,
             &raw const stack as u64,
         ];
         for address in addresses {
             let expected = proc::mapping_of(&all, address).unwrap();
             match at(address) {
-                Answer::Unknown => assert!(!is_answered()),
-                found => assert_eq!(found, Answer::In(expected.clone())),
+                MappingAnswer::Unknown => assert!(!is_answered()),
+                found => assert_eq!(found, MappingAnswer::In(expected.clone())),
             }
         }
-        assert!(matches!(at(0), Answer::Unmapped | Answer::Unknown));
+        assert!(matches!(
+            at(0),
+            MappingAnswer::Unmapped | MappingAnswer::Unknown
+        ));
     }
 }

@@ -85,7 +85,7 @@ pub fn own_name() -> Option<KernelName> {
 
 /// The activity of a thread, by the kernel's word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThreadState {
+pub struct ThreadActivity {
     /// `R`, `S`, `D`, …; 0 where it is not known.
     pub code: u8,
     /// The system call that it is in.
@@ -95,7 +95,7 @@ pub struct ThreadState {
 }
 
 /// Returns a thread's present activity.
-pub fn thread_state(tid: u32) -> Option<ThreadState> {
+pub fn thread_activity(tid: u32) -> Option<ThreadActivity> {
     let read = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
     let stat = read("stat").ok()?;
     // The name before it may hold anything, a bracket too.
@@ -105,7 +105,7 @@ pub fn thread_state(tid: u32) -> Option<ThreadState> {
     let syscall = syscall.split(' ').next().and_then(|word| word.parse().ok());
     let wait = read("wchan").unwrap_or_default();
     let wait = if wait == "0" { String::new() } else { wait };
-    Some(ThreadState {
+    Some(ThreadActivity {
         code,
         syscall,
         wait,

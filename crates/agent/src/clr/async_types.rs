@@ -15,15 +15,15 @@ use corprof::context::{AgentThread, RuntimeThread, Synchronous};
 use corprof::info::ClassInfo;
 use corprof::{ClassId, ClassKey, Cx, FunctionId, FunctionKey, ModuleId, ModuleKey, Token};
 use recording::MethodKind;
-use stackwalk::gc_info::{self, Base, ReferencePlace};
+use stackwalk::gc_info::{self, ReferencePlace, SlotBase};
 use stackwalk::{jit, own_memory, pe};
 
 use super::{Clr, lock, names};
 use crate::base::metadata::Metadata;
 use crate::model::{CodeBody, ManagedModule, MethodNames};
 use crate::program::chains::{
-    self, AsyncBody, ChainTables, CodeRole, HeldIn, HeldTask, Home, Kind, ObjectAt, SuspendedAt,
-    TaskAt, Types, reader, types,
+    self, AsyncBody, ChainTables, CodeRole, HeldIn, HeldTask, LinkKind, MachineHome, ObjectAt,
+    SuspendedAt, TaskAt, Types, reader, types,
 };
 
 /// How far up parents are asked for.
@@ -63,7 +63,7 @@ const DISPATCHED: &str = "System.Runtime.CompilerServices.AsyncDispatcherInfo";
 
 /// A compiler's names for the fields of its state machines.
 #[derive(Clone, Copy, Debug)]
-struct Fields {
+struct MachineFields {
     /// The builder, or what has it in it.
     builder: &'static str,
     /// Whether that field is the builder itself.
@@ -74,27 +74,27 @@ struct Fields {
 /// Of C#, Visual Basic and F# (`ResumableStateMachine` of FSharp.Core, of which the compiler makes
 /// structs of the program's own; the builder is `MethodBuilder` of `TaskStateMachineData`, which no
 /// state machine's own type names).
-const FIELDS: [Fields; 3] = [
-    Fields {
+const FIELDS: [MachineFields; 3] = [
+    MachineFields {
         builder: "<>t__builder",
         is_builder: true,
         state: "<>1__state",
     },
-    Fields {
+    MachineFields {
         builder: "$Builder",
         is_builder: true,
         state: "$State",
     },
-    Fields {
+    MachineFields {
         builder: "Data",
         is_builder: false,
         state: "ResumptionPoint",
     },
 ];
 
-impl Fields {
+impl MachineFields {
     /// Those that a TypeDef token's type has, if it is a state machine.
-    fn of(metadata: &Metadata, token: u32) -> Option<Fields> {
+    fn of(metadata: &Metadata, token: u32) -> Option<MachineFields> {
         let has = |name| metadata.field(token, name).is_some();
         let mut all = FIELDS.into_iter();
         all.find(|fields| has(fields.builder) && has(fields.state))
@@ -109,7 +109,7 @@ fn state_of<'rt, C: Synchronous>(
     info: &ClassInfo<'rt>,
 ) -> Option<u16> {
     let facts = clr.module(info.module?.raw())?;
-    let fields = Fields::of(facts.metadata()?, info.token.0)?;
+    let fields = MachineFields::of(facts.metadata()?, info.token.0)?;
     field_of(clr, cx, class, info, fields.state)
 }
 
@@ -249,22 +249,22 @@ fn describe<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     line: &Lineage<'rt>,
-) -> (Kind, ClassNote) {
+) -> (LinkKind, ClassNote) {
     let own = line.own_name();
     let named = || ClassNote::Class(own.to_owned());
-    let or_other = |kind: Option<Kind>| kind.unwrap_or(Kind::Other);
+    let or_other = |kind: Option<LinkKind>| kind.unwrap_or(LinkKind::Other);
     let through = |class: &str, field: &str| {
         let place = line.field(clr, cx, class, field);
-        or_other(place.map(Kind::Through))
+        or_other(place.map(LinkKind::Through))
     };
     match own {
-        OBJECT => return (Kind::Sentinel, named()),
+        OBJECT => return (LinkKind::Sentinel, named()),
         // By `Wait`, and by `WaitAll`.
         "System.Threading.Tasks.Task+SetOnInvokeMres"
-        | "System.Threading.Tasks.Task+SetOnCountdownMres" => return (Kind::Blocked, named()),
+        | "System.Threading.Tasks.Task+SetOnCountdownMres" => return (LinkKind::Blocked, named()),
         "System.Action" => {
             let target = line.field(clr, cx, "System.Delegate", "_target");
-            return (or_other(target.map(Kind::Action)), named());
+            return (or_other(target.map(LinkKind::Action)), named());
         }
         "System.Runtime.CompilerServices.AsyncMethodBuilderCore+ContinuationWrapper" => {
             return (through(own, "_continuation"), named());
@@ -272,14 +272,14 @@ fn describe<'rt, C: Synchronous>(
         WHEN_EACH => {
             let source = line.field(clr, cx, WHEN_EACH, "_waitForNextCompletedTask");
             let state = source.and_then(|source| source.checked_add(reader::PROMISE_STATE as u16));
-            return (or_other(state.map(Kind::Through)), named());
+            return (or_other(state.map(LinkKind::Through)), named());
         }
         LIST => {
             let items = line.field(clr, cx, LIST, "_items");
             let size = line.field(clr, cx, LIST, "_size");
             let kind = items
                 .zip(size)
-                .map(|(items, size)| Kind::List { items, size });
+                .map(|(items, size)| LinkKind::List { items, size });
             return (or_other(kind), named());
         }
         _ => {}
@@ -293,14 +293,14 @@ fn describe<'rt, C: Synchronous>(
     let holders = ["ContinueWithTaskContinuation", "StandardTaskContinuation"];
     for holder in holders.map(|name| format!("System.Threading.Tasks.{name}")) {
         if let Some(place) = line.field(clr, cx, &holder, "m_task") {
-            return (Kind::ContinueWith(place), named());
+            return (LinkKind::ContinueWith(place), named());
         }
     }
     if line.find(|name| name == SUSPENDED).is_some() {
         return (or_other(suspended(clr, cx, line)), named());
     }
     if own.ends_with(POOLED) {
-        return pooled(clr, cx, line).unwrap_or_else(|| (Kind::Other, named()));
+        return pooled(clr, cx, line).unwrap_or_else(|| (LinkKind::Other, named()));
     }
     let task = || {
         Some(TaskAt {
@@ -313,24 +313,28 @@ fn describe<'rt, C: Synchronous>(
         })
     };
     let Some(task) = line.find(|name| name == TASK).and_then(|_| task()) else {
-        return (Kind::Other, named());
+        return (LinkKind::Other, named());
     };
     if own == RUNTIME_TASK {
-        return (Kind::Runtime(task), named());
+        return (LinkKind::Runtime(task), named());
     }
-    machine_of(clr, cx, line, task).unwrap_or_else(|| (Kind::Task(task), named()))
+    machine_of(clr, cx, line, task).unwrap_or_else(|| (LinkKind::Task(task), named()))
 }
 
 /// A suspended method of runtime async.
-fn suspended<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>) -> Option<Kind> {
+fn suspended<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    line: &Lineage<'rt>,
+) -> Option<LinkKind> {
     let suspended = SuspendedAt {
         next: line.field(clr, cx, SUSPENDED, "Next")?,
         resume: line.field(clr, cx, SUSPENDED, "ResumeInfo")?,
         code: line.runtime_async(clr).code?,
     };
     Some(match line.field(clr, cx, OF_AWAIT, "RuntimeAsyncTask") {
-        Some(task) => Kind::OfAwait { suspended, task },
-        None => Kind::Suspended(suspended),
+        Some(task) => LinkKind::OfAwait { suspended, task },
+        None => LinkKind::Suspended(suspended),
     })
 }
 
@@ -350,7 +354,7 @@ fn machine_of<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     line: &Lineage<'rt>,
     task: TaskAt,
-) -> Option<(Kind, ClassNote)> {
+) -> Option<(LinkKind, ClassNote)> {
     let (holder, info, _) = line.find(|name| name.ends_with(BOX))?;
     let machine = (*info.type_args.last()?)?;
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
@@ -362,24 +366,24 @@ fn machine_of<'rt, C: Synchronous>(
         false => None,
     };
     let kind = match (state, work) {
-        (Some(state), Some(work)) if is_value(clr, cx, &of) => Kind::Worker {
+        (Some(state), Some(work)) if is_value(clr, cx, &of) => LinkKind::Worker {
             task,
             state: place.checked_add(state)?,
             machine: place,
             work: place.checked_add(work)?,
         },
-        (Some(state), None) if is_value(clr, cx, &of) => Kind::Box {
+        (Some(state), None) if is_value(clr, cx, &of) => LinkKind::Box {
             task,
             state: place.checked_add(state)?,
             machine: place,
         },
-        (Some(state), _) => Kind::Object {
+        (Some(state), _) => LinkKind::Object {
             task,
             machine: place,
             state,
             promise: field_of(clr, cx, machine, &of, PROMISE).unwrap_or(0),
         },
-        (None, _) => Kind::Task(task),
+        (None, _) => LinkKind::Task(task),
     };
     Some((kind, ClassNote::Method(note)))
 }
@@ -389,14 +393,14 @@ fn pooled<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     line: &Lineage<'rt>,
-) -> Option<(Kind, ClassNote)> {
+) -> Option<(LinkKind, ClassNote)> {
     let (holder, info, _) = line.classes.first()?;
     let machine = (*info.type_args.last()?)?;
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
     let of = cx.info().get_class_id_info2(cx, machine).ok()??;
     let state = state_of(clr, cx, machine, &of)?;
     let (source, its_info, _) = line.find(|name| name.ends_with(POOLED_SOURCE))?;
-    let kind = is_value(clr, cx, &of).then_some(Kind::Pooled {
+    let kind = is_value(clr, cx, &of).then_some(LinkKind::Pooled {
         machine: place,
         state: place.checked_add(state)?,
         promise: field_of(clr, cx, *source, its_info, "_valueTaskSource")?,
@@ -437,7 +441,7 @@ fn learn_class<'rt, C: Synchronous>(
 ) -> Option<ClassNote> {
     let info = cx.info();
     if let Ok(Some(_)) = info.is_array_class(cx, class) {
-        types.learn(class.raw() as u64, Kind::Other);
+        types.learn(class.raw() as u64, LinkKind::Other);
         return Some(ClassNote::Class(names::of_class(clr, cx, class)));
     }
     if clr.any_collectible() && names::collectible_class(clr, cx, class, 0).is_some() {
@@ -457,7 +461,7 @@ fn learn_lineage<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     types: &Types,
-    (line, kind): (Lineage<'rt>, Kind),
+    (line, kind): (Lineage<'rt>, LinkKind),
 ) {
     if let Some((class, ..)) = line.classes.first() {
         types.learn(class.raw() as u64, kind);
@@ -663,7 +667,7 @@ impl Clr {
             return Some(false);
         }
         let (kind, _) = describe(self, cx, &line);
-        if kind != Kind::Other {
+        if kind != LinkKind::Other {
             learn_lineage(self, cx, types, (line, kind));
         } else if !types.has_parents() {
             check_parent_layout(types, &line);
@@ -721,7 +725,7 @@ impl Clr {
         tables: &ChainTables,
         range: Range<u64>,
         machine: &StateMachine,
-        homes: Vec<Home>,
+        homes: Vec<MachineHome>,
         held: Vec<HeldTask>,
     ) -> bool {
         let Some(gate) = self.place() else {
@@ -797,13 +801,13 @@ impl StateMachine {
         &self,
         info: &gc_info::GcInfo<'_>,
         find: impl FnOnce() -> Option<Vec<gc_info::Home>>,
-    ) -> Vec<Home> {
+    ) -> Vec<MachineHome> {
         match self.code {
             CodeRole::Resumer | CodeRole::TaskHolder | CodeRole::Promise => return Vec::new(),
             CodeRole::Dispatcher => {
                 let anywhere = 0..info.code_length();
                 let pairs = gc_info::untracked_pairs(info).into_iter();
-                let homes = pairs.map(|from_bp| Home {
+                let homes = pairs.map(|from_bp| MachineHome {
                     from_bp,
                     live: [anywhere.clone()].into(),
                     is_guess: true,
@@ -817,7 +821,7 @@ impl StateMachine {
         let of_values = self.code != CodeRole::OfObject;
         let fit = found.into_iter();
         let fit = fit.filter(|home| home.interior == of_values || !home.tracked);
-        let homes = fit.map(|home| Home {
+        let homes = fit.map(|home| MachineHome {
             from_bp: home.offset,
             live: home.live.into(),
             is_guess: !home.tracked,
@@ -837,7 +841,7 @@ impl StateMachine {
             let place = match slot.place {
                 ReferencePlace::Register(register) => HeldIn::Register(register),
                 ReferencePlace::Stack {
-                    base: Base::FrameRegister,
+                    base: SlotBase::FrameRegister,
                     offset,
                 } if by_rbp => HeldIn::FromBp(offset),
                 ReferencePlace::Stack { .. } => return None,
@@ -1053,7 +1057,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
     if method.name != "MoveNext" {
         return None;
     }
-    let fields = Fields::of(own, own.owner(found.token.0)?)?;
+    let fields = MachineFields::of(own, own.owner(found.token.0)?)?;
     let exact = found.class.and_then(|class| {
         let info = cx.info().get_class_id_info2(cx, class).ok()??;
         let builder = field_of(clr, cx, class, &info, fields.builder)?;

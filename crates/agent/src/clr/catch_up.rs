@@ -40,7 +40,7 @@ const UNLOAD_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// For so long after the last end of a dynamic method its code may still be found, nanoseconds.
-const DYING_NS: u64 = 1_000_000;
+const UNLOAD_NOTE_NS: u64 = 1_000_000;
 
 /// State behind the gate.
 #[derive(Debug, Default)]
@@ -119,13 +119,13 @@ impl UnloadGate {
 
     /// A dynamic method is about to go, or has just gone. One that has its place from a moment
     /// later on is taken to be it.
-    fn is_dying(&self, function: usize) -> bool {
-        self.dynamic.load(Ordering::SeqCst) == function && self.is_one_dying()
+    fn is_unloading_dynamic(&self, function: usize) -> bool {
+        self.dynamic.load(Ordering::SeqCst) == function && self.is_any_unloading()
     }
 
-    fn is_one_dying(&self) -> bool {
+    fn is_any_unloading(&self) -> bool {
         let last_ns = self.dynamic_ns.load(Ordering::SeqCst);
-        proc::now_ns().saturating_sub(last_ns) <= DYING_NS
+        proc::now_ns().saturating_sub(last_ns) <= UNLOAD_NOTE_NS
     }
 }
 
@@ -194,7 +194,7 @@ impl Clr {
         let mut found = false;
         // One that has just been announced may still be found; the next sample of this address asks
         // again. Of what is found by the runtime's own records it is known which they are.
-        let may_ask = self.discovers_code() || !self.gate.is_one_dying();
+        let may_ask = self.discovers_code() || !self.gate.is_any_unloading();
         if may_ask && let Some((function, rejit)) = self.function_at(cx, ip) {
             let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
             let kind = if dynamic {
@@ -219,7 +219,7 @@ impl Clr {
             return cx.info().get_function_from_ip3(cx, ip).ok();
         }
         let function = usize::try_from(self.discovery.function_at(ip as u64)?).ok()?;
-        if self.gate.is_dying(function) {
+        if self.gate.is_unloading_dynamic(function) {
             return None;
         }
         // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `discover`.

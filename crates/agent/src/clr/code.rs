@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use corprof::context::{AgentThread, Context, MayTriggerGc, Synchronous};
 use corprof::{Cx, FunctionId, FunctionKey, ModuleFlags, ModuleId, RejitId};
 use recording::{MethodKind, Tier};
-use stackwalk::{CodeMap, Kind, Region, jit, pe};
+use stackwalk::{CodeKind, CodeMap, Region, jit, pe};
 
 use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
@@ -198,7 +198,7 @@ impl Clr {
         let CodeLifetime::Unnamed(unnamed) = owner.body else {
             return;
         };
-        if region.kind != Kind::Jit
+        if region.kind != CodeKind::Jit
             || owner.runtime != self.number()
             || named.contains_key(&unnamed)
         {
@@ -328,7 +328,7 @@ impl Clr {
         for (at, &code_start) in starts.iter().enumerate() {
             let start = code_start as u64;
             let known = regions.get(at).copied().flatten();
-            if known.is_some_and(|known| known.kind != Kind::Native) {
+            if known.is_some_and(|known| known.kind != CodeKind::Native) {
                 continue;
             }
             let Some((range, unwind)) = self.body_at(cx, function, code_start) else {
@@ -352,7 +352,7 @@ impl Clr {
                 added_ns: time_ns,
                 collectible: facts,
             };
-            if let Some(tables) = chains::wanted()
+            if let Some(tables) = chains::tables_if_wanted()
                 && self.learn_body(cx, tables, &body)
             {
                 self.note_async_body();
@@ -387,7 +387,7 @@ impl Clr {
         // callback returns; `length` is within it.
         let code = unsafe { std::slice::from_raw_parts(unwind.start() as *const u8, length) };
         let is_earlier_step = |region: &&Region| {
-            region.kind == Kind::Jit
+            region.kind == CodeKind::Jit
                 && match Owner::of_word(region.user).body {
                     CodeLifetime::Permanent(_, tier) => tier != Tier::Osr,
                     CodeLifetime::Queued | CodeLifetime::Unnamed(_) => {
@@ -399,7 +399,7 @@ impl Clr {
             code,
             on_stack: unwind.begins_on_a_frame(),
             earlier: all().filter(is_earlier_step).count(),
-            precompiled: all().any(|region| region.kind == Kind::ReadyToRun),
+            precompiled: all().any(|region| region.kind == CodeKind::ReadyToRun),
             tiering: Tiering::of(self.tiering.load(Ordering::Relaxed)),
         })
     }

@@ -91,7 +91,7 @@ impl Clr {
     ///
     /// It reports for a moment also when something is to be learned on a thread of the program's
     /// ([`Clr::learn_expected`]). It reports again when many of the methods that are met are async.
-    pub(crate) fn wanted_jit_callbacks_switch(
+    pub(crate) fn pending_jit_callbacks_switch(
         &self,
         reported: u64,
         wanted: Option<u32>,

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_does_not_grow() {
+    fn what_is_not_taken_does_not_grow() {
         let collection_times = CollectionTimes::default();
         for _ in 0..MAX_TIMES + 10 {
             collection_times.begin(CorPrfSuspendReason::FOR_GC);

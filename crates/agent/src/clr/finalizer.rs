@@ -10,7 +10,7 @@
 //!
 //! Invariant: the answer *idle* was true at some moment of the call. Runs on the agent thread.
 
-use stackwalk::{CodeMap, Kind, own_memory};
+use stackwalk::{CodeKind, CodeMap, own_memory};
 
 use crate::base::proc::{self, Blocked, Mapping};
 
@@ -132,7 +132,7 @@ fn is_managed(word: u64, mappings: &[Mapping], map: &CodeMap) -> bool {
     // ReadyToRun code of a module that was not reported yet is a file's, too.
     runs && map
         .lookup(word)
-        .is_none_or(|region| region.kind != Kind::Native)
+        .is_none_or(|region| region.kind != CodeKind::Native)
 }
 
 #[cfg(test)]

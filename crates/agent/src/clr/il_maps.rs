@@ -74,14 +74,14 @@ impl Clr {
     ) -> IlMap {
         let never = self.il_maps.read.load(Ordering::Relaxed) == NEVER;
         if never || self.is_beside() || self.is_rewritten(code_start) {
-            return self.asked_il_map(cx, code_start);
+            return self.queried_il_map(cx, code_start);
         }
         let (skipped, read) = match self.read_beside(function, code_start) {
             Ok((skipped, map)) => (skipped, Ok(map)),
             Err(error) => (Skipped::Nothing, Err(error)),
         };
         trusted(self.il_maps.of_jitted(skipped), read, || {
-            Some(self.asked_il_map(cx, code_start))
+            Some(self.queried_il_map(cx, code_start))
         })
     }
 
@@ -119,7 +119,7 @@ impl Clr {
     ) -> IlMap {
         let ask = || {
             let is_cut_short = self.is_cut_short_at(map, code_start);
-            (!is_cut_short).then(|| self.asked_il_map(cx, code_start))
+            (!is_cut_short).then(|| self.queried_il_map(cx, code_start))
         };
         match read_precompiled(map, code_start) {
             Ok((format, read)) if !self.is_beside() => {
@@ -145,7 +145,7 @@ impl Clr {
     }
 
     /// As the runtime says, in the IL of the file; empty where it says nothing.
-    pub(crate) fn asked_il_map<C: Synchronous>(&self, cx: &Cx<'_, C>, code_start: u64) -> IlMap {
+    pub(crate) fn queried_il_map<C: Synchronous>(&self, cx: &Cx<'_, C>, code_start: u64) -> IlMap {
         let map = names::il_map(cx, code_start);
         map.map(|map| self.in_own_il(code_start, map))
             .unwrap_or_default()
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_believed_that_has_said_the_same_and_never_after_it_said_otherwise() {
+    fn a_reader_is_trusted_after_equal_answers_and_never_after_a_different_one() {
         let map: IlMap = vec![(0, 0), (8, 3)].into();
         let other: IlMap = vec![(0, 0), (8, 4)].into();
         let one: IlMap = vec![(0, 0)].into();

@@ -82,9 +82,9 @@ pub struct Clr {
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
     /// Callbacks of it in which we have panicked, as far as they were reported.
-    panics_told: AtomicU32,
+    panics_reported: AtomicU32,
     /// The cost of its callbacks when that was last reported.
-    calls_told: Mutex<[Calls; CallbackKind::COUNT]>,
+    calls_reported: Mutex<[Calls; CallbackKind::COUNT]>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -134,8 +134,8 @@ impl Clr {
             discovery: CodeDiscovery::default(),
             survey: Mutex::default(),
             snapshots: OnceLock::new(),
-            panics_told: AtomicU32::new(0),
-            calls_told: Mutex::default(),
+            panics_reported: AtomicU32::new(0),
+            calls_reported: Mutex::default(),
         }
     }
 
@@ -240,7 +240,7 @@ impl Clr {
     /// Callbacks that panicked since the last call, of so many in all.
     pub(crate) fn new_panics(&self, all: u64) -> u64 {
         let all = u32::try_from(all).unwrap_or(u32::MAX);
-        let before = self.panics_told.swap(all, Ordering::Relaxed);
+        let before = self.panics_reported.swap(all, Ordering::Relaxed);
         u64::from(all.saturating_sub(before))
     }
 
@@ -249,7 +249,7 @@ impl Clr {
         &self,
         all: [Calls; CallbackKind::COUNT],
     ) -> [Calls; CallbackKind::COUNT] {
-        let before = std::mem::replace(&mut *lock(&self.calls_told), all);
+        let before = std::mem::replace(&mut *lock(&self.calls_reported), all);
         let mut new = all;
         for (new, before) in new.iter_mut().zip(before) {
             new.count = new.count.saturating_sub(before.count);
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_callback_that_failed_is_told_once() {
+    fn a_callback_that_failed_is_reported_once() {
         let clr = Clr::new(0);
         assert_eq!(clr.new_panics(0), 0);
         assert_eq!(clr.new_panics(3), 3);

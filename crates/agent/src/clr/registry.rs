@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_records_nobody_is_taken_and_nobody_waits() {
+    fn without_a_session_no_clr_is_taken_and_none_waits() {
         let (writer, registry) = registry(RuntimePolicy::All);
         writer.change(&[Phase::Waiting], Phase::Left).unwrap();
         registry.agent_thread_ended();

@@ -222,7 +222,7 @@ pub(super) struct Allocated<'a> {
 
 /// The count of an AllocationTick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tick {
+pub(super) struct AllocTick {
     /// `gc_oh_num`.
     pub(super) heap: u32,
     /// Bytes allocated on that heap since its last tick.
@@ -240,7 +240,7 @@ pub(super) struct Tick {
 pub(super) fn tick<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
-    tick: Tick,
+    tick: AllocTick,
     allocated: &Allocated<'_>,
 ) {
     let times = origin.own.alloc_session.object();

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_for_those_who_allocate_much_for_some_time() {
+    fn the_duty_cycle_is_for_runtimes_that_allocate_much() {
         let second = 1_000_000_000;
         let mut rate = ObjectRate {
             time_ns: 9 * second,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_that_it_is_over() {
+    fn a_wait_ends_when_the_stop_flag_is_set() {
         let over = StopFlag::default();
         assert!(!over.wait_until(proc::now_ns() + 1));
         std::thread::scope(|scope| {

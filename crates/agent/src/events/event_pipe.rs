@@ -11,7 +11,7 @@ use corprof::info::{EventPipeProviderConfig, EventPipeSession};
 use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
-use super::alloc::{self, Allocated, Tick};
+use super::alloc::{self, AllocTick, Allocated};
 use super::exception_event::{self, ThrownException};
 use super::{Events, Origin, contention, lock};
 
@@ -137,7 +137,7 @@ pub(crate) fn delivered<'rt>(
     if !events.is_on() || !origin.own.is_runtime_provider(cx, event.provider) {
         return;
     }
-    let mut data = Fields(event.data);
+    let mut data = EventFields(event.data);
     match event.id {
         ALLOCATION_TICK if wants_allocations(events) => {
             if let Some((tick, allocated)) = read_allocation_tick(&mut data, event.version) {
@@ -184,7 +184,10 @@ pub(crate) fn is_runtime(name: &str) -> bool {
 
 /// GCAllocationTick_V3 and later: amount u32, kind (heap) u32, instance u16, amount u64, type
 /// pointer, type name, heap u32, address pointer; from version 4 the object's size u64.
-fn read_allocation_tick<'a>(data: &mut Fields<'a>, version: u32) -> Option<(Tick, Allocated<'a>)> {
+fn read_allocation_tick<'a>(
+    data: &mut EventFields<'a>,
+    version: u32,
+) -> Option<(AllocTick, Allocated<'a>)> {
     data.skip(4)?;
     let heap = data.u32()?;
     data.skip(2)?;
@@ -204,12 +207,12 @@ fn read_allocation_tick<'a>(data: &mut Fields<'a>, version: u32) -> Option<(Tick
         size,
         address,
     };
-    Some((Tick { heap, amount }, allocated))
+    Some((AllocTick { heap, amount }, allocated))
 }
 
 /// AllocationSampled: kind u32, instance u16, type pointer, type name, address pointer, size u64,
 /// offset of the sampled byte u64.
-fn read_allocation_sampled<'a>(data: &mut Fields<'a>) -> Option<Allocated<'a>> {
+fn read_allocation_sampled<'a>(data: &mut EventFields<'a>) -> Option<Allocated<'a>> {
     data.skip(4 + 2)?;
     let class = data.u64()? as usize;
     let type_name = data.wide()?;
@@ -223,7 +226,7 @@ fn read_allocation_sampled<'a>(data: &mut Fields<'a>) -> Option<Allocated<'a>> {
 }
 
 /// ContentionStop_V1: flags u8 (0 managed, 1 native), instance u16, nanoseconds f64.
-fn read_contention_stop(data: &mut Fields<'_>) -> Option<(bool, u64)> {
+fn read_contention_stop(data: &mut EventFields<'_>) -> Option<(bool, u64)> {
     let flags = data.u8()?;
     data.skip(2)?;
     let waited = f64::from_bits(data.u64()?);
@@ -233,7 +236,7 @@ fn read_contention_stop(data: &mut Fields<'_>) -> Option<(bool, u64)> {
 
 /// ExceptionThrown_V1: type name, message (`NULL` where there is none), address, HRESULT, flags,
 /// instance.
-fn read_exception_thrown(data: &mut Fields<'_>) -> Option<ThrownException> {
+fn read_exception_thrown(data: &mut EventFields<'_>) -> Option<ThrownException> {
     let type_name = data.text()?.into();
     let message = data.text()?;
     Some(ThrownException {
@@ -248,13 +251,13 @@ fn read_exception_thrown(data: &mut Fields<'_>) -> Option<ThrownException> {
 
 /// ExceptionCatchStart: entry u64, method pointer, the method's name, instance u16. The pointer is
 /// the method's FunctionID (`MethodDesc`).
-fn read_method(data: &mut Fields<'_>) -> Option<usize> {
+fn read_method(data: &mut EventFields<'_>) -> Option<usize> {
     data.skip(8)?;
     usize::try_from(data.u64()?).ok()
 }
 
 /// An event's data: fields behind each other, little-endian, not aligned.
-struct Fields<'a>(&'a [u8]);
+struct EventFields<'a>(&'a [u8]);
 
 /// UTF-16 in an event's data, not decoded: most events are thinned out, and of those that stay the
 /// runtime knows the name.
@@ -271,7 +274,7 @@ impl Wide<'_> {
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> EventFields<'a> {
     fn skip(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.get(bytes..)?;
         Some(())
@@ -344,9 +347,9 @@ mod tests {
         for (version, size) in [(3, None), (4, Some(1024))] {
             let data = tick(size);
             assert_eq!(
-                read_allocation_tick(&mut Fields(&data), version),
+                read_allocation_tick(&mut EventFields(&data), version),
                 Some((
-                    Tick {
+                    AllocTick {
                         heap: 2,
                         amount: 107_000,
                     },
@@ -366,7 +369,7 @@ mod tests {
         let data = tick(Some(24));
         for length in 0..data.len() {
             assert_eq!(
-                read_allocation_tick(&mut Fields(&data[..length]), 4),
+                read_allocation_tick(&mut EventFields(&data[..length]), 4),
                 None,
                 "{length}"
             );
@@ -382,7 +385,7 @@ mod tests {
         data.extend(48u64.to_le_bytes());
         data.extend([0xff; 8]);
         assert_eq!(
-            read_allocation_sampled(&mut Fields(&data)),
+            read_allocation_sampled(&mut EventFields(&data)),
             Some(Allocated {
                 class: 0x1234,
                 type_name: Wide(&named("A.B`1[C]")),
@@ -395,7 +398,7 @@ mod tests {
             data.extend(wide(message));
             data.extend([0xff; 8 + 4 + 2 + 2]);
             assert_eq!(
-                read_exception_thrown(&mut Fields(&data)),
+                read_exception_thrown(&mut EventFields(&data)),
                 Some(ThrownException {
                     type_name: "A.B+C".into(),
                     message: expected.into(),
@@ -405,9 +408,12 @@ mod tests {
         let mut data = vec![0xff; 8];
         data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("void A.B()"));
-        assert_eq!(read_method(&mut Fields(&data)), Some(0x1234));
+        assert_eq!(read_method(&mut EventFields(&data)), Some(0x1234));
         let mut data = vec![0, 9, 0];
         data.extend(1234.5f64.to_le_bytes());
-        assert_eq!(read_contention_stop(&mut Fields(&data)), Some((true, 1234)));
+        assert_eq!(
+            read_contention_stop(&mut EventFields(&data)),
+            Some((true, 1234))
+        );
     }
 }

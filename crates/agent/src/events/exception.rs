@@ -20,7 +20,7 @@ use std::time::Duration;
 use corprof::context::{Callback, Context, Cooperative};
 use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId};
 use recording::{Event, WalkEnd};
-use stackwalk::{CodeMap, Kind, lookup_address};
+use stackwalk::{CodeKind, CodeMap, lookup_address};
 
 use super::Origin;
 use super::event_pipe::{KEYWORD_EXCEPTION, LEVEL_INFORMATIONAL};
@@ -164,11 +164,11 @@ pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
         return Some((lookup, map.unreported_code(lookup)?.start));
     };
     match region.kind {
-        Kind::Jit => Some((lookup, region.start)),
-        Kind::ReadyToRun if can_query_runtime(map, word) => {
+        CodeKind::Jit => Some((lookup, region.start)),
+        CodeKind::ReadyToRun if can_query_runtime(map, word) => {
             Some((lookup, map.r2r_function_start(lookup)?))
         }
-        Kind::ReadyToRun | Kind::Native => None,
+        CodeKind::ReadyToRun | CodeKind::Native => None,
     }
 }
 

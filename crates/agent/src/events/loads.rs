@@ -8,9 +8,9 @@ use super::Origin;
 use super::source::{EventSource, Need, SourceQuery};
 
 /// Modules.
-pub(super) struct Modules;
+pub(super) struct ModuleLoads;
 
-impl EventSource for Modules {
+impl EventSource for ModuleLoads {
     fn event(&self) -> Event {
         Event::ModuleLoad
     }
@@ -22,9 +22,9 @@ impl EventSource for Modules {
 }
 
 /// Classes.
-pub(super) struct Classes;
+pub(super) struct ClassLoads;
 
-impl EventSource for Classes {
+impl EventSource for ClassLoads {
     fn event(&self) -> Event {
         Event::ClassLoad
     }

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_for_nobody() {
+    fn nothing_is_kept_without_a_session() {
         let (writer, phase) = new_phase();
         let waker = Box::leak(Box::new(Waker::new()));
         let events = Events::new(phase, waker);

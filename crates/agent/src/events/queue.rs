@@ -43,7 +43,7 @@ pub(super) struct Limited {
 
 /// The samples that the agent thread takes.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct SampleBatch {
     pub(super) samples: Vec<EventSample>,
     pub(super) limited: Vec<(Event, Limited)>,
     /// Samples for which there was no room.
@@ -54,7 +54,7 @@ pub(super) struct Batch {
 struct EventQueue {
     samples: Vec<EventSample>,
     /// Offered since the last batch.
-    seen: u64,
+    offered: u64,
     /// How many may be kept until the next batch; unlimited where there is no limit.
     room: u64,
     limited: Limited,
@@ -138,11 +138,11 @@ impl Queue {
         let mut state = self.state();
         let state = &mut *state;
         let kind = state.kinds.get_mut(event as usize)?;
-        kind.seen += 1;
-        if kind.seen <= kind.room {
+        kind.offered += 1;
+        if kind.offered <= kind.room {
             return Some(QueuePlace::New);
         }
-        let at = next_random(&mut state.random) % kind.seen;
+        let at = next_random(&mut state.random) % kind.offered;
         if at < kind.room {
             return usize::try_from(at).ok().map(QueuePlace::Instead);
         }
@@ -206,8 +206,8 @@ impl Queue {
     }
 
     /// Takes everything. Agent thread only.
-    pub(super) fn take(&self, now_ns: u64) -> Batch {
-        let mut batch = Batch::default();
+    pub(super) fn take(&self, now_ns: u64) -> SampleBatch {
+        let mut batch = SampleBatch::default();
         let mut state = self.state();
         let state = &mut *state;
         let passed = now_ns.saturating_sub(state.taken_ns).min(1_000_000_000);
@@ -226,7 +226,7 @@ impl Queue {
                 }
                 kind.room = (kind.room.saturating_sub(kept) + earned).clamp(1, state.limit);
             }
-            kind.seen = 0;
+            kind.offered = 0;
             if let Some(event) = Event::from_code(code)
                 && kind.limited.count > 0
             {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservoir_prefers_nobody() {
+    fn a_reservoir_prefers_no_sample() {
         let queue = Queue::new(100, 0);
         let mut sum = 0;
         let mut count = 0u64;

@@ -94,8 +94,8 @@ pub(super) const SOURCES: [&dyn EventSource; 8] = [
     &contention::Contentions,
     &gc::Collections,
     &jit::Compilations,
-    &loads::Modules,
-    &loads::Classes,
+    &loads::ModuleLoads,
+    &loads::ClassLoads,
 ];
 
 #[cfg(test)]

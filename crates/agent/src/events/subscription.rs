@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn large_objects_are_told_of_where_the_events_are_not_enough() {
+    fn large_objects_are_reported_where_the_events_are_not_enough() {
         let large = EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED;
         for (major, event_pipe, asked) in [(4, false, false), (8, true, true), (10, true, false)] {
             let setup = of("alloc", major, event_pipe);

@@ -23,7 +23,7 @@ const MAX_NUMBER: u32 = u32::MAX - 16;
 
 /// A hooked method.
 #[derive(Clone, Debug)]
-pub(crate) struct Method {
+pub(crate) struct HookedMethod {
     pub(crate) runtime: u8,
     pub(crate) function: usize,
     /// Its names, until the agent thread has taken them; for a method that may be unloaded.
@@ -36,7 +36,7 @@ pub(crate) struct Method {
 
 #[derive(Debug, Default)]
 struct MethodNumbers {
-    methods: NumberMap<u32, Method>,
+    methods: NumberMap<u32, HookedMethod>,
     next: u32,
     by_function: HashMap<(u8, usize), u32>,
     /// Numbers of methods by the module that takes them along.
@@ -83,7 +83,7 @@ impl Methods {
         }
         state.next += 1;
         let (module, names) = unloadable.unzip();
-        let method = Method {
+        let method = HookedMethod {
             runtime,
             function,
             names: names.flatten().map(Box::new),
@@ -128,11 +128,11 @@ impl Methods {
     }
 
     /// Takes the method behind a number, along with its names.
-    pub(crate) fn take(&self, number: u32) -> Option<Method> {
+    pub(crate) fn take(&self, number: u32) -> Option<HookedMethod> {
         let mut state = self.state();
         let method = state.methods.get_mut(&number)?;
         let names = method.names.take();
-        Some(Method {
+        Some(HookedMethod {
             names,
             ..method.clone()
         })
@@ -140,14 +140,14 @@ impl Methods {
 
     /// All trees are about to be read: methods that were unloaded by now will have been named where
     /// a tree has them.
-    pub(crate) fn reading_begins(&self) {
+    pub(crate) fn begin_reading(&self) {
         let mut state = self.state();
         let state = &mut *state;
         state.forgettable.append(&mut state.unloaded);
     }
 
     /// All trees have been read. Answers the numbers that mean nothing any more.
-    pub(crate) fn reading_ended(&self) -> Vec<u32> {
+    pub(crate) fn end_reading(&self) -> Vec<u32> {
         let mut state = self.state();
         let state = &mut *state;
         let gone = std::mem::take(&mut state.forgettable);
@@ -165,7 +165,7 @@ impl Methods {
     /// Bytes held, about.
     pub(crate) fn memory(&self) -> u64 {
         let state = self.state();
-        let methods = state.methods.capacity() * (size_of::<Method>() + 5);
+        let methods = state.methods.capacity() * (size_of::<HookedMethod>() + 5);
         (methods + state.by_function.capacity() * 25) as u64
     }
 }
@@ -223,8 +223,8 @@ mod tests {
             }
             methods.module_unloaded(0, module);
             if module % 100 == 99 {
-                methods.reading_begins();
-                methods.reading_ended();
+                methods.begin_reading();
+                methods.end_reading();
             }
         }
         let state = methods.state();
@@ -237,12 +237,12 @@ mod tests {
         let early = methods.insert(0, 1, Some((7, names("Early")))).unwrap();
         let late = methods.insert(0, 2, Some((8, names("Late")))).unwrap();
         methods.module_unloaded(0, 7);
-        methods.reading_begins();
+        methods.begin_reading();
         methods.module_unloaded(0, 8);
-        assert_eq!(methods.reading_ended(), [early]);
+        assert_eq!(methods.end_reading(), [early]);
         assert_eq!(methods.take(late).unwrap().names.unwrap().name, "Late");
         assert!(methods.take(early).is_none());
-        methods.reading_begins();
-        assert_eq!(methods.reading_ended(), [late]);
+        methods.begin_reading();
+        assert_eq!(methods.end_reading(), [late]);
     }
 }

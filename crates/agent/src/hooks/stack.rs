@@ -62,7 +62,7 @@ pub(crate) struct Node {
 /// A call that has not returned.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Frame {
+pub(crate) struct ShadowFrame {
     /// Its caller's stack pointer.
     caller: AtomicUsize,
     /// FunctionID.
@@ -120,7 +120,7 @@ pub(crate) struct ShadowStack {
     /// [`FIRST_INDEX`].
     index_len: AtomicU32,
     nodes: &'static [Node],
-    frames: &'static [Frame],
+    frames: &'static [ShadowFrame],
     index: &'static [AtomicU32],
 }
 
@@ -442,7 +442,7 @@ impl ShadowStack {
         }
     }
 
-    fn frame(&self, at: u32) -> Option<&'static Frame> {
+    fn frame(&self, at: u32) -> Option<&'static ShadowFrame> {
         self.frames.get(at as usize)
     }
 
@@ -628,7 +628,7 @@ fn bump(counter: &AtomicU32, by: i32) {
 
 /// Memory that is zero until it is written, and stays for the life of the process.
 mod memory {
-    use super::{AtomicU32, Frame, Node};
+    use super::{AtomicU32, Node, ShadowFrame};
 
     /// For which a zeroed value is a value.
     ///
@@ -638,7 +638,7 @@ mod memory {
     // SAFETY: atomics, and padding that is never written.
     unsafe impl Zeroed for Node {}
     // SAFETY: atomics.
-    unsafe impl Zeroed for Frame {}
+    unsafe impl Zeroed for ShadowFrame {}
     // SAFETY: an atomic.
     unsafe impl Zeroed for AtomicU32 {}
 

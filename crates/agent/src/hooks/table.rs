@@ -24,13 +24,13 @@ const FREE: usize = 0;
 /// An entry of no thread any more.
 const LEFT: usize = 1;
 
-struct Entry {
+struct ShadowEntry {
     thread: AtomicUsize,
     shadow: AtomicPtr<ShadowStack>,
 }
 
-static ENTRY: [Entry; ENTRIES] = [const {
-    Entry {
+static SHADOW_ENTRY: [ShadowEntry; ENTRIES] = [const {
+    ShadowEntry {
         thread: AtomicUsize::new(FREE),
         shadow: AtomicPtr::new(std::ptr::null_mut()),
     }
@@ -57,9 +57,9 @@ fn place(thread: usize) -> usize {
     (mixed >> 51) as usize % ENTRIES
 }
 
-fn entries_for(thread: usize) -> impl Iterator<Item = &'static Entry> {
+fn entries_for(thread: usize) -> impl Iterator<Item = &'static ShadowEntry> {
     let first = place(thread);
-    (0..REACH).filter_map(move |step| ENTRY.get((first + step) % ENTRIES))
+    (0..REACH).filter_map(move |step| SHADOW_ENTRY.get((first + step) % ENTRIES))
 }
 
 /// The calling thread's shadow stack, if it has one. May be called in a signal handler.
@@ -112,7 +112,7 @@ pub(super) fn set_own(shadow: &'static ShadowStack) -> Result<Option<&'static Sh
 /// now keeps its own.
 pub(super) fn remove(shadow: &'static ShadowStack) {
     let _changes = CHANGES.lock().unwrap_or_else(|e| e.into_inner());
-    for entry in &ENTRY {
+    for entry in &SHADOW_ENTRY {
         if std::ptr::eq(entry.shadow.load(Relaxed), shadow) {
             entry.thread.store(LEFT, Relaxed);
             entry.shadow.store(std::ptr::null_mut(), Relaxed);

@@ -15,7 +15,7 @@ use crate::base::numbers::NumberMap;
 
 /// Why nothing stands for some CPU time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum UnattributedReason {
     /// The thread blocks the signal.
     Blocks,
     /// The sampler could not take it.
@@ -39,37 +39,39 @@ pub enum Reason {
     Unknown,
 }
 
-impl Reason {
+impl UnattributedReason {
     /// For reports.
     pub fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Reason::Blocks => "threads that block our signal",
-            Reason::Refused(error) => {
+            UnattributedReason::Blocks => "threads that block our signal",
+            UnattributedReason::Refused(error) => {
                 return format!("threads that could not be registered: {error}").into();
             }
-            Reason::Unsent(unsent) if unsent.queue == libc::EAGAIN => {
+            UnattributedReason::Unsent(unsent) if unsent.queue == libc::EAGAIN => {
                 "threads whose signals cannot be queued (ulimit -i is used up)"
             }
-            Reason::Unsent(unsent) => {
+            UnattributedReason::Unsent(unsent) => {
                 return format!("threads that signals cannot be sent to: {}", why(unsent)).into();
             }
-            Reason::Taken | Reason::HoldReason(HoldReason::Taken) => "signal taken by the program",
-            Reason::HoldReason(HoldReason::Alternate) => {
+            UnattributedReason::Taken | UnattributedReason::HoldReason(HoldReason::Taken) => {
+                "signal taken by the program"
+            }
+            UnattributedReason::HoldReason(HoldReason::Alternate) => {
                 "threads of the runtime, whose signal another library put on the alternate stack"
             }
-            Reason::HoldReason(HoldReason::Fault) => {
+            UnattributedReason::HoldReason(HoldReason::Fault) => {
                 "threads of the runtime, whose fault handler lets our signal in"
             }
-            Reason::HoldReason(HoldReason::Strayed) => {
+            UnattributedReason::HoldReason(HoldReason::Strayed) => {
                 "threads that left their stack for a coroutine's and have no alternate stack"
             }
-            Reason::Early => "threads before they were sampled",
-            Reason::Ended => "threads that ended before they were sampled",
-            Reason::Unlisted => {
+            UnattributedReason::Early => "threads before they were sampled",
+            UnattributedReason::Ended => "threads that ended before they were sampled",
+            UnattributedReason::Unlisted => {
                 "threads that cannot be listed: no descriptor is left (ulimit -n is used up)"
             }
-            Reason::Short => "threads that ended between two ticks",
-            Reason::Unknown => "unknown",
+            UnattributedReason::Short => "threads that ended between two ticks",
+            UnattributedReason::Unknown => "unknown",
         })
     }
 }
@@ -84,7 +86,7 @@ pub fn why(unsent: Unsent) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unattributed {
     /// Why.
-    pub reason: Reason,
+    pub reason: UnattributedReason,
     /// Threads; 0 where they cannot be counted.
     pub threads: u64,
     /// CPU time.
@@ -161,15 +163,15 @@ impl Account {
         self.clock_ns - self.base_ns
     }
 
-    fn reason(&self, armed: bool, sampler: &Sampler) -> Reason {
+    fn reason(&self, armed: bool, sampler: &Sampler) -> UnattributedReason {
         match (self.refused, sampler.unsent()) {
-            (Some(error), _) if !armed => Reason::Refused(error),
-            _ if !sampler.is_running() => Reason::Taken,
-            _ if let Some(held) = self.held => Reason::HoldReason(held),
-            _ if self.blocks => Reason::Blocks,
-            (_, Some(unsent)) => Reason::Unsent(unsent),
-            _ if !armed => Reason::Early,
-            _ => Reason::Unknown,
+            (Some(error), _) if !armed => UnattributedReason::Refused(error),
+            _ if !sampler.is_running() => UnattributedReason::Taken,
+            _ if let Some(held) = self.held => UnattributedReason::HoldReason(held),
+            _ if self.blocks => UnattributedReason::Blocks,
+            (_, Some(unsent)) => UnattributedReason::Unsent(unsent),
+            _ if !armed => UnattributedReason::Early,
+            _ => UnattributedReason::Unknown,
         }
     }
 }
@@ -195,7 +197,7 @@ pub struct Accounts {
     report: Report,
 }
 
-fn add(claims: &mut Vec<Unattributed>, reason: Reason, threads: u64, cpu_ns: u64) {
+fn add(claims: &mut Vec<Unattributed>, reason: UnattributedReason, threads: u64, cpu_ns: u64) {
     if cpu_ns == 0 {
         return;
     }
@@ -238,9 +240,9 @@ impl Accounts {
         }
         account.settle(clock_ns, 0);
         let reason = if account.blocks {
-            Reason::Blocks
+            UnattributedReason::Blocks
         } else {
-            Reason::Early
+            UnattributedReason::Early
         };
         add(&mut self.settled, reason, 1, account.owed_ns());
         (account.reported_ns, account.owed_ns) = (reported_ns, 0);
@@ -293,7 +295,7 @@ impl Accounts {
         agent_tid: u32,
         clocks: &[(u32, u64)],
         accounts: impl Iterator<Item = (u32, &'a Account, bool)>,
-        (sampler, others): (&Sampler, Reason),
+        (sampler, others): (&Sampler, UnattributedReason),
     ) {
         let Some(opened_ns) = self.open else { return };
         let used_ns = process_ns.saturating_sub(opened_ns);
@@ -315,7 +317,7 @@ impl Accounts {
         let agent_ns = agent_ns.map_or(0, |(tid, clock)| since((&tid, &clock)));
         let strange_ns: u64 = unattributed.iter().map(since).sum();
         let threads = unattributed.len() as u64;
-        add(&mut claims, Reason::Early, threads, strange_ns);
+        add(&mut claims, UnattributedReason::Early, threads, strange_ns);
         self.bases
             .retain(|tid, _| unattributed.contains_key(tid) || *tid == agent_tid);
         // The rest of the process's clock is of threads that are gone, after their clocks were
@@ -326,13 +328,13 @@ impl Accounts {
         let reason = if sampler.is_running() {
             others
         } else {
-            Reason::Taken
+            UnattributedReason::Taken
         };
         let cpu_ns = u64::try_from(unread).unwrap_or(0);
         add(&mut claims, reason, 0, cpu_ns);
         let cpu_ns = u64::try_from(self.ends_ns).unwrap_or(0);
         if cpu_ns >= limit(sampler) {
-            add(&mut claims, Reason::Short, self.ends, cpu_ns);
+            add(&mut claims, UnattributedReason::Short, self.ends, cpu_ns);
         }
         self.report = Report {
             due_ns: self.due_ns + used_ns.saturating_sub(agent_ns),
@@ -364,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_owes_what_its_ticks_have_not_told() {
+    fn a_thread_owes_what_its_ticks_have_not_reported() {
         let mut account = Account::opened(1_000);
         assert_eq!(account.settle(Some(1_500), 0), 500);
         assert_eq!((account.owed_ns(), account.used_ns()), (500, 500));
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_used_before_the_accounts_were_opened_is_nobodys() {
+    fn what_a_thread_used_before_the_accounts_were_opened_is_not_counted() {
         let mut accounts = Accounts::default();
         assert!(accounts.report().is_none());
         accounts.open(9_000, &[(7, 4_000)]);
@@ -390,7 +392,7 @@ mod tests {
         assert_eq!(accounts.account(7).used_ns(), 0);
         accounts.armed(&mut account, Some(4_250), 0);
         let early = Unattributed {
-            reason: Reason::Early,
+            reason: UnattributedReason::Early,
             threads: 1,
             cpu_ns: 250,
         };
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_clock_tells_of_is_due_to_threads_that_ended() {
+    fn only_time_that_no_clock_shows_is_due_to_threads_that_ended() {
         const MS: u64 = 1_000_000;
         const AGENT: u32 = 9;
         let (sampler, _reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
@@ -429,12 +431,12 @@ mod tests {
         // Of 900 ms the agent has used 100, and of another 100 no clock is left.
         let clocks = [(2, 300 * MS), (AGENT, 100 * MS)];
         let known = [(2, &live, true)].into_iter();
-        let others = (sampler, Reason::Ended);
+        let others = (sampler, UnattributedReason::Ended);
         accounts.make_report(950 * MS, AGENT, &clocks, known, others);
         let report = accounts.report().unwrap();
         assert_eq!(report.due_ns, 800 * MS);
         let unread = Unattributed {
-            reason: Reason::Ended,
+            reason: UnattributedReason::Ended,
             threads: 0,
             cpu_ns: 100 * MS,
         };

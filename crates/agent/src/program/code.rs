@@ -21,8 +21,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use recording::{MethodKind, Tier};
 use stackwalk::{
-    ADDRESS, CodeMap, EXACT, Kind, Region, TakenBody, is_behind_unknown_call, jit, lookup_address,
-    pe,
+    ADDRESS, CodeKind, CodeMap, EXACT, Region, TakenBody, is_behind_unknown_call, jit,
+    lookup_address, pe,
 };
 
 use crate::base::proc;
@@ -121,7 +121,7 @@ impl Owner {
 pub fn permanent_body(region: &Region) -> Option<CodeBody> {
     let owner = Owner::of_word(region.user);
     match owner.body {
-        CodeLifetime::Permanent(function, tier) if region.kind == Kind::Jit => Some(CodeBody {
+        CodeLifetime::Permanent(function, tier) if region.kind == CodeKind::Jit => Some(CodeBody {
             range: region.start..region.end,
             runtime: owner.runtime,
             function,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_nobody_takes_it() {
+    fn nothing_is_kept_that_is_not_taken() {
         let (writer, phase) = new_phase();
         let waker = Box::leak(Box::new(Waker::new()));
         let code = CodeIndex::new(phase, waker);

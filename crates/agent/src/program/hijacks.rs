@@ -16,7 +16,7 @@ use sampler::{Sampler, SlotId};
 use stackwalk::HIJACKS;
 
 /// The places of one thread, by the CLR's place in the row; 0 for none.
-pub type Places = [u64; HIJACKS];
+pub type HijackPlaces = [u64; HIJACKS];
 
 /// By [`SlotId::index`]. 128 KiB of zeros, touched where there are threads.
 static TABLE: [[AtomicU64; HIJACKS]; SlotId::LIMIT] =
@@ -50,7 +50,7 @@ impl ThreadWords {
 }
 
 /// Says where the thread's runtimes keep them from now on.
-pub fn publish(slot: SlotId, places: &Places) {
+pub fn publish(slot: SlotId, places: &HijackPlaces) {
     if let Some(row) = TABLE.get(slot.index()) {
         for (word, place) in row.iter().zip(places) {
             word.store(*place, Ordering::Relaxed);
@@ -60,7 +60,7 @@ pub fn publish(slot: SlotId, places: &Places) {
 
 /// The places of the thread whose handler this runs in. `index` is what the sampler says
 /// ([`sampler::Scratch::slot`]).
-pub fn of_interrupted(index: usize) -> Places {
+pub fn of_interrupted(index: usize) -> HijackPlaces {
     // Pairs with the fence in `Sampler::is_in_handler`: we are known to be inside before we read.
     fence(Ordering::SeqCst);
     TABLE.get(index).map_or([0; HIJACKS], |row| {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_session_hears_of_all_that_is_loaded_and_an_idle_process_keeps_nothing_else() {
+    fn a_second_session_gets_all_that_is_loaded_and_an_idle_process_keeps_nothing_else() {
         let (writer, phase) = new_phase();
         let natives = NativeModules::new(phase);
         let load = |start| {

@@ -23,7 +23,7 @@ use self::cpu::MOST_SUSPECTS;
 use self::entry::{ThreadEntry, ThreadTable};
 use self::short_lived::ShortLivedSampling;
 use super::accounts::{self, Accounts};
-use super::hijacks::{self, Places};
+use super::hijacks::{self, HijackPlaces};
 use crate::base::numbers::NumberMap;
 use crate::base::proc::{self, KernelName};
 use crate::model::phase::PhaseReader;
@@ -92,7 +92,7 @@ impl OwnThread {
     }
 }
 
-/// When the threads are to be listed: [`Threads::want_scan`].
+/// When the threads are to be listed: [`Threads::schedule_scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanSchedule {
     /// At once: a thread waits for it.
@@ -547,7 +547,7 @@ impl Threads {
             }
         }
         if let Some(sampler) = self.sampler() {
-            self.look_at_masks(&suspects, sampler);
+            self.check_signal_masks(&suspects, sampler);
         }
         if !self.phase.is_recording() {
             return;
@@ -580,7 +580,7 @@ impl Threads {
 
     /// Looks for new names of threads that have done anything since they were last asked for theirs, of a
     /// few at a time as each costs a file. Agent thread only.
-    pub fn look_at_names(&self) {
+    pub fn refresh_names(&self) {
         let mut asked: Vec<(u32, Option<String>)> = Vec::new();
         {
             let mut state = self.state();
@@ -615,7 +615,7 @@ impl Threads {
 
     /// Whether the next scan has something to do though there are as many threads as before: some thread
     /// is not sampled yet, or one went, for which another may have come, as far as is known.
-    pub fn want_scan(&self) -> ScanSchedule {
+    pub fn schedule_scan(&self) -> ScanSchedule {
         let state = self.state();
         if state.waiting || state.some_went || state.short_lived.has_promotable() {
             ScanSchedule::Now
@@ -673,10 +673,10 @@ impl Threads {
     }
 
     /// Where the runtimes of the calling thread keep replaced return addresses.
-    pub fn own_hijacks(&self) -> Places {
+    pub fn own_hijacks(&self) -> HijackPlaces {
         let state = self.state();
         let entry = state.by_tid.get(&proc::own_tid());
-        entry.map_or_else(Places::default, |entry| entry.hijacks)
+        entry.map_or_else(HijackPlaces::default, |entry| entry.hijacks)
     }
 
     /// The thread of a slot.

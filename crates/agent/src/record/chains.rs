@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use recording::{Event, Frame, MethodKind, Record, WalkEnd};
-use stackwalk::{EXACT, Kind, lookup_address};
+use stackwalk::{CodeKind, EXACT, lookup_address};
 
 use super::Recorder;
 use super::resolve::Lookup;
@@ -69,7 +69,7 @@ impl Recorder {
     /// if the session wants chains. After that code has been taken in, and before the first sample:
     /// one in code that is not known has no chain, and says nothing of it.
     pub fn learn_async_bodies(&mut self, program: &Program, runtimes: &mut Runtimes<'_>) {
-        let Some(tables) = chains::wanted() else {
+        let Some(tables) = chains::tables_if_wanted() else {
             return;
         };
         for body in program.code.permanent_bodies(|_| true) {
@@ -378,7 +378,7 @@ impl Recorder {
         {
             // Learned with its name, as those are that end a chain.
             let _named = self.link_frame(look, runtime, *last, time_ns);
-            if chains::prepare().types.get(last.table) == Some(chains::Kind::Other) {
+            if chains::prepare().types.get(last.table) == Some(chains::LinkKind::Other) {
                 end = ChainEnd::Other;
             }
         }
@@ -510,8 +510,8 @@ impl Recorder {
         // The class is learned with its name.
         let _named = self.link_frame(look, runtime, last, time_ns);
         match chains::prepare().types.get(last.table) {
-            Some(chains::Kind::Task(_) | chains::Kind::Box { .. })
-            | Some(chains::Kind::Object { promise: 0, .. }) => ChainEnd::Root,
+            Some(chains::LinkKind::Task(_) | chains::LinkKind::Box { .. })
+            | Some(chains::LinkKind::Object { promise: 0, .. }) => ChainEnd::Root,
             _ => chain.end,
         }
     }
@@ -542,7 +542,7 @@ impl Recorder {
             return Some(body.runtime);
         }
         let region = look.program.code.map().lookup(lookup)?;
-        (region.kind != Kind::Native).then(|| Owner::of_word(region.user).runtime)
+        (region.kind != CodeKind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 
     /// Returns a link's frame in the recording; `None` for one that is nothing worth to be shown.

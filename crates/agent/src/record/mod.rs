@@ -233,7 +233,7 @@ fn is_native(program: &Program, sample: &WalkedStack<'_>) -> bool {
         let address = word & stackwalk::ADDRESS;
         program.code.map().lookup(address)
     });
-    region.is_some_and(|region| region.kind == stackwalk::Kind::Native)
+    region.is_some_and(|region| region.kind == stackwalk::CodeKind::Native)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, HEURISTIC, Kind, Region, lookup_address};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeKind, HEURISTIC, Region, lookup_address};
 
 use super::Recorder;
 use super::il_maps::IlMaps;
@@ -263,7 +263,7 @@ impl Recorder {
         let sample = WalkedStack { frames, ..sample };
         let words = match sample.event {
             Event::Exception => self.without_runtime_frames(Roles::DISPATCH, look, &sample),
-            Event::Contention => self.without_runtime_frames(Roles::TELLER, look, &sample),
+            Event::Contention => self.without_runtime_frames(Roles::EVENT_SOURCE, look, &sample),
             _ => sample.frames,
         };
         let stack = self.stack(look, words, &sample);
@@ -358,7 +358,7 @@ impl Recorder {
         let rest = sample.frames.get(beneath..).unwrap_or_default();
         let native = rest.iter().take_while(|word| {
             let region = look.program.code.map().lookup(**word & ADDRESS);
-            beneath > 0 && region.is_some_and(|region| region.kind == Kind::Native)
+            beneath > 0 && region.is_some_and(|region| region.kind == CodeKind::Native)
         });
         match rest.get(native.count()..) {
             Some(rest) if !rest.is_empty() => rest,
@@ -466,11 +466,11 @@ impl Recorder {
             return self.managed(look, &body, lookup);
         }
         match region {
-            Some(region) if region.kind == Kind::ReadyToRun => {
+            Some(region) if region.kind == CodeKind::ReadyToRun => {
                 let runtime = Owner::of_word(region.user).runtime;
                 self.ready_to_run(look, runtime, word)
             }
-            Some(region) if region.kind == Kind::Native => {
+            Some(region) if region.kind == CodeKind::Native => {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
                 if !self.written.native_modules.contains_key(&native) {
                     // A callback found it after this round of draining began.
@@ -649,7 +649,9 @@ impl Recorder {
                 }
             };
             self.written.precompiled.insert(start, (method, code_start));
-            if let Some(tables) = chains::wanted().filter(|_| async_types::is_of_chains(&names)) {
+            if let Some(tables) =
+                chains::tables_if_wanted().filter(|_| async_types::is_of_chains(&names))
+            {
                 look.runtimes.with(runtime, |clr, cx| {
                     clr.learn_precompiled(cx, tables, function, code_start)
                 });
@@ -774,7 +776,7 @@ impl Recorder {
     fn is_stub(&mut self, look: &Lookup<'_, '_>, word: u64) -> bool {
         let lookup = lookup_address(word);
         match look.program.code.map().lookup(lookup) {
-            Some(region) => region.kind != Kind::Native,
+            Some(region) => region.kind != CodeKind::Native,
             None => self.generated(look, lookup).is_runtimes(),
         }
     }

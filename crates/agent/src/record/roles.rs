@@ -6,7 +6,7 @@
 use crate::clr::async_types;
 use crate::model::MethodNames;
 
-const TELLER: &str = "System.Diagnostics.Tracing.NativeRuntimeEventSource";
+const EVENT_SOURCE: &str = "System.Diagnostics.Tracing.NativeRuntimeEventSource";
 
 /// A set of roles.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Roles {
     pub(super) const MACHINE: Roles = Roles(1 << 11);
     /// It reports the class library's work by an event of the runtime's: waits for locks, from .NET
     /// 9 on.
-    pub(super) const TELLER: Roles = Roles(1 << 9);
+    pub(super) const EVENT_SOURCE: Roles = Roles(1 << 9);
 
     /// Those of a method.
     pub(super) fn of(names: &MethodNames) -> Roles {
@@ -57,7 +57,7 @@ impl Roles {
             (Roles::OF_AWAIT, async_types::is_of_await(names)),
             (Roles::MACHINE, names.name == "MoveNext" && !is_own),
             (Roles::WORKER, async_types::is_worker(names)),
-            (Roles::TELLER, names.type_name == TELLER),
+            (Roles::EVENT_SOURCE, names.type_name == EVENT_SOURCE),
         ];
         let bits = roles.iter().filter(|(_, has)| *has).map(|(role, _)| role.0);
         Roles(bits.fold(0, |all, bit| all | bit))

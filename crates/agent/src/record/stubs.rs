@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::base::one_mapping::{self, Answer};
+use crate::base::one_mapping::{self, MappingAnswer};
 use crate::base::proc::{self, Mapping};
 
 /// How often the process's mappings are read at most, nanoseconds.
@@ -63,16 +63,16 @@ impl Stubs {
         }
         // One that has come since all were read, most likely.
         match one_mapping::at(address) {
-            Answer::Unmapped => return Generated::No,
-            Answer::In(mapping) if !is_wanted(&mapping) => return Generated::No,
-            Answer::In(mapping) if self.mappings.len() < MAX_MAPPINGS => {
+            MappingAnswer::Unmapped => return Generated::No,
+            MappingAnswer::In(mapping) if !is_wanted(&mapping) => return Generated::No,
+            MappingAnswer::In(mapping) if self.mappings.len() < MAX_MAPPINGS => {
                 self.refresh_mapping(mapping, runtime_in);
                 let found = self.origin_of(address);
                 if matches!(found, Generated::By(_)) {
                     return found;
                 }
             }
-            Answer::In(_) | Answer::Unknown => {}
+            MappingAnswer::In(_) | MappingAnswer::Unknown => {}
         }
         let now = proc::now_ns();
         if now.saturating_sub(self.read_ns) <= AGE_NS {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_tells_whose_a_stub_is() {
+    fn memory_shows_whose_a_stub_is() {
         let code = [(0x1000, 0), (0x8000, 1), (0x20000, 2)];
         let runtime_in = &|range: &Range<u64>| {
             let found = code.iter().find(|(start, _)| range.contains(start));

@@ -103,7 +103,7 @@ fn stacks(decoded: &DecodedRecording) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn what_is_known_is_said_once() {
+fn what_is_known_is_written_once() {
     let decoded = record(|recorder, program, runtimes| {
         program.code.push([method(0x1000..0x1100, 1, "Add", 1)]);
         recorder.absorb_code(program);
@@ -275,7 +275,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
 /// Of several threads that come to a method at once one compiles it, and the others run it before
 /// that one has told us.
 #[test]
-fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
+fn a_method_that_runs_before_it_is_reported_is_no_stub_from_then_on() {
     let decoded = record(|recorder, program, runtimes| {
         // SAFETY: a new mapping, which is never unmapped; nothing in it is run.
         let memory = unsafe {
@@ -352,7 +352,7 @@ fn broken_stacks_are_counted_and_marked() {
 }
 
 #[test]
-fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
+fn a_walk_that_reached_a_library_before_the_agent_is_broken_by_that_name() {
     let decoded = record(|recorder, program, runtimes| {
         let broken = EndCode(EndCode::of(stackwalk::End::Broken(
             stackwalk::Reason::UnknownCode,
@@ -604,7 +604,7 @@ fn a_task_that_is_about_to_resume_its_method_has_who_awaits_that() {
 }
 
 #[test]
-fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
+fn a_chain_whose_method_s_class_cannot_be_queried_is_not_known() {
     const GONE: u64 = 0x10_0500;
     let decoded = chains(|write| {
         write(&FRAMES, &chain(GONE, &[], 1, ChainEnd::Root));
@@ -625,7 +625,7 @@ fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
 fn a_root_whose_class_is_known_by_now_is_one() {
     const ROOT: u64 = 0x10_0300;
     const ITERATOR: u64 = 0x10_0400;
-    use crate::program::chains::{Kind, TaskAt, prepare};
+    use crate::program::chains::{LinkKind, TaskAt, prepare};
     let task = TaskAt {
         continuation: 0x20,
         flags: 0x34,
@@ -635,7 +635,7 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     let types = &prepare().types;
     types.learn(
         ROOT,
-        Kind::Box {
+        LinkKind::Box {
             task,
             state,
             machine,
@@ -643,7 +643,7 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     );
     types.learn(
         ITERATOR,
-        Kind::Object {
+        LinkKind::Object {
             task,
             machine,
             state,
@@ -673,7 +673,7 @@ fn a_root_whose_class_is_known_by_now_is_one() {
 /// and only who calls it tells. While the handler does not know the code that resumes, it cannot
 /// tell.
 #[test]
-fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
+fn what_an_iterator_s_chain_is_worth_is_shown_by_its_caller() {
     let decoded = chains(|write| {
         let mut words = chain(PAY, &[(Role::Task, SHIP, 3)], 1, ChainEnd::Root);
         let head = ChainHead {

@@ -14,7 +14,7 @@ use corprof::{AgentCx, Hresult};
 use sampler::Sampler;
 
 use super::clients::{Client, Clients, Request, refused};
-use super::{AgentState, Begun, End, Session, begin};
+use super::{AgentEnd, AgentState, Begun, Session, begin};
 use crate::base::{proc, waker};
 use crate::clr::{Registry, Runtimes};
 use crate::model::{Phase, Settings};
@@ -31,7 +31,11 @@ const ROOMY: u64 = 256;
 const EVACUATION: Duration = Duration::from_millis(300);
 
 /// Stays until no CLR is left; first runs the session that has begun, if one has.
-pub fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
+pub fn main(
+    agent: &'static AgentState,
+    first: Option<(Begun, Channel)>,
+    cx: &mut AgentCx,
+) -> AgentEnd {
     let mut agent = Agent {
         agent,
         recorder: Recorder::default(),
@@ -44,7 +48,7 @@ pub fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mu
     let ran = catch_unwind(AssertUnwindSafe(|| agent.run(first, cx)));
     let Err(panic) = ran else {
         drop(agent);
-        return End::Away;
+        return AgentEnd::Away;
     };
     // Dropping a panic's payload may panic again.
     std::mem::forget(panic);
@@ -54,7 +58,7 @@ pub fn main(agent: &'static AgentState, first: Option<(Begun, Channel)>, cx: &mu
             .note("Sidewalk's own thread failed here: the rest of this process was not recorded");
         agent.recorder.close();
     }));
-    End::Over
+    AgentEnd::Over
 }
 
 struct Agent {
@@ -294,7 +298,7 @@ pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut A
 
 /// Cleans up after the agent thread, which has ended by itself or by a fault: nothing is sampled
 /// any more, and no thread waits.
-pub fn ended(agent: &AgentState) {
+pub fn clean_up(agent: &AgentState) {
     begin::stop(agent);
     agent.phases.leave();
     agent.control_socket.close();

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 
 use corprof::{AgentCx, Hresult};
 
-use super::{AgentState, Begun, End, Library, agent_thread};
+use super::{AgentEnd, AgentState, Begun, Library, agent_thread};
 use crate::model::Phase;
 use crate::record::Channel;
 
@@ -24,10 +24,10 @@ pub(crate) fn spawn(
             (library.main)(agent, first, cx)
         }));
         match ran {
-            Ok(End::Away) => {}
-            Ok(End::Over) => agent_thread::ended(agent),
+            Ok(AgentEnd::Away) => {}
+            Ok(AgentEnd::Over) => agent_thread::clean_up(agent),
             Err(panic) => {
-                agent_thread::ended(agent);
+                agent_thread::clean_up(agent);
                 // Dropping a panic's payload may panic again.
                 std::mem::forget(panic);
             }

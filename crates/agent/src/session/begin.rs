@@ -54,12 +54,12 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
         handler::walk
     };
     // Before the session looks at the code that is there: what comes later is told by callbacks.
-    chains::want(settings.has_chains());
+    chains::set_wanted(settings.has_chains());
     let started = Sampler::start(sampling(&settings), walk);
     let (sampler, reader) = match started {
         Ok(started) => started,
         Err(error) => {
-            chains::want(false);
+            chains::set_wanted(false);
             agent.phases.drain();
             agent.phases.over();
             return Err(NotBegun::Sampler(error));
@@ -113,7 +113,7 @@ pub fn stop(agent: &AgentState) {
 pub(super) fn forget(agent: &AgentState) {
     agent.program.threads.forget_session();
     agent.program.natives.forget_changes();
-    chains::want(false);
+    chains::set_wanted(false);
     agent.events.forget_session();
     agent.phases.over();
 }

@@ -13,14 +13,14 @@ use corprof::AgentCx;
 use recording::Record;
 
 use super::Session;
-use crate::base::proc::{self, ThreadState};
+use crate::base::proc::{self, ThreadActivity};
 use crate::program::threads::StackProbes;
 
 /// How long threads may take to answer, all together.
 const BOUND_NS: u64 = 500_000_000;
 /// How often a thread is asked: again where its handler would not walk, which is another matter an
 /// instruction later.
-const MOST_ASKS: u8 = 3;
+const MAX_PROBES: u8 = 3;
 /// After so many looks a thread is sent a signal to say where its stack is.
 const PROBE_AFTER: u32 = 10;
 /// Between two looks at who has answered; a handler takes microseconds.
@@ -35,7 +35,7 @@ impl Session<'_> {
         self.announce();
         program.natives.refresh();
         let until = proc::now_ns().saturating_add(BOUND_NS);
-        let mut found: BTreeMap<u32, ThreadState> = BTreeMap::new();
+        let mut found: BTreeMap<u32, ThreadActivity> = BTreeMap::new();
         let mut asked: BTreeMap<u32, u8> = BTreeMap::new();
         let mut looks = 0;
         loop {
@@ -44,7 +44,7 @@ impl Session<'_> {
             for &tid in self.ids.iter().filter(|tid| **tid != self.tid) {
                 found
                     .entry(tid)
-                    .or_insert_with(|| proc::thread_state(tid).unwrap_or_default());
+                    .or_insert_with(|| proc::thread_activity(tid).unwrap_or_default());
             }
             // One that runs may wait in a moment, and need not be sent a signal for that.
             let probes = if looks < PROBE_AFTER {
@@ -62,7 +62,7 @@ impl Session<'_> {
                 };
                 let times = asked.entry(tid).or_default();
                 if !self.walker.has_stack_of(thread)
-                    && *times < MOST_ASKS
+                    && *times < MAX_PROBES
                     && self.reader.signal_once(slot)
                 {
                     *times += 1;
@@ -100,7 +100,7 @@ impl Session<'_> {
     }
 
     /// Why there is no stack of a thread.
-    fn missing_stack_reason(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
+    fn missing_stack_reason(&self, tid: u32, state: &ThreadActivity) -> Cow<'static, str> {
         let threads = &self.agent.program.threads;
         let sampler = threads.sampler();
         let held = sampler

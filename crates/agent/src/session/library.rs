@@ -12,7 +12,7 @@ pub type Watch = for<'rt> fn(&'static AgentState, &Clr, &mut Cx<'rt, Callback>);
 
 /// How the agent thread ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum AgentEnd {
     /// No CLR is left: we are out of the process, and may come again.
     Away,
     /// It failed, or cannot be asked for another session: no CLR is looked after any more.
@@ -24,7 +24,7 @@ pub enum End {
 pub struct Library {
     /// The agent thread, from when we come until no CLR is left: with the session that has begun,
     /// or none yet.
-    pub main: fn(&'static AgentState, Option<(Begun, Channel)>, &mut AgentCx) -> End,
+    pub main: fn(&'static AgentState, Option<(Begun, Channel)>, &mut AgentCx) -> AgentEnd,
     /// Asked at each compilation.
     pub compiling: Option<Watch>,
 }

@@ -36,7 +36,7 @@ use sampler::{Reader, Sampler};
 
 pub use self::agent_state::AgentState;
 pub use self::begin::{Begun, NotBegun};
-pub use self::library::{End, Library, Watch};
+pub use self::library::{AgentEnd, Library, Watch};
 
 use self::clients::{Clients, Request};
 use self::many_threads::ManyThreads;
@@ -316,7 +316,7 @@ impl<'a> Session<'a> {
             let now_and_then = now + SCAN_NS >= self.stats_due;
             let count = proc::thread_count();
             let is_other = count == 0 || count != self.thread_count;
-            let scans = match program.threads.want_scan() {
+            let scans = match program.threads.schedule_scan() {
                 ScanSchedule::Now => true,
                 ScanSchedule::WhenTheirNumberChanges => is_other,
                 ScanSchedule::NowAndThen => is_other || now_and_then,
@@ -336,7 +336,7 @@ impl<'a> Session<'a> {
                 program.threads.scan(self.tid, &mut self.ids, probes);
             }
             if now_and_then {
-                program.threads.look_at_names();
+                program.threads.refresh_names();
             }
             self.drop_suspend_events(cx, count);
         }
@@ -517,7 +517,7 @@ impl<'a> Session<'a> {
             let calls = runtime.calls();
             let calls = calls.get(CallbackKind::Jit as usize);
             let reported = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
-            if let Some(silent) = clr.wanted_jit_callbacks_switch(reported, after) {
+            if let Some(silent) = clr.pending_jit_callbacks_switch(reported, after) {
                 let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
                 let program = &self.agent.program;
                 runtimes.with(known.number, |clr, cx| {

@@ -31,7 +31,7 @@ pub fn install_on_top(agent: &AgentState) {
 /// Ensures that a CLR can stop its threads although the signal was put onto the alternate stack:
 /// from here on it does so for us.
 pub fn make_safe() {
-    Sampler::put_off_alternate_stack(activation::signal_number());
+    Sampler::move_off_alternate_stack(activation::signal_number());
 }
 
 /// As [`install_on_top`], where something has changed; and what others have made of our signals is seen.

@@ -235,7 +235,7 @@ fn a_session_whose_tool_is_gone_leaves_an_idle_process() {
 }
 
 #[test]
-fn the_last_clr_s_end_is_told_before_it_is_let_go() {
+fn the_last_clr_s_end_is_written_before_it_is_released() {
     let process = Process::alone();
     let agent = process.agent;
     let running = Running::begin(agent, "event=cpu;engine=timer");
@@ -377,7 +377,7 @@ fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
     );
     let failed = corprof::spawn_agent_thread("sidewalk", move |_: &mut AgentCx| {
         let _rings = begun;
-        agent_thread::ended(agent);
+        agent_thread::clean_up(agent);
     });
     failed.unwrap().join().unwrap();
     assert_eq!(agent.phase.get(), Phase::Left);

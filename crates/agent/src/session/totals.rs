@@ -11,7 +11,7 @@ use super::{AgentState, Session};
 use crate::base::proc;
 use crate::program::accounts::{self, Unattributed};
 
-fn unseen(claim: Unattributed) -> Record<'static> {
+fn unattributed_text(claim: Unattributed) -> Record<'static> {
     Record::Unseen {
         reason: claim.reason.text(),
         threads: claim.threads,
@@ -36,9 +36,9 @@ pub(super) struct Totals {
     ticks_ns: u64,
     /// Callbacks by kind, and how many of each had been made when that was last told.
     callbacks: [Calls; CallbackKind::COUNT],
-    callbacks_told: [u64; CallbackKind::COUNT],
+    callbacks_reported: [u64; CallbackKind::COUNT],
     /// The claims that were reported as unseen.
-    unseen: Vec<Unattributed>,
+    unattributed: Vec<Unattributed>,
     /// The last statement on filters of system calls, and that on signals that cannot be sent.
     forbidden: String,
     unsent: Option<Unsent>,
@@ -83,8 +83,8 @@ impl Totals {
             ticks: 0,
             ticks_ns: 0,
             callbacks: Default::default(),
-            callbacks_told: Default::default(),
-            unseen: Vec::new(),
+            callbacks_reported: Default::default(),
+            unattributed: Vec::new(),
             forbidden: String::new(),
             unsent: None,
         }
@@ -176,7 +176,7 @@ impl Session<'_> {
     fn write_cost(&mut self) {
         let totals = &mut self.totals;
         let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
-        for ((kind, calls), told) in kinds.zip(&mut totals.callbacks_told) {
+        for ((kind, calls), told) in kinds.zip(&mut totals.callbacks_reported) {
             if calls.count > *told {
                 *told = calls.count;
                 self.recorder.record(&Record::Cost {
@@ -211,13 +211,13 @@ impl Session<'_> {
         threads.settle_accounts(&mut self.ids);
         let report = threads.report()?;
         // A thread that takes its ticks at last owes nothing any more.
-        for gone in &self.totals.unseen {
+        for gone in &self.totals.unattributed {
             let is_still = report
                 .claims
                 .iter()
                 .any(|claim| claim.reason == gone.reason);
             if !is_still {
-                self.recorder.record(&unseen(Unattributed {
+                self.recorder.record(&unattributed_text(Unattributed {
                     threads: 0,
                     cpu_ns: 0,
                     ..*gone
@@ -225,11 +225,11 @@ impl Session<'_> {
             }
         }
         for claim in &report.claims {
-            if !self.totals.unseen.contains(claim) {
-                self.recorder.record(&unseen(*claim));
+            if !self.totals.unattributed.contains(claim) {
+                self.recorder.record(&unattributed_text(*claim));
             }
         }
-        self.totals.unseen = report.claims;
+        self.totals.unattributed = report.claims;
         Some(report.due_ns)
     }
 }

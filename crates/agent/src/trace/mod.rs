@@ -84,7 +84,7 @@ struct TraceState {
     /// Those that have probes, by where they are: for good, as their numbers are.
     known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
     /// How many methods each pattern has met.
-    met: Vec<u64>,
+    match_counts: Vec<u64>,
     /// Files of modules that cannot be traced, once one of it was looked at: a plugin's may be
     /// loaded a thousand times.
     cannot: BTreeSet<Arc<str>>,
@@ -97,7 +97,7 @@ struct TraceState {
     refused: usize,
     refused_more: u64,
     /// Modules of which nothing is traced: why, and how many methods were meant.
-    left_alone: BTreeMap<(Arc<str>, &'static str), u64>,
+    untraced_modules: BTreeMap<(Arc<str>, &'static str), u64>,
     /// Methods that runtime-async callers compiled before the session may hold inlined copies of.
     may_be_inlined: BTreeSet<String>,
 }
@@ -183,11 +183,11 @@ impl Trace {
         state.cannot.clear();
         state.traced.clear();
         state.admitted.clear();
-        state.met = vec![0; patterns.len()];
+        state.match_counts = vec![0; patterns.len()];
         state.limit = settings.trace_limit as usize;
         (state.modules, state.count, state.over_limit) = (0, 0, 0);
         (state.refused, state.refused_more) = (0, 0);
-        state.left_alone.clear();
+        state.untraced_modules.clear();
         state.may_be_inlined.clear();
         state.is_summed_up = false;
         drop(state);
@@ -250,9 +250,9 @@ impl Trace {
         if std::mem::replace(&mut state.is_summed_up, true) {
             return;
         }
-        for (pattern, met) in patterns.iter().zip(&state.met) {
+        for (pattern, match_counts) in patterns.iter().zip(&state.match_counts) {
             // Where nothing could be looked at, the reason is said.
-            if *met == 0 && state.modules > 0 {
+            if *match_counts == 0 && state.modules > 0 {
                 events.announce(EventAnnouncement::Note(format!(
                     "--trace {}: no method of this name in the {} modules that were looked at (names are \
                      Namespace.Type.Method, * stands for anything)",
@@ -274,7 +274,7 @@ impl Trace {
                 state.over_limit, state.count, state.limit
             )));
         }
-        for ((path, why), count) in &state.left_alone {
+        for ((path, why), count) in &state.untraced_modules {
             let file = path.rsplit('/').next().unwrap_or_default();
             events.announce(EventAnnouncement::Note(format!(
                 "{count} methods of {file} that --trace means were not traced: {why}"
@@ -375,17 +375,17 @@ impl Trace {
             if why.is_some() && !path.is_empty() && !lock(&self.state).cannot.insert(path.clone()) {
                 return None;
             }
-            let mut met = vec![0; patterns.len()];
-            let wanted = find(cx, module, &patterns, &mut met, why).unwrap_or_default();
-            Some((path, met, wanted))
+            let mut match_counts = vec![0; patterns.len()];
+            let wanted = find(cx, module, &patterns, &mut match_counts, why).unwrap_or_default();
+            Some((path, match_counts, wanted))
         };
-        let (path, met, wanted) = match age {
+        let (path, match_counts, wanted) = match age {
             // Its load is under way.
             ModuleAge::New => look(cx),
             ModuleAge::Loaded => task.clr.while_loaded(module, || look(cx))?,
         }?;
         let key = cx.info().key(module);
-        let methods = self.admit(task, key, &path, &met, wanted);
+        let methods = self.admit(task, key, &path, &match_counts, wanted);
         (!methods.is_empty()).then(|| ModuleMatches {
             task: task.clone(),
             module: key,
@@ -402,7 +402,7 @@ impl Trace {
         task: &RequestContext,
         module: ModuleKey,
         path: &Arc<str>,
-        met: &[u64],
+        match_counts: &[u64],
         wanted: Vec<MatchedMethod>,
     ) -> Vec<(usize, MatchedMethod)> {
         let runtime = task.clr.number();
@@ -411,8 +411,8 @@ impl Trace {
             return Vec::new();
         }
         state.modules += 1;
-        for (all, met) in state.met.iter_mut().zip(met) {
-            *all += met;
+        for (all, match_counts) in state.match_counts.iter_mut().zip(match_counts) {
+            *all += match_counts;
         }
         let mut admitted = Vec::new();
         for wanted in wanted {
@@ -435,7 +435,7 @@ impl Trace {
             {
                 // Methods that were not named by the user are not listed one by one.
                 let key = (Arc::clone(path), why);
-                *state.left_alone.entry(key).or_default() += 1;
+                *state.untraced_modules.entry(key).or_default() += 1;
                 continue;
             }
             if wanted.refused.is_some() {
@@ -612,7 +612,7 @@ fn find<'rt, C: MayTriggerGc>(
     cx: &mut Cx<'rt, C>,
     module: ModuleId<'rt>,
     patterns: &[Pattern],
-    met: &mut [u64],
+    match_counts: &mut [u64],
     refused: Option<&'static str>,
 ) -> corprof::Result<Vec<MatchedMethod>> {
     let Some(metadata) = cx.info().get_module_meta_data(cx, module)? else {
@@ -622,7 +622,7 @@ fn find<'rt, C: MayTriggerGc>(
     for class in metadata.enum_type_defs()? {
         let type_name = names::type_of(&metadata, class);
         let plain = pattern::plain(&type_name);
-        let in_here = patterns.iter().zip(met.iter_mut());
+        let in_here = patterns.iter().zip(match_counts.iter_mut());
         let mut in_here: Vec<_> = in_here
             .filter(|(pattern, _)| pattern.may_match_in(&plain))
             .collect();
@@ -633,7 +633,7 @@ fn find<'rt, C: MayTriggerGc>(
             let method = metadata.get_method_props(token)?;
             let whole = format!("{plain}.{}", method.name);
             let matches = in_here.iter_mut().find(|(one, _)| one.matches(&whole));
-            let Some((pattern, met)) = matches else {
+            let Some((pattern, match_counts)) = matches else {
                 continue;
             };
             let (min_ns, is_exact) = (pattern.min_ns, pattern.is_exact());
@@ -649,7 +649,7 @@ fn find<'rt, C: MayTriggerGc>(
                 // It was not asked for by name, and it has no code.
                 continue;
             }
-            **met += 1;
+            **match_counts += 1;
             found.push(MatchedMethod {
                 token,
                 type_name: type_name.clone(),

@@ -38,11 +38,11 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct ClrTrace {
     bodies: Arc<PreparedBodies>,
-    commands: Mutex<Option<Sender<Command>>>,
+    commands: Mutex<Option<Sender<TraceCommand>>>,
 }
 
 /// A request of the other threads to this one.
-pub(super) enum Command {
+pub(super) enum TraceCommand {
     /// A module is being loaded, and its thread waits.
     Trace(Box<ModuleMatches>, SyncSender<()>),
     /// A session begins, and these modules are there.
@@ -120,7 +120,8 @@ impl ClrTrace {
         };
         let events = matches.task.events;
         let file = matches.file().to_owned();
-        let traced_sent = self.announce(timeout, |done| Command::Trace(Box::new(matches), done));
+        let traced_sent =
+            self.announce(timeout, |done| TraceCommand::Trace(Box::new(matches), done));
         if traced_sent.is_none() {
             events.announce(EventAnnouncement::Note(format!(
                 "methods of {file} were not traced from their first call on: that took more than {} s",
@@ -134,14 +135,14 @@ impl ClrTrace {
     pub(super) fn begin(&self, task: RequestContext, modules: Vec<ModuleKey>) {
         if let Some(commands) = lock(&self.commands).as_ref() {
             // Without the thread the runtime ends.
-            let _sent = commands.send(Command::Begin(task, modules));
+            let _sent = commands.send(TraceCommand::Begin(task, modules));
         }
     }
 
     /// Has a method take its own code back. False: there is no thread left to do it.
     pub(super) fn leave_out(&self, (module, method): (ModuleKey, Token)) -> bool {
         let commands = lock(&self.commands);
-        let sent = |commands: &Sender<_>| commands.send(Command::LeaveOut(module, method));
+        let sent = |commands: &Sender<_>| commands.send(TraceCommand::LeaveOut(module, method));
         commands
             .as_ref()
             .is_some_and(|commands| sent(commands).is_ok())
@@ -152,7 +153,7 @@ impl ClrTrace {
         if !self.can_trace() {
             return;
         }
-        match self.announce(REVERT_TIMEOUT, Command::Revert) {
+        match self.announce(REVERT_TIMEOUT, TraceCommand::Revert) {
             Some(Some(note)) => events.announce(EventAnnouncement::Note(note)),
             Some(None) => {}
             None => events.announce(EventAnnouncement::Note(
@@ -166,7 +167,7 @@ impl ClrTrace {
     /// The CLR ends: no more requests.
     pub(crate) fn end(&self) {
         if self.can_trace() {
-            self.announce(SHUTDOWN_TIMEOUT, Command::End);
+            self.announce(SHUTDOWN_TIMEOUT, TraceCommand::End);
             *lock(&self.commands) = None;
         }
     }
@@ -175,7 +176,7 @@ impl ClrTrace {
     fn announce<T>(
         &self,
         timeout: Duration,
-        command: impl FnOnce(SyncSender<T>) -> Command,
+        command: impl FnOnce(SyncSender<T>) -> TraceCommand,
     ) -> Option<T> {
         let (done, answer) = sync_channel(1);
         lock(&self.commands).as_ref()?.send(command(done)).ok()?;
@@ -195,7 +196,7 @@ impl ClrTrace {
 }
 
 /// The thread.
-fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command>) {
+fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<TraceCommand>) {
     rejit.enter(|cx| {
         let mut work = TraceWork::new(bodies);
         loop {
@@ -205,7 +206,7 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
                 None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match command {
-                Ok(Command::End(done)) => {
+                Ok(TraceCommand::End(done)) => {
                     // Its references to the runtime are dropped first.
                     drop(work);
                     let _nobody_waits = done.send(());

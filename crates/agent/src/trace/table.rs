@@ -68,7 +68,7 @@ static COUNT: Mutex<usize> = Mutex::new(0);
 
 /// Calls that have ended, of one method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Batch {
+pub(super) struct CallBatch {
     pub(super) errors: u64,
     pub(super) sum_ns: u64,
     pub(super) max_ns: u64,
@@ -79,7 +79,7 @@ pub(super) struct Batch {
     pub(super) passed_ns: u64,
 }
 
-impl Batch {
+impl CallBatch {
     /// How many.
     pub(super) fn calls(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
@@ -236,8 +236,8 @@ impl Method {
     }
 
     /// Takes the counts since the last time.
-    pub(super) fn take(&self) -> Batch {
-        let mut batch = Batch::default();
+    pub(super) fn take(&self) -> CallBatch {
+        let mut batch = CallBatch::default();
         for shard in self.shards {
             // Only looked at, where nothing was called: a page that is never written to is none.
             let groups = match shard.groups.load(SeqCst) {
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((batch.calls(), batch.errors), (7, 2));
         assert_eq!((batch.sum_ns, batch.max_ns), (5_000_003_127, 5_000_000_000));
         assert_eq!(batch.buckets.len(), 5);
-        assert_eq!(method.take(), Batch::default());
+        assert_eq!(method.take(), CallBatch::default());
     }
 
     #[test]

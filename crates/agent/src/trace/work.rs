@@ -14,7 +14,7 @@ use corprof::{Cx, ModuleKey, PreparedBodies, RejitFlags, Token};
 
 use super::bodies::{Bodies, MethodRequest, PreparedModule};
 use super::pace::{RequestKind, RequestPace};
-use super::requests::{Command, ModuleMatches, RequestContext};
+use super::requests::{ModuleMatches, RequestContext, TraceCommand};
 use super::table::{self, NEVER};
 use super::{MatchedMethod, ModuleAge, callers, describe_error};
 
@@ -113,25 +113,25 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         }
     }
 
-    pub(super) fn take(&mut self, command: Command) {
+    pub(super) fn take(&mut self, command: TraceCommand) {
         match command {
-            Command::Trace(matches, done) => {
+            TraceCommand::Trace(matches, done) => {
                 self.urgent.push_back(ModuleJob::new(*matches, Some(done)))
             }
-            Command::Begin(task, modules) => {
+            TraceCommand::Begin(task, modules) => {
                 let looks = modules.iter();
                 self.background
                     .extend(looks.map(|key| BackgroundWork::Look(task.clone(), *key)));
                 self.background
                     .push_back(BackgroundWork::FindCallers(task, modules));
             }
-            Command::LeaveOut(module, token) => {
+            TraceCommand::LeaveOut(module, token) => {
                 let is_it = |changed: &mut ChangedMethod| changed.method == (module, token);
                 let leaving: Vec<ChangedMethod> = self.changed.extract_if(.., is_it).collect();
                 leaving.iter().for_each(ChangedMethod::stop);
                 self.leaving.extend(leaving.first());
             }
-            Command::Revert(done) => {
+            TraceCommand::Revert(done) => {
                 self.urgent.drain(..).for_each(ModuleJob::end);
                 self.background.clear();
                 self.bodies.may_be_inlined.clear();
@@ -147,7 +147,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 self.settle_reverts();
             }
             // The loop sees to it.
-            Command::End(_) => {}
+            TraceCommand::End(_) => {}
         }
     }
 

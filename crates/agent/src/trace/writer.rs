@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use recording::{Event, Record};
 
-use super::table::{self, Batch};
+use super::table::{self, CallBatch};
 use super::{Trace, lock, probes};
 use crate::base::proc;
 use crate::record::Recorder;
@@ -146,7 +146,7 @@ fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64)
 
 impl SlowCalls {
     /// Slow calls of this batch that were not even looked at.
-    fn not_kept(&mut self, batch: &Batch, all_are: bool, method: &table::Method) -> (u64, u64) {
+    fn not_kept(&mut self, batch: &CallBatch, all_are: bool, method: &table::Method) -> (u64, u64) {
         use std::sync::atomic::Ordering::Relaxed;
         if !all_are {
             return (batch.passed, batch.passed_ns);

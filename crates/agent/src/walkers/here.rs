@@ -11,13 +11,13 @@ use std::arch::asm;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use stackwalk::{ADDRESS, CodeMap, End, Kind, Reason, Region, Regs, Scratch, Stack};
+use stackwalk::{ADDRESS, CodeKind, CodeMap, End, Reason, Region, Regs, Scratch, Stack};
 
 use crate::base::proc;
 use crate::model::EndCode;
 use crate::model::chain::{self, CHAIN_WORDS};
 use crate::program::chains::{self, finder::AsyncFrameFinder};
-use crate::program::hijacks::Places;
+use crate::program::hijacks::HijackPlaces;
 
 /// Room for the frames of this library, beside those that are kept.
 const OWN_FRAMES: usize = 64;
@@ -38,7 +38,11 @@ thread_local! {
 /// The calling thread's stack, leaf first, at most `max_depth` frames, behind them the chain of who
 /// awaits it, where a session wants that and there is one; and how the walk ended. `hijacks` is
 /// what `Threads::own_hijacks` says of it.
-pub fn walk_here(map: &'static CodeMap, max_depth: u32, hijacks: Places) -> (Box<[u64]>, EndCode) {
+pub fn walk_here(
+    map: &'static CodeMap,
+    max_depth: u32,
+    hijacks: HijackPlaces,
+) -> (Box<[u64]>, EndCode) {
     let max_depth = max_depth as usize;
     OWN_WALK
         .try_with(|own| match own.try_borrow_mut() {
@@ -60,10 +64,10 @@ pub fn stack_pointer() -> u64 {
 fn walk_into(
     map: &'static CodeMap,
     max_depth: usize,
-    hijacks: Places,
+    hijacks: HijackPlaces,
     own: &mut OwnWalkState,
 ) -> (Box<[u64]>, EndCode) {
-    let tables = chains::wanted();
+    let tables = chains::tables_if_wanted();
     let room_for_chain = tables.map_or(0, |_| CHAIN_WORDS);
     own.words.resize(max_depth + OWN_FRAMES + room_for_chain, 0);
     if own.stack.is_none() {
@@ -155,11 +159,11 @@ fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>
         return words;
     };
     let is_clr = |word: &u64| {
-        (word & ADDRESS) >= clr.start && (word & ADDRESS) < clr.end && clr.kind == Kind::Native
+        (word & ADDRESS) >= clr.start && (word & ADDRESS) < clr.end && clr.kind == CodeKind::Native
     };
     let managed = words
         .iter()
-        .position(|word| region(*word).is_some_and(|region| region.kind != Kind::Native));
+        .position(|word| region(*word).is_some_and(|region| region.kind != CodeKind::Native));
     let beneath = match managed {
         Some(at) if words.get(..at).and_then(<[u64]>::last).is_some_and(is_clr) => at,
         Some(_) => words.iter().take_while(|word| is_clr(word)).count(),
@@ -195,8 +199,8 @@ mod tests {
         let region = |word: u64| {
             let start = word / 100 * 100;
             let kind = match start {
-                100..400 => Kind::Native,
-                400 => Kind::Jit,
+                100..400 => CodeKind::Native,
+                400 => CodeKind::Jit,
                 _ => return None,
             };
             Some(Region {
@@ -223,7 +227,7 @@ mod tests {
     #[inline(never)]
     fn deeper(depth: u32, max_depth: u32) -> (Box<[u64]>, EndCode) {
         if depth == 0 {
-            return walk_here(&MAP, max_depth, Places::default());
+            return walk_here(&MAP, max_depth, HijackPlaces::default());
         }
         std::hint::black_box(deeper(depth - 1, max_depth))
     }

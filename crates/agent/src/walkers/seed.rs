@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use corprof::{Registers, Seed, SeedRefused, WalkError};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, HEURISTIC, Kind, Traced, lookup_address};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeKind, CodeMap, HEURISTIC, Traced, lookup_address};
 
 use crate::program::code::{Owner, can_query_runtime};
 
@@ -84,9 +84,9 @@ fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
         return None;
     }
     match region.kind {
-        Kind::Native => None,
-        Kind::Jit => Some(region.start..region.end),
-        Kind::ReadyToRun => Some(map.r2r_function_start(lookup)?..ip.checked_add(1)?),
+        CodeKind::Native => None,
+        CodeKind::Jit => Some(region.start..region.end),
+        CodeKind::ReadyToRun => Some(map.r2r_function_start(lookup)?..ip.checked_add(1)?),
     }
 }
 

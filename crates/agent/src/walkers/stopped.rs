@@ -34,7 +34,7 @@ const TRACE_WAIT_NS: u64 = 20_000_000;
 /// it at each stop would get nothing done.
 const UNRESPONSIVE_AFTER: u32 = 3;
 /// Such a thread is asked again once in so many stops.
-const ASK_AGAIN: u32 = 256;
+const RETRY_AFTER: u32 = 256;
 
 /// In which ways a thread is walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +71,7 @@ pub struct SnapshotWalk {
 
 /// Our own walk of a thread; the frames lie in [`StoppedWalker::traces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trace {
+pub struct OwnTrace {
     /// Where they lie.
     pub frames: Range<usize>,
     /// As [`crate::model::EndCode`] has it.
@@ -86,7 +86,7 @@ pub struct ObservedThread {
     /// Without a seed.
     pub plain: Option<SnapshotWalk>,
     /// Our own walk.
-    pub trace: Option<Result<Trace, TraceRefused>>,
+    pub trace: Option<Result<OwnTrace, TraceRefused>>,
     /// The outcome of its seed.
     pub seed: SeedState,
     /// With it.
@@ -318,7 +318,7 @@ impl StoppedWalker {
                 .get(&seen.target.thread)
                 .copied()
                 .unwrap_or(0);
-            let is_unresponsive = stops >= UNRESPONSIVE_AFTER && !stops.is_multiple_of(ASK_AGAIN);
+            let is_unresponsive = stops >= UNRESPONSIVE_AFTER && !stops.is_multiple_of(RETRY_AFTER);
             seen.asked = !is_unresponsive
                 && seen
                     .target
@@ -344,7 +344,7 @@ impl StoppedWalker {
                     bp: *bp,
                 });
                 self.traces.extend(frames);
-                Ok(Trace {
+                Ok(OwnTrace {
                     frames: start..self.traces.len(),
                     end: view.end,
                 })

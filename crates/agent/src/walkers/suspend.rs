@@ -63,7 +63,7 @@ pub(super) struct SuspendWalker {
     lost: BTreeMap<Cow<'static, str>, u64>,
     /// Stacks without their native frames, by reason, and all stacks of this walker.
     holes: BTreeMap<&'static str, u64>,
-    given: u64,
+    walked_stacks: u64,
     /// CPU time of threads that ended before they were walked, less what `lost` has of it.
     unwalked_ns: u64,
     words: Vec<u64>,
@@ -83,7 +83,7 @@ impl SuspendWalker {
             stacks: BTreeMap::new(),
             lost: BTreeMap::new(),
             holes: BTreeMap::new(),
-            given: 0,
+            walked_stacks: 0,
             unwalked_ns: 0,
             words: Vec::new(),
         }
@@ -211,7 +211,7 @@ impl SuspendWalker {
                     *self.holes.entry(reason).or_insert(0) += 1;
                 }
             }
-            self.given += 1;
+            self.walked_stacks += 1;
             stack.time_ns = stop.at_ns;
             stack.taken = true;
         }
@@ -263,7 +263,7 @@ impl SuspendWalker {
 }
 
 /// Returns the recording's note on stacks without their native frames.
-fn note_of(holes: &BTreeMap<&'static str, u64>, given: u64) -> Option<String> {
+fn note_of(holes: &BTreeMap<&'static str, u64>, walked_stacks: u64) -> Option<String> {
     let all: u64 = holes.values().sum();
     let reasons: Vec<String> = holes
         .iter()
@@ -271,7 +271,7 @@ fn note_of(holes: &BTreeMap<&'static str, u64>, given: u64) -> Option<String> {
         .collect();
     (all > 0).then(|| {
         format!(
-            "walker seeded: {all} of {given} stacks have [native] for their native frames ({})",
+            "walker seeded: {all} of {walked_stacks} stacks have [native] for their native frames ({})",
             reasons.join(", ")
         )
     })
@@ -299,11 +299,11 @@ impl Walker for SuspendWalker {
     }
 
     fn finish(&mut self, _round: &mut Round<'_, '_>, recorder: &mut Recorder) {
-        if let Some(text) = note_of(&self.holes, self.given) {
+        if let Some(text) = note_of(&self.holes, self.walked_stacks) {
             recorder.record(&Record::Note { text: text.into() });
         }
         self.holes.clear();
-        self.given = 0;
+        self.walked_stacks = 0;
     }
 
     fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_are_told_once_there_are_any() {
+    fn holes_are_reported_once_there_are_any() {
         assert_eq!(note_of(&BTreeMap::new(), 7), None);
         let holes = BTreeMap::from([("no answer in time", 2), ("ring full", 1)]);
         assert_eq!(

@@ -13,7 +13,7 @@ use corprof::sys::{
 };
 
 use crate::state::{RunningThread, Shared};
-use crate::{FakeClr, Kind};
+use crate::{CallbackMode, FakeClr};
 
 /// `CORPROF_E_ACTIVE_REJIT_REQUEST_NOT_FOUND`.
 const NOT_FOUND: Hresult = Hresult::from_bits(0x8013_1380);
@@ -182,7 +182,7 @@ impl FakeClr {
             vtbl: &VTBL,
             il: Mutex::new(None),
         };
-        self.callback(Kind::Preemptive, |callbacks| {
+        self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live, and the control for the time of the call.
             unsafe {
                 ICorProfilerCallback11::get_rejit_parameters(

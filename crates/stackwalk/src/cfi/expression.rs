@@ -6,7 +6,7 @@
 //! frame. It is not a debugger's evaluator: what describes locations (`DW_OP_reg…`, pieces,
 //! `DW_OP_fbreg`, calls) has no meaning in an unwind table. The invariants: an expression takes at
 //! most [`STEPS`] operations and [`DEPTH`] values, whatever its jumps say; memory is read by
-//! [`Frame::word`] alone. Both are async-signal-safe.
+//! [`CfiFrame::word`] alone. Both are async-signal-safe.
 //!
 //! Format: DWARF 5, section 2.5; values are 64 bits without a type.
 
@@ -33,7 +33,7 @@ const STEPS: usize = 128;
 pub(crate) type Values = [u64; DEPTH];
 
 /// A frame whose table is evaluated.
-pub(crate) trait Frame {
+pub(crate) trait CfiFrame {
     /// A register by its DWARF number, where it is known.
     fn register(&self, register: u64) -> Option<u64>;
     /// The word at `address`, if it may be read.
@@ -133,12 +133,12 @@ fn sum(left: Value, right: Value) -> Option<Value> {
 }
 
 /// The stack of values.
-struct Stack<'a> {
+struct ValueStack<'a> {
     values: &'a mut Values,
     depth: usize,
 }
 
-impl Stack<'_> {
+impl ValueStack<'_> {
     fn push(&mut self, value: u64) -> Option<()> {
         *self.values.get_mut(self.depth)? = value;
         self.depth += 1;
@@ -171,12 +171,12 @@ pub(super) fn evaluate(
     code: &NativeCode,
     span: Span,
     first: Option<u64>,
-    frame: &impl Frame,
+    frame: &impl CfiFrame,
     values: &mut Values,
 ) -> Option<u64> {
     let whole = Cursor::new(code, span.at).take(span.len)?;
     let mut cursor = whole;
-    let mut stack = Stack { values, depth: 0 };
+    let mut stack = ValueStack { values, depth: 0 };
     if let Some(first) = first {
         stack.push(first)?;
     }

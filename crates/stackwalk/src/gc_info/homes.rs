@@ -7,7 +7,7 @@
 //! `MoveNext` has try blocks, so the JIT keeps its `this` on the stack: the register that brings it
 //! is stored in the prologue, and the slot then holds it for as long as the collector is told so.
 
-use super::{Base, Error, GcInfo, ReferencePlace, Slot};
+use super::{Error, GcInfo, ReferencePlace, ReferenceSlot, SlotBase};
 use std::ops::Range;
 
 /// Most homes that are told for a body.
@@ -53,9 +53,9 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
     let code = code.get(..info.code_length() as usize).unwrap_or(code);
     let breaks = breaks(code, entries);
     let slots = || {
-        let offset = |slot: &Slot| match slot.place {
+        let offset = |slot: &ReferenceSlot| match slot.place {
             ReferencePlace::Stack {
-                base: Base::FrameRegister,
+                base: SlotBase::FrameRegister,
                 offset,
             } => Some((offset, *slot)),
             _ => None,
@@ -113,7 +113,7 @@ pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
         .filter(|slot| !slot.tracked && !slot.interior)
         .filter_map(|slot| match slot.place {
             ReferencePlace::Stack {
-                base: Base::FrameRegister,
+                base: SlotBase::FrameRegister,
                 offset,
             } => Some(offset),
             _ => None,
@@ -130,7 +130,7 @@ pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
 /// The slots that hold whole objects when the call returns to `offset`: registers that calls
 /// preserve, then stack slots, then those that are live everywhere. `None` where the state is not
 /// known.
-pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>>, Error> {
+pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<ReferenceSlot>>, Error> {
     let Some(live) = info.live_at_return(offset)? else {
         return Ok(None);
     };
@@ -141,7 +141,7 @@ pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>
 }
 
 /// Whether a slot holds a whole object over calls.
-fn is_kept(slot: &Slot) -> bool {
+fn is_kept(slot: &ReferenceSlot) -> bool {
     let is_preserved = match slot.place {
         ReferencePlace::Register(register) => matches!(register, 3 | 5 | 12..=15),
         ReferencePlace::Stack { .. } => true,
@@ -152,7 +152,7 @@ fn is_kept(slot: &Slot) -> bool {
 /// Returns what [`live_at_return`] says at each place of its own, if it says something: return
 /// addresses, as offsets, and slots that hold whole objects at them. Of a body that can be stopped
 /// anywhere, and has no such places, from where to where it says the same of a slot.
-pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, Slot)>, Error> {
+pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, ReferenceSlot)>, Error> {
     let adjustment = info.version().return_adjustment();
     let mut places: Vec<Range<u32>> = info
         .safe_points()

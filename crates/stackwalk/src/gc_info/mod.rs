@@ -80,7 +80,7 @@ pub enum Error {
 
 /// The base that the offset of a stack slot is from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Base {
+pub enum SlotBase {
     /// The stack pointer of the caller behind the call.
     CallerSp,
     /// The body's own stack pointer.
@@ -97,7 +97,7 @@ pub enum ReferencePlace {
     /// Bytes from `base`.
     Stack {
         /// The base that the offset is from.
-        base: Base,
+        base: SlotBase,
         /// Bytes, a multiple of 8.
         offset: i32,
     },
@@ -105,7 +105,7 @@ pub enum ReferencePlace {
 
 /// A register or stack slot that holds a reference while it is live.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Slot {
+pub struct ReferenceSlot {
     /// Where.
     pub place: ReferencePlace,
     /// It may point into an object, or to the stack.
@@ -138,7 +138,7 @@ pub struct GcInfo<'a> {
     generics: Option<(Generics, i32)>,
     safe_points: Box<[u32]>,
     interruptible: Box<[Range<u32>]>,
-    slots: Box<[Slot]>,
+    slots: Box<[ReferenceSlot]>,
     tracked: usize,
     /// The bit behind the slots.
     states: usize,
@@ -309,7 +309,7 @@ fn register_number(register: u32) -> Result<u8, Error> {
 
 /// Reads the table of slots: registers, tracked stack slots, the other stack slots; and how many
 /// of them are tracked.
-fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error> {
+fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<ReferenceSlot>, usize), Error> {
     let registers = if bits.bit()? { bits.unsigned(2)? } else { 0 };
     let (stack, untracked) = if bits.bit()? {
         (bits.unsigned(2)?, bits.unsigned(1)?)
@@ -320,7 +320,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
         return Err(Error::Malformed("too many slots"));
     }
     // The first of each kind has these in full, and a later one where the flags before it are set.
-    let mut slots: Vec<Slot> = Vec::new();
+    let mut slots: Vec<ReferenceSlot> = Vec::new();
     let (mut number, mut flags) = (0, 0);
     for index in 0..registers {
         if index == 0 || flags != 0 {
@@ -329,7 +329,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
         } else {
             number = bits.unsigned(2)?.saturating_add(number).saturating_add(1);
         }
-        slots.push(Slot {
+        slots.push(ReferenceSlot {
             place: ReferencePlace::Register(register_number(number)?),
             interior: flags & 1 != 0,
             pinned: flags & 2 != 0,
@@ -340,9 +340,9 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
         let (mut number, mut flags) = (0i32, 0);
         for index in 0..count {
             let base = match bits.take(2)? {
-                0 => Base::CallerSp,
-                1 => Base::Sp,
-                2 if framed => Base::FrameRegister,
+                0 => SlotBase::CallerSp,
+                1 => SlotBase::Sp,
+                2 if framed => SlotBase::FrameRegister,
                 _ => return Err(Error::Malformed("a slot based on nothing")),
             };
             if index == 0 || flags != 0 {
@@ -354,7 +354,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
                     .and_then(|delta| number.checked_add(delta))
                     .ok_or(Error::Malformed("a stack slot out of reach"))?;
             }
-            slots.push(Slot {
+            slots.push(ReferenceSlot {
                 place: ReferencePlace::Stack {
                     base,
                     offset: stack_offset(number)?,
@@ -457,7 +457,7 @@ impl<'a> GcInfo<'a> {
     }
 
     /// All slots, those that are tracked first.
-    pub fn slots(&self) -> &[Slot] {
+    pub fn slots(&self) -> &[ReferenceSlot] {
         &self.slots
     }
 

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_met_until_it_is_learned_of() {
+    fn a_body_is_marked_until_it_is_learned() {
         let unreported = Box::new(UnreportedCode::new());
         assert!(!unreported.was_walked(0x1000));
         unreported.mark_walked(code(0x1000));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_met_for_two_generations() {
+    fn a_body_is_marked_for_two_generations() {
         let unreported = Box::new(UnreportedCode::new());
         unreported.mark_walked(code(0x1000));
         unreported.age();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_everything_was_met() {
+    fn where_there_is_no_room_everything_was_walked() {
         let unreported = Box::new(UnreportedCode::new());
         for number in 0..2 * MARKS as u64 {
             unreported.mark_walked(code(0x10_0000 + number * 32));

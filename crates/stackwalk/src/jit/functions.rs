@@ -7,7 +7,7 @@
 
 /// A main function or funclet: part of a body with a prologue of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Function {
+pub(super) struct JitFunction {
     /// Offsets from the body's start.
     pub(super) begin: u32,
     pub(super) end: u32,
@@ -28,7 +28,7 @@ pub(super) enum Functions {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FunctionList {
-    functions: Box<[Function]>,
+    functions: Box<[JitFunction]>,
     infos: Box<[u8]>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct FunctionList {
 pub(super) struct FunctionsBuilder {
     /// Of the only function: it needs no other word.
     one: Option<Functions>,
-    others: Vec<Function>,
+    others: Vec<JitFunction>,
     infos: Vec<u8>,
     is_alone: bool,
 }
@@ -66,7 +66,7 @@ impl FunctionsBuilder {
             self.one = Some(Functions::One(info.len() as u8, short));
             return;
         }
-        self.others.push(Function {
+        self.others.push(JitFunction {
             begin,
             end,
             info: self.infos.len() as u32,
@@ -96,9 +96,9 @@ impl Functions {
     }
 
     /// The function that has this offset, in a body of so many bytes. Async-signal-safe.
-    pub(super) fn at(&self, offset: u32, len: u32) -> Option<Function> {
+    pub(super) fn at(&self, offset: u32, len: u32) -> Option<JitFunction> {
         let found = match self {
-            Functions::One(..) => Function {
+            Functions::One(..) => JitFunction {
                 begin: 0,
                 end: len,
                 info: 0,

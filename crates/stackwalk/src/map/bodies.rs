@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::bucket::Bucket;
 use super::{
-    CHUNK_SHIFT, ChunkSlot, CodeMap, Entry, MapWriter, Region, Table, TakenBody, chunks_of,
+    CHUNK_SHIFT, ChunkSlot, CodeMap, MapEntry, MapWriter, Region, Table, TakenBody, chunks_of,
     offset_in,
 };
 
@@ -77,7 +77,7 @@ impl CodeMap {
 fn own_bodies<'w>(
     _writer: &'w MapWriter,
     slot: &'w ChunkSlot,
-) -> impl Iterator<Item = (*const Entry, Region)> + 'w {
+) -> impl Iterator<Item = (*const MapEntry, Region)> + 'w {
     // SAFETY: as in `publish`.
     let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() };
     let chunk = slot.chunk.load(Ordering::Relaxed);

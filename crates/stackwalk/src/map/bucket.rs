@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::Entry;
+use super::MapEntry;
 
 /// Bits of a word that say where the entry is; those above say where in its chunk the body begins.
 /// 0 is no body.
@@ -37,13 +37,13 @@ pub(super) struct Bucket {
 }
 
 /// The word of a body that begins at `offset` of its chunk, 0 for one that reaches into it.
-fn word_of(offset: u16, entry: *const Entry) -> u64 {
+fn word_of(offset: u16, entry: *const MapEntry) -> u64 {
     // A pointer of user space: `ADDRESS_LIMIT` is below 2^48.
     u64::from(offset) << ENTRY_BITS | entry as u64
 }
 
-fn entry_of(word: u64) -> Option<*const Entry> {
-    let entry = (word & ENTRY) as *const Entry;
+fn entry_of(word: u64) -> Option<*const MapEntry> {
+    let entry = (word & ENTRY) as *const MapEntry;
     (!entry.is_null()).then_some(entry)
 }
 
@@ -84,7 +84,7 @@ impl Bucket {
     }
 
     /// The entries of all bodies that are in it now.
-    pub(super) fn entries(&self) -> impl Iterator<Item = *const Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = *const MapEntry> {
         self.words().filter_map(entry_of)
     }
 
@@ -101,7 +101,7 @@ impl Bucket {
 
     /// The last body that begins at `offset` or before it. It need not reach so far.
     /// Async-signal-safe.
-    pub(super) fn at(&self, offset: u16) -> Option<*const Entry> {
+    pub(super) fn at(&self, offset: u16) -> Option<*const MapEntry> {
         self.around(offset, 0).0
     }
 
@@ -110,7 +110,7 @@ impl Bucket {
         &self,
         offset: u16,
         end: u64,
-    ) -> (Option<*const Entry>, Option<*const Entry>) {
+    ) -> (Option<*const MapEntry>, Option<*const MapEntry>) {
         let limit = u64::from(offset) << ENTRY_BITS | ENTRY;
         let behind = end.min(u16::MAX.into()) << ENTRY_BITS;
         let (mut last, mut within) = (0, 0);
@@ -127,7 +127,7 @@ impl Bucket {
 
     /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any
     /// lies in that offset's page.
-    pub(super) fn from(&self, offset: u16) -> (Option<*const Entry>, bool) {
+    pub(super) fn from(&self, offset: u16) -> (Option<*const MapEntry>, bool) {
         const PAGE: u32 = ENTRY_BITS + 12;
         let mut is_page_theirs = false;
         let wanted = u64::from(offset);
@@ -142,7 +142,7 @@ impl Bucket {
 
     /// Adds a body that shares no address with another, up to the address `end`. False, and nothing
     /// done, where no room is left. For one writer at a time.
-    pub(super) fn insert(&self, offset: u16, end: u64, entry: *const Entry) -> bool {
+    pub(super) fn insert(&self, offset: u16, end: u64, entry: *const MapEntry) -> bool {
         let word = word_of(offset, entry);
         let used = self.used().len();
         let full = self.full.load(Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Bucket {
 
     /// Takes a body out. Who has found it before may still read its entry. For one writer at a
     /// time.
-    pub(super) fn remove(&self, entry: *const Entry) {
+    pub(super) fn remove(&self, entry: *const MapEntry) {
         let mut words = self.used().iter().enumerate();
         let its = words.find(|(_, word)| entry_of(word.load(Ordering::Relaxed)) == Some(entry));
         if let Some((at, word)) = its {

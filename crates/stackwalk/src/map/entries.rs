@@ -12,7 +12,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::Entry;
+use super::MapEntry;
 
 /// Entries of a block, 4 KiB: as many as a word has bits.
 const BLOCK: usize = u64::BITS as usize;
@@ -20,11 +20,11 @@ const BLOCK: usize = u64::BITS as usize;
 const MAX_EMPTY: usize = 16;
 
 /// The memory of a block.
-type Places = MaybeUninit<[Entry; BLOCK]>;
+type BlockPlaces = MaybeUninit<[MapEntry; BLOCK]>;
 
 struct Block {
-    /// The first of its [`Places`]; null where it has no memory now.
-    places: *mut Entry,
+    /// The first of its [`BlockPlaces`]; null where it has no memory now.
+    places: *mut MapEntry,
     /// A bit for each place that is free.
     free: u64,
 }
@@ -36,7 +36,7 @@ impl Block {
         if !self.places.is_null() {
             // SAFETY: made by `Box::into_raw` of this type in `Entries::add`, and null from here
             // on.
-            drop(unsafe { Box::from_raw(self.places.cast::<Places>()) });
+            drop(unsafe { Box::from_raw(self.places.cast::<BlockPlaces>()) });
             self.places = std::ptr::null_mut();
         }
     }
@@ -57,7 +57,7 @@ unsafe impl Send for Entries {}
 
 const _: () = {
     const fn is_send<T: Send>() {}
-    is_send::<Entry>();
+    is_send::<MapEntry>();
 };
 
 impl Entries {
@@ -70,7 +70,7 @@ impl Entries {
     }
 
     /// A place for an entry, with the entry in it.
-    pub(super) fn add(&mut self, mut entry: Entry) -> *const Entry {
+    pub(super) fn add(&mut self, mut entry: MapEntry) -> *const MapEntry {
         let number = self.roomy.last().copied().unwrap_or_else(|| {
             let number = self.blocks.len() as u32;
             self.blocks.push(Block {
@@ -82,7 +82,7 @@ impl Entries {
         });
         let block = &mut self.blocks[number as usize];
         if block.places.is_null() {
-            block.places = Box::into_raw(Box::<[Entry; BLOCK]>::new_uninit()).cast();
+            block.places = Box::into_raw(Box::<[MapEntry; BLOCK]>::new_uninit()).cast();
         } else if block.free == Block::EMPTY {
             self.empty -= 1;
         }
@@ -105,7 +105,7 @@ impl Entries {
     ///
     /// # Safety
     /// [`Entries::add`] of this answered it, it was not freed since, and nothing reads it any more.
-    pub(super) unsafe fn free(&mut self, entry: *const Entry) {
+    pub(super) unsafe fn free(&mut self, entry: *const MapEntry) {
         // SAFETY: it was written by `add`, and is dropped once, by the caller's word.
         let number = unsafe {
             let number = (*entry).block;
@@ -135,7 +135,7 @@ impl Entries {
         let free: usize = held.map(|block| block.free.count_ones() as usize).sum();
         let lists =
             self.blocks.capacity() * size_of::<Block>() + self.roomy.capacity() * size_of::<u32>();
-        free * size_of::<Entry>() + lists
+        free * size_of::<MapEntry>() + lists
     }
 }
 

@@ -4,20 +4,20 @@
 
 use std::ops::Range;
 
-use super::Entry;
+use super::MapEntry;
 
 /// Where a module is.
 #[derive(Clone, Copy)]
 pub(super) struct ModulePlace {
     pub(super) start: u64,
     pub(super) end: u64,
-    pub(super) entry: *const Entry,
+    pub(super) entry: *const MapEntry,
 }
 
 /// Disjoint places, sorted.
 pub(super) struct Modules(Box<[ModulePlace]>);
 
-// SAFETY: a `ModulePlace` points to an `Entry`, which is `Send` and `Sync`, and outlives every published
+// SAFETY: a `ModulePlace` points to an `MapEntry`, which is `Send` and `Sync`, and outlives every published
 // list that names it (retired together, freed after a grace period).
 unsafe impl Send for Modules {}
 // SAFETY: as above.
@@ -30,7 +30,11 @@ impl Modules {
     }
 
     /// These, and one more.
-    pub(super) fn with(old: Option<&Modules>, range: &Range<u64>, entry: *const Entry) -> Modules {
+    pub(super) fn with(
+        old: Option<&Modules>,
+        range: &Range<u64>,
+        entry: *const MapEntry,
+    ) -> Modules {
         let old = old.map_or(&[][..], Modules::places);
         let (before, behind) = old.split_at(old.partition_point(|p| p.start < range.start));
         let Range { start, end } = *range;
@@ -50,7 +54,7 @@ impl Modules {
     }
 
     /// The module that contains `address`. Async-signal-safe.
-    pub(super) fn find(&self, address: u64) -> Option<*const Entry> {
+    pub(super) fn find(&self, address: u64) -> Option<*const MapEntry> {
         let behind = self.0.partition_point(|place| place.start <= address);
         let place = self.0.get(behind.checked_sub(1)?)?;
         (address < place.end).then_some(place.entry)

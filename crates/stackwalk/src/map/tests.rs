@@ -117,15 +117,15 @@ fn a_start_is_of_a_body_or_of_a_module() {
     let native = crate::native::NativeCode::of_bytes(&[], CHUNK + 0x1000);
     assert!(map.add_native(CHUNK + 0x1000..CHUNK + 0x9000, native));
     for (at, found) in [
-        (CHUNK - 64, Some((Kind::Jit, 1))),
+        (CHUNK - 64, Some((CodeKind::Jit, 1))),
         (CHUNK - 32, None),
         (CHUNK, None),
-        (CHUNK + 256, Some((Kind::Jit, 2))),
+        (CHUNK + 256, Some((CodeKind::Jit, 2))),
         (CHUNK + 260, None),
         (CHUNK + 0x800, None),
-        (CHUNK + 0x1000, Some((Kind::Native, 0))),
-        (CHUNK + 0x1010, Some((Kind::Native, 0))),
-        (CHUNK + 0x8ff0, Some((Kind::Native, 0))),
+        (CHUNK + 0x1000, Some((CodeKind::Native, 0))),
+        (CHUNK + 0x1010, Some((CodeKind::Native, 0))),
+        (CHUNK + 0x8ff0, Some((CodeKind::Native, 0))),
         (CHUNK + 0x9000, None),
         (u64::MAX, None),
     ] {
@@ -316,7 +316,7 @@ fn a_rule_of_removed_code_does_not_stay_in_the_cache() {
 }
 
 #[test]
-fn a_body_says_whether_a_walk_met_it() {
+fn a_body_says_whether_a_walk_reached_it() {
     let map = Box::new(CodeMap::new());
     let (start, other) = (0x7f00_0000_0000, 0x7f00_0000_0100);
     for (start, user) in [(start, 6), (other, 7)] {

@@ -4,7 +4,7 @@
 use super::*;
 use crate::cfi::tests::table;
 use crate::jit;
-use crate::map::Kind;
+use crate::map::CodeKind;
 use crate::native::NativeCode;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -689,5 +689,5 @@ fn kinds_and_reasons_have_distinct_names() {
     for (index, reason) in Reason::ALL.into_iter().enumerate() {
         assert_eq!(reason as usize, index);
     }
-    assert_ne!(Kind::Jit, Kind::Native);
+    assert_ne!(CodeKind::Jit, CodeKind::Native);
 }

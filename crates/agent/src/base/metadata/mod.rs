@@ -139,12 +139,12 @@ struct Parts {
     field: Table,
     method_def: Table,
     /// By row, from row 1 on.
-    types: Box<[Type]>,
+    types: Box<[TypeRow]>,
 }
 
 /// The facts that are kept of a type.
 #[derive(Clone, Copy, Debug, Default)]
-struct Type {
+struct TypeRow {
     /// Offsets in `#Strings`.
     name: u32,
     namespace: u32,
@@ -203,14 +203,14 @@ fn types(
     type_def: Table,
     nested: Table,
     sizes: Sizes<'_>,
-) -> Option<Box<[Type]>> {
+) -> Option<Box<[TypeRow]>> {
     if type_def.rows > MAX_TYPES || nested.rows > MAX_TYPES {
         return None;
     }
     let rows = Rows::read(bytes, TYPE_DEF, type_def, sizes)?;
     let rows = rows.columns([1, 2, 5]);
-    let mut types: Box<[Type]> = rows
-        .map(|[name, namespace, methods]| Type {
+    let mut types: Box<[TypeRow]> = rows
+        .map(|[name, namespace, methods]| TypeRow {
             name,
             namespace,
             methods,
@@ -228,7 +228,7 @@ fn types(
 
 /// A method's own names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Method {
+pub struct MethodRow {
     /// Its name.
     pub name: String,
     /// `Namespace.Outer+Inner` of the type that declares it.
@@ -264,10 +264,10 @@ impl Metadata {
     }
 
     /// A MethodDef token's names.
-    pub fn method(&self, token: u32) -> Option<Method> {
+    pub fn method(&self, token: u32) -> Option<MethodRow> {
         let (name, owner) = self.parts.method(&self.bytes, token)?;
         let type_name = self.type_in(owner)?;
-        Some(Method { name, type_name })
+        Some(MethodRow { name, type_name })
     }
 
     /// Whether a MethodDef token's own name begins with one of these texts, the same at each call:

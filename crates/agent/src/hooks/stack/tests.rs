@@ -90,7 +90,7 @@ fn an_exception_takes_frames_away_and_its_catcher_goes_on() {
 }
 
 #[test]
-fn a_frame_whose_end_nobody_told_is_found_gone() {
+fn a_frame_whose_end_was_not_reported_is_found_gone() {
     let shadow = shadow(DEPTH, false);
     shadow.enter(1, 100, 9000, 0);
     shadow.enter(2, 200, 8000, 0);

@@ -17,7 +17,7 @@ use stackwalk::own_memory;
 
 use super::finder::{AsyncFrame, AsyncFrameFinder, CheckedHeap, KEPT, is_plausible};
 use super::reader::{ChainReader, DONE, Heap, TABLE};
-use super::types::Kind;
+use super::types::LinkKind;
 use crate::model::chain::{ChainEnd, NO_STATE, Role};
 
 /// Words of the younger frames, and of the method's own, that are looked at.
@@ -120,7 +120,9 @@ impl AsyncFrameFinder<'_> {
     fn awaiter(&self, frame: &AsyncFrame, task: u64) -> Option<(u64, u64)> {
         // An async iterator is awaited by its state machine.
         let iterator = match self.kind_at(task) {
-            Some(Kind::Object { machine, .. }) => self.careful.words_at(task + u64::from(machine)),
+            Some(LinkKind::Object { machine, .. }) => {
+                self.careful.words_at(task + u64::from(machine))
+            }
             _ => None,
         };
         let is_it = |other| other == task || iterator == Some([other]);
@@ -134,14 +136,14 @@ impl AsyncFrameFinder<'_> {
         // only one.
         let promise = self.promise?;
         let is_it = |table: u64, kind| {
-            matches!(kind, Kind::Task(_)) && [0, table].contains(&promise.body.class)
+            matches!(kind, LinkKind::Task(_)) && [0, table].contains(&promise.body.class)
         };
         let mut only = None;
         let conflict = self.find(frame, task, |at, kind| {
             let heap = BlockReader::new(&self.careful);
             let reader = self.reader(&heap);
             let waits = match kind {
-                Kind::Task(places) => {
+                LinkKind::Task(places) => {
                     let (table, _) = reader.object(at)?;
                     let next = reader.field(at, places.continuation)?;
                     let is_awaited = is_it(table, kind) && next != 0;
@@ -151,7 +153,8 @@ impl AsyncFrameFinder<'_> {
                 }
                 _ => {
                     let is_done = |other: u64| {
-                        let Some((table, Some(kind @ Kind::Task(places)))) = reader.object(other)
+                        let Some((table, Some(kind @ LinkKind::Task(places)))) =
+                            reader.object(other)
                         else {
                             return false;
                         };
@@ -190,7 +193,7 @@ impl AsyncFrameFinder<'_> {
         &self,
         frame: &AsyncFrame,
         task: u64,
-        mut is_it: impl FnMut(u64, Kind) -> Option<u64>,
+        mut is_it: impl FnMut(u64, LinkKind) -> Option<u64>,
     ) -> Option<Result<u64, ()>> {
         let youngest = (frame.depth + 1).saturating_sub(KEPT);
         let low = *self.sps.get(youngest % KEPT)?;
@@ -254,15 +257,15 @@ impl AsyncFrameFinder<'_> {
     }
 
     /// Whether what is at an address leads to what waits for a task: one that `is_it`.
-    fn waits(&self, at: u64, kind: Kind, is_it: &dyn Fn(u64) -> bool) -> bool {
+    fn waits(&self, at: u64, kind: LinkKind, is_it: &dyn Fn(u64) -> bool) -> bool {
         match kind {
-            Kind::List { items, size } => self.has_one_that_waits(at, (items, size), is_it),
+            LinkKind::List { items, size } => self.has_one_that_waits(at, (items, size), is_it),
             _ => self.is_one_that_waits(at, kind, is_it),
         }
     }
 
     /// The same of what is no list of continuations, and leads to none.
-    fn is_one_that_waits(&self, at: u64, kind: Kind, is_it: &dyn Fn(u64) -> bool) -> bool {
+    fn is_one_that_waits(&self, at: u64, kind: LinkKind, is_it: &dyn Fn(u64) -> bool) -> bool {
         let heap = BlockReader::new(&self.careful);
         let reader = self.reader(&heap);
         let half = |at, place| reader.half(at, place);
@@ -272,27 +275,27 @@ impl AsyncFrameFinder<'_> {
         let (mut at, mut kind) = (at, kind);
         for _ in 0..MOST_HOPS {
             let next = match kind {
-                Kind::Box { machine, state, .. }
-                | Kind::Worker { machine, state, .. }
-                | Kind::Pooled { machine, state, .. } => {
+                LinkKind::Box { machine, state, .. }
+                | LinkKind::Worker { machine, state, .. }
+                | LinkKind::Pooled { machine, state, .. } => {
                     return is_suspended(at, state)
                         && Self::fields(&reader, at, machine.into(), is_it);
                 }
-                Kind::Object { machine, state, .. } => {
+                LinkKind::Object { machine, state, .. } => {
                     let machine = reader.field(at, machine).filter(|machine| *machine != 0);
                     return machine.is_some_and(|machine| {
                         is_suspended(machine, state) && Self::fields(&reader, machine, 8, is_it)
                     });
                 }
-                Kind::OfAwait { .. } => return Self::fields(&reader, at, 8, is_it),
-                Kind::Task(places) | Kind::Runtime(places) => {
+                LinkKind::OfAwait { .. } => return Self::fields(&reader, at, 8, is_it),
+                LinkKind::Task(places) | LinkKind::Runtime(places) => {
                     // A class derived from a task has its fields behind those.
                     let own = (u64::from(places.flags) + 4).next_multiple_of(8);
                     return !is_done(places.flags) && self.is_made_of(&reader, at, own, is_it);
                 }
-                Kind::Action(place) | Kind::Through(place) | Kind::ContinueWith(place) => {
-                    reader.field(at, place)
-                }
+                LinkKind::Action(place)
+                | LinkKind::Through(place)
+                | LinkKind::ContinueWith(place) => reader.field(at, place),
                 _ => return false,
             };
             let Some(next) = next.filter(|next| *next != 0) else {

@@ -17,7 +17,7 @@ const MAX_PIECES: usize = 32 * 1024;
 
 /// Where a frame has the address of its state machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Home {
+pub struct MachineHome {
     /// From the frame pointer.
     pub from_bp: i32,
     /// Offsets in the body between which it is there.
@@ -93,7 +93,7 @@ pub struct AsyncBody {
     /// Number of its runtime.
     pub runtime: u8,
     /// Where its state machine's address may be, best first.
-    pub homes: Box<[Home]>,
+    pub homes: Box<[MachineHome]>,
     /// Of code that resumes: where it keeps the task that it resumes, if it does.
     pub held: Box<[HeldTask]>,
     /// Of a task's own code, or a promise's, the class of that; 0 where the runtime does not say.
@@ -112,10 +112,11 @@ pub struct AsyncBody {
 
 impl AsyncBody {
     /// Where its state machine's address may be at an instruction.
-    pub fn homes_at(&self, lookup: u64) -> impl Iterator<Item = &Home> {
+    pub fn homes_at(&self, lookup: u64) -> impl Iterator<Item = &MachineHome> {
         let offset = lookup.wrapping_sub(self.range.start);
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-        let is_live = move |home: &&Home| home.live.iter().any(|range| range.contains(&offset));
+        let is_live =
+            move |home: &&MachineHome| home.live.iter().any(|range| range.contains(&offset));
         self.homes.iter().filter(is_live)
     }
 
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     fn body(range: Range<u64>, runtime: u8) -> AsyncBody {
-        let home = |from_bp, live: &[Range<u32>]| Home {
+        let home = |from_bp, live: &[Range<u32>]| MachineHome {
             from_bp,
             live: live.into(),
             is_guess: false,

@@ -15,7 +15,7 @@ use stackwalk::{CodeMap, Out, lookup_address, own_memory};
 
 use super::bodies::{AsyncBody, CodeRole, HeldIn};
 use super::reader::{ChainReader, Heap};
-use super::types::Kind;
+use super::types::LinkKind;
 use super::{ChainTables, HeapGate, gate};
 use crate::model::chain::{CHAIN_WORDS, ChainBegin, ChainEnd, ChainHead};
 
@@ -460,7 +460,7 @@ impl<'a> AsyncFrameFinder<'a> {
                     self.found = Some(FoundChain::at(frame.depth, chain));
                     return;
                 }
-                Some(None) => end = self.nothing(),
+                Some(None) => end = self.end_without_task(),
                 None => {
                     end = ChainEnd::GateClosed;
                     break;
@@ -553,7 +553,11 @@ impl<'a> AsyncFrameFinder<'a> {
                     Some(class) => table & !7 == class,
                     None => matches!(
                         finder.careful().kind(table & !7),
-                        Some(Kind::Box { .. } | Kind::Worker { .. } | Kind::Object { .. })
+                        Some(
+                            LinkKind::Box { .. }
+                                | LinkKind::Worker { .. }
+                                | LinkKind::Object { .. }
+                        )
                     ),
                 };
                 is_it.then(|| finder.read_chain(gate, |reader| reader.read(task)))
@@ -598,9 +602,9 @@ impl<'a> AsyncFrameFinder<'a> {
             let read = self.inside(body, |finder, _| {
                 let task = kept.read();
                 match finder.kind_at(task)? {
-                    Kind::Box { machine, .. }
-                    | Kind::Worker { machine, .. }
-                    | Kind::Pooled { machine, .. } => {
+                    LinkKind::Box { machine, .. }
+                    | LinkKind::Worker { machine, .. }
+                    | LinkKind::Pooled { machine, .. } => {
                         Some(is_its(finder, task + u64::from(machine)))
                     }
                     kind => (kind.is_awaited() && body.code == CodeRole::Resumer).then_some(false),
@@ -666,7 +670,7 @@ impl<'a> AsyncFrameFinder<'a> {
                     found = chain;
                     break;
                 }
-                Some(None) => found = (0, self.nothing()),
+                Some(None) => found = (0, self.end_without_task()),
                 None => {
                     found = (0, ChainEnd::GateClosed);
                     break;
@@ -712,7 +716,7 @@ impl<'a> AsyncFrameFinder<'a> {
                     end = ChainEnd::GateClosed;
                     break;
                 }
-                (Some(None), _) => end = self.nothing(),
+                (Some(None), _) => end = self.end_without_task(),
                 // One of several places that can be it, which say the same.
                 (Some(Some((here, _))), Some((before, _))) if here == before => {}
                 (Some(Some(_)), Some(_)) => {
@@ -739,7 +743,7 @@ impl<'a> AsyncFrameFinder<'a> {
     /// object of a class of which nothing is known yet.
     fn is_suspended(&self, at: u64) -> bool {
         match self.kind_at(at) {
-            Some(Kind::Suspended(_) | Kind::OfAwait { .. }) => true,
+            Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. }) => true,
             Some(_) => false,
             None => {
                 let table = self
@@ -753,17 +757,20 @@ impl<'a> AsyncFrameFinder<'a> {
 
     /// Whether there is a task at an address that may be anything, and one that a dispatcher may run.
     fn is_dispatched(&self, at: u64) -> bool {
-        matches!(self.kind_at(at), Some(Kind::Runtime(_) | Kind::Task(_)))
+        matches!(
+            self.kind_at(at),
+            Some(LinkKind::Runtime(_) | LinkKind::Task(_))
+        )
     }
 
     /// Returns the kind of object at an address that may be anything.
-    pub(super) fn kind_at(&self, at: u64) -> Option<Kind> {
+    pub(super) fn kind_at(&self, at: u64) -> Option<LinkKind> {
         let [table] = self.careful.words_at(at)?;
         self.careful().kind(table & !7)
     }
 
     /// Returns the chain's end where the word in question was no task, as far as could be asked.
-    fn nothing(&self) -> ChainEnd {
+    fn end_without_task(&self) -> ChainEnd {
         if self.careful.is_late() {
             ChainEnd::TooSlow
         } else {
@@ -773,7 +780,7 @@ impl<'a> AsyncFrameFinder<'a> {
 
     /// Whether there is a task at an address that may be anything.
     fn is_task(&self, at: u64) -> bool {
-        self.kind_at(at).is_some_and(Kind::is_awaited)
+        self.kind_at(at).is_some_and(LinkKind::is_awaited)
     }
 
     fn chain(
@@ -889,12 +896,12 @@ impl<'a> AsyncFrameFinder<'a> {
             return false;
         };
         let table = table & !7;
-        if let Some(Kind::Object { machine, .. }) = self.tables.types.get(table) {
+        if let Some(LinkKind::Object { machine, .. }) = self.tables.types.get(table) {
             let field = task.checked_add(machine.into());
             return field.and_then(|at| self.careful.words_at(at)) == Some([this]);
         }
         // Of a class that is not known yet: a task with a field that refers to it.
-        let is_task = matches!(self.careful().kind(table), Some(Kind::Task(_)));
+        let is_task = matches!(self.careful().kind(table), Some(LinkKind::Task(_)));
         let fields: Option<[u64; 16]> = self.careful.words_at(task);
         is_task && fields.is_some_and(|fields| fields.contains(&this))
     }
@@ -909,11 +916,11 @@ impl<'a> AsyncFrameFinder<'a> {
         };
         match self.tables.types.get(table) {
             Some(
-                Kind::Box { machine, .. }
-                | Kind::Worker { machine, .. }
-                | Kind::Pooled { machine, .. },
+                LinkKind::Box { machine, .. }
+                | LinkKind::Worker { machine, .. }
+                | LinkKind::Pooled { machine, .. },
             ) => task + u64::from(machine) == this,
-            Some(Kind::Task(_)) | None => {
+            Some(LinkKind::Task(_)) | None => {
                 // A box of a class that is not known yet: derived from a task, and so large that it can be.
                 let Some([first]) = self.careful.words_at::<1>(table) else {
                     return false;
@@ -921,10 +928,10 @@ impl<'a> AsyncFrameFinder<'a> {
                 // `MethodTable::m_BaseSize`.
                 let size = first >> 32;
                 match self.careful().kind(table) {
-                    Some(Kind::Box { machine, .. } | Kind::Worker { machine, .. }) => {
+                    Some(LinkKind::Box { machine, .. } | LinkKind::Worker { machine, .. }) => {
                         task + u64::from(machine) == this
                     }
-                    Some(Kind::Task(_)) => this < task + size,
+                    Some(LinkKind::Task(_)) => this < task + size,
                     _ => false,
                 }
             }

@@ -158,7 +158,7 @@ mod tests {
 
     /// A reader's value is never half of one that the collector writes.
     #[test]
-    fn nobody_reads_while_objects_move() {
+    fn no_handler_reads_while_objects_move() {
         let gate = Arc::new(HeapGate::new());
         let heap = Arc::new([const { AtomicU64::new(0) }; 64]);
         let stop = Arc::new(AtomicBool::new(false));

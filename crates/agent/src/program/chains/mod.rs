@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stackwalk::HIJACKS;
 
-pub use bodies::{AsyncBodies, AsyncBody, CodeRole, HeldIn, HeldTask, Home, ObjectAt};
+pub use bodies::{AsyncBodies, AsyncBody, CodeRole, HeldIn, HeldTask, MachineHome, ObjectAt};
 pub use gate::HeapGate;
 pub use suspended::Survey;
-pub use types::{Kind, SuspendedAt, TaskAt, Types};
+pub use types::{LinkKind, SuspendedAt, TaskAt, Types};
 
 /// The tables in which the handler looks things up.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub fn tables() -> Option<&'static ChainTables> {
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a session wants chains. Where it does, the tables are there.
-pub fn want(wanted: bool) {
+pub fn set_wanted(wanted: bool) {
     if wanted {
         prepare();
     }
@@ -65,7 +65,7 @@ pub fn want(wanted: bool) {
 }
 
 /// The tables, where a session wants chains.
-pub fn wanted() -> Option<&'static ChainTables> {
+pub fn tables_if_wanted() -> Option<&'static ChainTables> {
     tables().filter(|_| WANTED.load(Ordering::Acquire))
 }
 

@@ -7,7 +7,7 @@
 //! not know ends the chain, and is said.
 
 use super::bodies::ObjectAt;
-use super::types::{Kind, PARENT, Types};
+use super::types::{LinkKind, PARENT, Types};
 use crate::model::chain::{ChainEnd, Link, MAX_LINKS, NO_STATE, Role};
 
 /// Objects between two tasks of a chain, at most.
@@ -70,12 +70,12 @@ impl<H: Heap> ChainReader<'_, H> {
         let mut places = (1..=MOST_FIELDS).map(|field| field * 8);
         let place = places.find(|place| self.field(task, *place) == Some(machine));
         let of_task = match kind {
-            Some(Kind::Task(at)) => Some(at),
+            Some(LinkKind::Task(at)) => Some(at),
             _ => None,
         };
         match (of_task, place, known) {
             (Some(task_at), Some(machine), Some(known)) => {
-                let own = Kind::Object {
+                let own = LinkKind::Object {
                     task: task_at,
                     machine,
                     state: known.state,
@@ -106,7 +106,7 @@ impl<H: Heap> ChainReader<'_, H> {
     }
 
     /// As [`ChainReader::read`], where the first task is known to be `own`.
-    fn read_from(&mut self, task: u64, mut own: Option<Kind>, mut is_first: bool) -> ChainEnd {
+    fn read_from(&mut self, task: u64, mut own: Option<LinkKind>, mut is_first: bool) -> ChainEnd {
         let mut at = task;
         loop {
             let Some((table, kind)) = self.object(at) else {
@@ -114,7 +114,7 @@ impl<H: Heap> ChainReader<'_, H> {
             };
             let own = own.take();
             let kind = own.or(kind);
-            if let Some(Kind::Pooled { state, promise, .. }) = kind {
+            if let Some(LinkKind::Pooled { state, promise, .. }) = kind {
                 let Some(state) = self.half(at, state).map(u32::cast_signed) else {
                     return ChainEnd::Strange;
                 };
@@ -142,21 +142,24 @@ impl<H: Heap> ChainReader<'_, H> {
             // Where the next continuation is.
             let (places, mut next) = match kind {
                 Some(
-                    Kind::Task(task)
-                    | Kind::Runtime(task)
-                    | Kind::Box { task, .. }
-                    | Kind::Worker { task, .. }
-                    | Kind::Object { task, .. },
+                    LinkKind::Task(task)
+                    | LinkKind::Runtime(task)
+                    | LinkKind::Box { task, .. }
+                    | LinkKind::Worker { task, .. }
+                    | LinkKind::Object { task, .. },
                 ) => (task, at.checked_add(task.continuation.into())),
                 Some(_) => return ChainEnd::Strange,
                 None => return self.last(table, ChainEnd::Unknown),
             };
             let mut state = Some(NO_STATE);
             let mut is_source = false;
-            if let Some(Kind::Box { state: place, .. } | Kind::Worker { state: place, .. }) = kind {
+            if let Some(
+                LinkKind::Box { state: place, .. } | LinkKind::Worker { state: place, .. },
+            ) = kind
+            {
                 state = self.half(at, place).map(u32::cast_signed);
             }
-            if let Some(Kind::Object {
+            if let Some(LinkKind::Object {
                 machine,
                 state: place,
                 promise,
@@ -197,12 +200,12 @@ impl<H: Heap> ChainReader<'_, H> {
                     Some(0) => 0,
                     // A state of the program's own is an object of another class.
                     Some(first) => match self.object(first) {
-                        Some((_, Some(Kind::Suspended(_) | Kind::OfAwait { .. }))) => first,
+                        Some((_, Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. }))) => first,
                         _ => 0,
                     },
                     None => return ChainEnd::Strange,
                 };
-                if suspended == 0 && !is_first && matches!(kind, Some(Kind::Runtime(_))) {
+                if suspended == 0 && !is_first && matches!(kind, Some(LinkKind::Runtime(_))) {
                     // It runs somewhere else.
                     return ChainEnd::Stale;
                 }
@@ -212,7 +215,8 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             // An iterator that has yielded, or has come to its end, has told who waited.
             let mut after = self.after(next, is_source && state < -1);
-            if let (Some(Kind::Worker { work, .. }), NextLink::End(ChainEnd::Root)) = (kind, &after)
+            if let (Some(LinkKind::Worker { work, .. }), NextLink::End(ChainEnd::Root)) =
+                (kind, &after)
             {
                 // Its work is a source of a task that is awaited.
                 after = match self.field(at, work) {
@@ -242,7 +246,7 @@ impl<H: Heap> ChainReader<'_, H> {
             return end;
         }
         // The method that the task suspended is running, so nothing is in its state.
-        let Some((_, Some(Kind::Runtime(at) | Kind::Task(at)))) = self.object(task) else {
+        let Some((_, Some(LinkKind::Runtime(at) | LinkKind::Task(at)))) = self.object(task) else {
             return ChainEnd::Strange;
         };
         let Some(next) = task.checked_add(at.continuation.into()) else {
@@ -263,7 +267,10 @@ impl<H: Heap> ChainReader<'_, H> {
                 return None;
             }
             let places = match self.object(at) {
-                Some((_, Some(Kind::Suspended(at) | Kind::OfAwait { suspended: at, .. }))) => at,
+                Some((
+                    _,
+                    Some(LinkKind::Suspended(at) | LinkKind::OfAwait { suspended: at, .. }),
+                )) => at,
                 // The class of a continuation is made for it, and no callback reports it: only its
                 // parent can be learned.
                 Some((table, None)) => {
@@ -318,21 +325,23 @@ impl<H: Heap> ChainReader<'_, H> {
             let next = match kind {
                 Some(kind) if kind.is_awaited() => return NextLink::Task(at),
                 Some(
-                    Kind::Action(place) | Kind::Through(place) | Kind::OfAwait { task: place, .. },
+                    LinkKind::Action(place)
+                    | LinkKind::Through(place)
+                    | LinkKind::OfAwait { task: place, .. },
                 ) => self.field(at, place),
-                Some(Kind::ContinueWith(place)) => {
+                Some(LinkKind::ContinueWith(place)) => {
                     if !self.put(table, Role::Via, NO_STATE) {
                         return NextLink::End(ChainEnd::TooDeep);
                     }
                     self.field(at, place)
                 }
-                Some(Kind::List { items, size }) => match self.first_of(at, items, size) {
+                Some(LinkKind::List { items, size }) => match self.first_of(at, items, size) {
                     Some(0) => return NextLink::End(ChainEnd::Root),
                     next => next,
                 },
-                Some(Kind::Blocked) => return NextLink::End(ChainEnd::Blocked),
-                Some(Kind::Sentinel) => return NextLink::End(ChainEnd::Completing),
-                Some(Kind::Other) => return NextLink::End(self.last(table, ChainEnd::Other)),
+                Some(LinkKind::Blocked) => return NextLink::End(ChainEnd::Blocked),
+                Some(LinkKind::Sentinel) => return NextLink::End(ChainEnd::Completing),
+                Some(LinkKind::Other) => return NextLink::End(self.last(table, ChainEnd::Other)),
                 // Those that are awaited are above.
                 Some(_) => return NextLink::End(ChainEnd::Strange),
                 None => return NextLink::End(self.last(table, ChainEnd::Unknown)),
@@ -389,10 +398,10 @@ impl<H: Heap> ChainReader<'_, H> {
                 Some((
                     _,
                     Some(
-                        Kind::Action(to)
-                        | Kind::Through(to)
-                        | Kind::ContinueWith(to)
-                        | Kind::OfAwait { task: to, .. },
+                        LinkKind::Action(to)
+                        | LinkKind::Through(to)
+                        | LinkKind::ContinueWith(to)
+                        | LinkKind::OfAwait { task: to, .. },
                     ),
                 )) => self.field(at, to),
                 _ => return false,
@@ -406,7 +415,7 @@ impl<H: Heap> ChainReader<'_, H> {
     }
 
     /// An object's method table, and what is known of it.
-    pub(super) fn object(&self, at: u64) -> Option<(u64, Option<Kind>)> {
+    pub(super) fn object(&self, at: u64) -> Option<(u64, Option<LinkKind>)> {
         let table = self.heap.word(at)? & TABLE;
         if table == 0 {
             return None;
@@ -414,7 +423,7 @@ impl<H: Heap> ChainReader<'_, H> {
         Some((table, self.kind(table)))
     }
 
-    pub(super) fn kind(&self, table: u64) -> Option<Kind> {
+    pub(super) fn kind(&self, table: u64) -> Option<LinkKind> {
         if let Some(kind) = self.types.get(table) {
             return Some(kind);
         }
@@ -427,7 +436,7 @@ impl<H: Heap> ChainReader<'_, H> {
             if class == 0 {
                 return None;
             }
-            if let Some(kind) = self.types.get(class).and_then(Kind::of_derived) {
+            if let Some(kind) = self.types.get(class).and_then(LinkKind::of_derived) {
                 return Some(kind);
             }
         }
@@ -443,7 +452,7 @@ impl<H: Heap> ChainReader<'_, H> {
             else {
                 return false;
             };
-            if self.types.get(parent) == Some(Kind::Sentinel) {
+            if self.types.get(parent) == Some(LinkKind::Sentinel) {
                 return true;
             }
             class = parent;
@@ -574,34 +583,34 @@ pub(super) mod tests {
     pub(in super::super) fn types() -> Types {
         let types = Types::new();
         for (table, kind) in [
-            (TASK, Kind::Task(AT)),
+            (TASK, LinkKind::Task(AT)),
             (
                 BOX,
-                Kind::Box {
+                LinkKind::Box {
                     task: AT,
                     state: STATE,
                     machine: 0x40,
                 },
             ),
-            (ACTION, Kind::Action(8)),
-            (AWAIT, Kind::Through(16)),
-            (CONTINUE_WITH, Kind::ContinueWith(24)),
-            (WRAPPER, Kind::Through(32)),
-            (LIST, Kind::List { items: 8, size: 16 }),
-            (BLOCKED, Kind::Blocked),
-            (OBJECT, Kind::Sentinel),
-            (OTHER, Kind::Other),
+            (ACTION, LinkKind::Action(8)),
+            (AWAIT, LinkKind::Through(16)),
+            (CONTINUE_WITH, LinkKind::ContinueWith(24)),
+            (WRAPPER, LinkKind::Through(32)),
+            (LIST, LinkKind::List { items: 8, size: 16 }),
+            (BLOCKED, LinkKind::Blocked),
+            (OBJECT, LinkKind::Sentinel),
+            (OTHER, LinkKind::Other),
             (
                 RUNTIME,
-                Kind::Runtime(TaskAt {
+                LinkKind::Runtime(TaskAt {
                     state: SUSPENDS,
                     ..AT
                 }),
             ),
-            (SUSPENDED, Kind::Suspended(PLACES)),
+            (SUSPENDED, LinkKind::Suspended(PLACES)),
             (
                 OF_AWAIT,
-                Kind::OfAwait {
+                LinkKind::OfAwait {
                     suspended: PLACES,
                     task: 32,
                 },
@@ -723,7 +732,7 @@ pub(super) mod tests {
             state: SUSPENDS,
             ..AT
         };
-        types.learn(TASK, Kind::Task(at));
+        types.learn(TASK, LinkKind::Task(at));
         let mine = made.object(OTHER, &[]);
         let second = made.object(TASK, &[(SUSPENDS, mine)]);
         let first = made.boxed(0, second);
@@ -904,7 +913,7 @@ pub(super) mod tests {
         let types = types();
         types.learn(
             ITERATOR,
-            Kind::Object {
+            LinkKind::Object {
                 task: AT,
                 machine: 0x40,
                 state: 0x10,
@@ -935,14 +944,14 @@ pub(super) mod tests {
         let work = 0x58;
         types.learn(
             WORKER,
-            Kind::Worker {
+            LinkKind::Worker {
                 task: AT,
                 state: STATE,
                 machine: 0x40,
                 work,
             },
         );
-        types.learn(SOURCE, Kind::Through(8));
+        types.learn(SOURCE, LinkKind::Through(8));
         let mut made = Made::default();
         let waits = made.boxed(2, 0);
         let awaited = made.object(TASK, &[(AT.continuation, waits)]);
@@ -965,7 +974,7 @@ pub(super) mod tests {
         let (machine, state, promise) = (0x60, 0x60, 0x18);
         types.learn(
             POOLED,
-            Kind::Pooled {
+            LinkKind::Pooled {
                 machine,
                 state,
                 promise,

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::finder::is_plausible;
 use super::reader::{ChainReader, DONE, Heap, NextLink, PROMISE_STATE, TABLE};
-use super::types::{Kind, PARENT, TaskAt, Types};
+use super::types::{LinkKind, PARENT, TaskAt, Types};
 use crate::base::numbers::NumberMap;
 use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
 
@@ -72,7 +72,7 @@ pub struct Survey<'t, H> {
     /// Method tables, and the word where each one's parent is expected.
     classes: NumberMap<u64, u64>,
     /// The kinds of the objects of each class, of those that are awaited.
-    kinds: NumberMap<u64, Option<Kind>>,
+    kinds: NumberMap<u64, Option<LinkKind>>,
     tasks: Vec<u64>,
     awaiting: Vec<u64>,
     groups: HashMap<Box<[u64]>, u64>,
@@ -248,7 +248,7 @@ impl<'t, H: Heap> Survey<'t, H> {
 }
 
 /// Whether a task is one of a method that has begun and that no thread runs.
-fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: Kind) -> bool {
+fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: LinkKind) -> bool {
     let is_done = |at: TaskAt| {
         let flags = reader.half(task, at.flags);
         flags.is_none_or(|flags| u64::from(flags) & DONE != 0)
@@ -259,10 +259,10 @@ fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: Kind) -> 
         state.is_some_and(|state| state >= 0)
     };
     match kind {
-        Kind::Box {
+        LinkKind::Box {
             task: at, state, ..
         } => waits(task, state) && !is_done(at),
-        Kind::Object {
+        LinkKind::Object {
             task: at,
             machine,
             state,
@@ -271,33 +271,36 @@ fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: Kind) -> 
             let machine = reader.field(task, machine).filter(|at| *at != 0);
             machine.is_some_and(|machine| waits(machine, state)) && !is_done(at)
         }
-        Kind::Pooled { state, .. } => waits(task, state),
-        Kind::Runtime(at) | Kind::Task(at) if at.state != 0 => {
+        LinkKind::Pooled { state, .. } => waits(task, state),
+        LinkKind::Runtime(at) | LinkKind::Task(at) if at.state != 0 => {
             let first = reader.field(task, at.state).filter(|first| *first != 0);
             let kind = first.and_then(|first| reader.object(first)?.1);
-            matches!(kind, Some(Kind::Suspended(_) | Kind::OfAwait { .. })) && !is_done(at)
+            matches!(
+                kind,
+                Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. })
+            ) && !is_done(at)
         }
         _ => false,
     }
 }
 
 /// The next task of a suspended method that a chain from `task` comes to.
-fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: Kind) -> Option<u64> {
+fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: LinkKind) -> Option<u64> {
     let (mut at, mut kind) = (task, kind);
     for _ in 0..MAX_LINKS {
         let place = match kind {
-            Kind::Task(task) | Kind::Runtime(task) | Kind::Box { task, .. } => {
+            LinkKind::Task(task) | LinkKind::Runtime(task) | LinkKind::Box { task, .. } => {
                 at.checked_add(task.continuation.into())
             }
-            Kind::Object {
+            LinkKind::Object {
                 task, promise: 0, ..
             } => at.checked_add(task.continuation.into()),
-            Kind::Object {
+            LinkKind::Object {
                 machine, promise, ..
             } => reader
                 .field(at, machine)?
                 .checked_add(u64::from(promise) + PROMISE_STATE),
-            Kind::Pooled { promise, .. } => at.checked_add(u64::from(promise) + PROMISE_STATE),
+            LinkKind::Pooled { promise, .. } => at.checked_add(u64::from(promise) + PROMISE_STATE),
             _ => None,
         };
         let next = reader.heap.word(place?).filter(|next| *next != 0)?;

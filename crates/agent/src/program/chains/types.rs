@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// The kind of an object, and where in it the next one's address lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum LinkKind {
     /// A task.
     Task(TaskAt),
     /// An async method's task: the box of its state machine.
@@ -113,11 +113,11 @@ pub struct SuspendedAt {
 /// Bits of an offset.
 const FIELD: u32 = 12;
 
-impl Kind {
+impl LinkKind {
     /// As one word, which is never 0: four bits for the kind, five offsets of twelve. A kind with a
     /// greater offset is packed as another.
     fn pack(self) -> u64 {
-        let fields = |kind: u64, places: &[u16], otherwise: Kind| {
+        let fields = |kind: u64, places: &[u16], otherwise: LinkKind| {
             if places.iter().any(|at| u32::from(*at) >= 1 << FIELD) {
                 return otherwise.pack();
             }
@@ -126,31 +126,35 @@ impl Kind {
             places.fold(kind, |word, (at, shift)| word | u64::from(*at) << shift)
         };
         match self {
-            Kind::Task(at) => fields(1, &[at.continuation, at.flags, at.state], Kind::Other),
-            Kind::Runtime(at) => fields(12, &[at.continuation, at.flags, at.state], Kind::Other),
-            Kind::Suspended(at) => fields(13, &[at.next, at.resume, at.code], Kind::Other),
-            Kind::OfAwait {
+            LinkKind::Task(at) => {
+                fields(1, &[at.continuation, at.flags, at.state], LinkKind::Other)
+            }
+            LinkKind::Runtime(at) => {
+                fields(12, &[at.continuation, at.flags, at.state], LinkKind::Other)
+            }
+            LinkKind::Suspended(at) => fields(13, &[at.next, at.resume, at.code], LinkKind::Other),
+            LinkKind::OfAwait {
                 suspended: at,
                 task,
-            } => fields(14, &[at.next, at.resume, at.code, task], Kind::Other),
-            Kind::Box {
+            } => fields(14, &[at.next, at.resume, at.code, task], LinkKind::Other),
+            LinkKind::Box {
                 task: at,
                 state,
                 machine,
             } => {
                 let places = [at.continuation, at.flags, state, machine];
-                fields(2, &places, Kind::Task(at))
+                fields(2, &places, LinkKind::Task(at))
             }
-            Kind::Worker {
+            LinkKind::Worker {
                 task: at,
                 state,
                 machine,
                 work,
             } => {
                 let places = [at.continuation, at.flags, state, machine, work];
-                fields(15, &places, Kind::Task(at))
+                fields(15, &places, LinkKind::Task(at))
             }
-            Kind::Object {
+            LinkKind::Object {
                 task: at,
                 machine,
                 state,
@@ -158,24 +162,24 @@ impl Kind {
             } => {
                 let places = [at.continuation, at.flags, machine, state, promise];
                 // Where it goes on is not known then.
-                fields(10, &places, Kind::Other)
+                fields(10, &places, LinkKind::Other)
             }
-            Kind::Pooled {
+            LinkKind::Pooled {
                 machine,
                 state,
                 promise,
-            } => fields(11, &[machine, state, promise], Kind::Other),
-            Kind::Action(at) => fields(3, &[at], Kind::Other),
-            Kind::Through(at) => fields(4, &[at], Kind::Other),
-            Kind::ContinueWith(at) => fields(5, &[at], Kind::Other),
-            Kind::List { items, size } => fields(6, &[items, size], Kind::Other),
-            Kind::Blocked => 7,
-            Kind::Sentinel => 8,
-            Kind::Other => 9,
+            } => fields(11, &[machine, state, promise], LinkKind::Other),
+            LinkKind::Action(at) => fields(3, &[at], LinkKind::Other),
+            LinkKind::Through(at) => fields(4, &[at], LinkKind::Other),
+            LinkKind::ContinueWith(at) => fields(5, &[at], LinkKind::Other),
+            LinkKind::List { items, size } => fields(6, &[items, size], LinkKind::Other),
+            LinkKind::Blocked => 7,
+            LinkKind::Sentinel => 8,
+            LinkKind::Other => 9,
         }
     }
 
-    fn unpack(word: u64) -> Option<Kind> {
+    fn unpack(word: u64) -> Option<LinkKind> {
         let place = |index: u32| (word >> (4 + FIELD * index)) as u16 & ((1 << FIELD) - 1);
         let task = TaskAt {
             continuation: place(0),
@@ -192,41 +196,41 @@ impl Kind {
             code: place(2),
         };
         Some(match word & 0xf {
-            1 => Kind::Task(with_state),
-            12 => Kind::Runtime(with_state),
-            13 => Kind::Suspended(suspended),
-            14 => Kind::OfAwait {
+            1 => LinkKind::Task(with_state),
+            12 => LinkKind::Runtime(with_state),
+            13 => LinkKind::Suspended(suspended),
+            14 => LinkKind::OfAwait {
                 suspended,
                 task: place(3),
             },
-            2 => Kind::Box {
+            2 => LinkKind::Box {
                 task,
                 state: place(2),
                 machine: place(3),
             },
-            15 => Kind::Worker {
+            15 => LinkKind::Worker {
                 task,
                 state: place(2),
                 machine: place(3),
                 work: place(4),
             },
-            3 => Kind::Action(place(0)),
-            4 => Kind::Through(place(0)),
-            5 => Kind::ContinueWith(place(0)),
-            6 => Kind::List {
+            3 => LinkKind::Action(place(0)),
+            4 => LinkKind::Through(place(0)),
+            5 => LinkKind::ContinueWith(place(0)),
+            6 => LinkKind::List {
                 items: place(0),
                 size: place(1),
             },
-            7 => Kind::Blocked,
-            8 => Kind::Sentinel,
-            9 => Kind::Other,
-            10 => Kind::Object {
+            7 => LinkKind::Blocked,
+            8 => LinkKind::Sentinel,
+            9 => LinkKind::Other,
+            10 => LinkKind::Object {
                 task,
                 machine: place(2),
                 state: place(3),
                 promise: place(4),
             },
-            11 => Kind::Pooled {
+            11 => LinkKind::Pooled {
                 machine: place(0),
                 state: place(1),
                 promise: place(2),
@@ -239,26 +243,26 @@ impl Kind {
     pub fn is_awaited(self) -> bool {
         matches!(
             self,
-            Kind::Task(_)
-                | Kind::Runtime(_)
-                | Kind::Box { .. }
-                | Kind::Worker { .. }
-                | Kind::Object { .. }
-                | Kind::Pooled { .. }
+            LinkKind::Task(_)
+                | LinkKind::Runtime(_)
+                | LinkKind::Box { .. }
+                | LinkKind::Worker { .. }
+                | LinkKind::Object { .. }
+                | LinkKind::Pooled { .. }
         )
     }
 
     /// Returns the kind of an otherwise unknown class that derives from one of this kind.
-    pub fn of_derived(self) -> Option<Kind> {
+    pub fn of_derived(self) -> Option<LinkKind> {
         match self {
-            Kind::Task(_)
-            | Kind::Box { .. }
-            | Kind::Worker { .. }
-            | Kind::Object { .. }
-            | Kind::Suspended(_)
-            | Kind::OfAwait { .. }
-            | Kind::Through(_)
-            | Kind::ContinueWith(_) => Some(self),
+            LinkKind::Task(_)
+            | LinkKind::Box { .. }
+            | LinkKind::Worker { .. }
+            | LinkKind::Object { .. }
+            | LinkKind::Suspended(_)
+            | LinkKind::OfAwait { .. }
+            | LinkKind::Through(_)
+            | LinkKind::ContinueWith(_) => Some(self),
             _ => None,
         }
     }
@@ -320,16 +324,16 @@ impl Types {
     }
 
     /// Returns the kind of an object with this method table, if that is known. Async-signal-safe.
-    pub fn get(&self, table: u64) -> Option<Kind> {
+    pub fn get(&self, table: u64) -> Option<LinkKind> {
         let slot = self.slot(table)?;
         if slot.table.load(Ordering::Acquire) != table {
             return None;
         }
-        Kind::unpack(slot.kind.load(Ordering::Relaxed))
+        LinkKind::unpack(slot.kind.load(Ordering::Relaxed))
     }
 
     /// From now on objects with this method table are known. Not in a handler. False: there is no room.
-    pub fn learn(&self, table: u64, kind: Kind) -> bool {
+    pub fn learn(&self, table: u64, kind: LinkKind) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let Some(slot) = self.slot(table).filter(|_| table != 0) else {
             return false;
@@ -394,42 +398,42 @@ mod tests {
     #[test]
     fn every_kind_is_what_it_was() {
         let kinds = [
-            Kind::Task(AT),
-            Kind::Runtime(TaskAt { state: 0x18, ..AT }),
-            Kind::Suspended(SUSPENDED),
-            Kind::OfAwait {
+            LinkKind::Task(AT),
+            LinkKind::Runtime(TaskAt { state: 0x18, ..AT }),
+            LinkKind::Suspended(SUSPENDED),
+            LinkKind::OfAwait {
                 suspended: SUSPENDED,
                 task: 0x20,
             },
-            Kind::Box {
+            LinkKind::Box {
                 task: AT,
                 state: 0x48,
                 machine: 0x40,
             },
-            Kind::Worker {
+            LinkKind::Worker {
                 task: AT,
                 state: 0x48,
                 machine: 0x40,
                 work: 0xff8,
             },
-            Kind::Object {
+            LinkKind::Object {
                 task: AT,
                 machine: 0x40,
                 state: 0x10,
                 promise: 0xff8,
             },
-            Kind::Pooled {
+            LinkKind::Pooled {
                 machine: 0x60,
                 state: 0x68,
                 promise: 0x18,
             },
-            Kind::Action(8),
-            Kind::Through(16),
-            Kind::ContinueWith(24),
-            Kind::List { items: 8, size: 16 },
-            Kind::Blocked,
-            Kind::Sentinel,
-            Kind::Other,
+            LinkKind::Action(8),
+            LinkKind::Through(16),
+            LinkKind::ContinueWith(24),
+            LinkKind::List { items: 8, size: 16 },
+            LinkKind::Blocked,
+            LinkKind::Sentinel,
+            LinkKind::Other,
         ];
         let types = Types::new();
         for (kind, at) in kinds.into_iter().zip(1u64..) {
@@ -441,26 +445,26 @@ mod tests {
         assert_eq!(types.get(0x5000), None);
         assert_eq!(types.get(0), None);
         // A state behind 4 KiB of other fields is left out, and the rest stays.
-        let far = Kind::Box {
+        let far = LinkKind::Box {
             task: AT,
             state: 5000,
             machine: 0x40,
         };
         types.learn(0x40, far);
-        assert_eq!(types.get(0x40), Some(Kind::Task(AT)));
+        assert_eq!(types.get(0x40), Some(LinkKind::Task(AT)));
     }
 
     #[test]
     fn a_full_table_takes_no_more_and_loses_nothing() {
         let types = Types::new();
         let all = MAX_TYPES as u64;
-        let taken = (1..=2 * all).filter(|at| types.learn(at * 0x38, Kind::Other));
+        let taken = (1..=2 * all).filter(|at| types.learn(at * 0x38, LinkKind::Other));
         let taken: Vec<u64> = taken.collect();
         assert!(taken.len() <= MAX_TYPES && taken.len() > MAX_TYPES / 2);
         assert!(
             taken
                 .iter()
-                .all(|at| types.get(at * 0x38) == Some(Kind::Other))
+                .all(|at| types.get(at * 0x38) == Some(LinkKind::Other))
         );
     }
 }

@@ -9,7 +9,7 @@ use sampler::Sampler;
 
 use super::{ThreadTable, Threads};
 use crate::base::proc;
-use crate::program::accounts::{self, Reason, Report};
+use crate::program::accounts::{self, Report, UnattributedReason};
 
 /// Between two looks at a thread's signal mask: less than between two reports.
 const LOOK_NS: u64 = 500_000_000;
@@ -82,23 +82,23 @@ impl Threads {
             }
         }
         drop(state);
-        self.look_at_masks(&suspects, sampler);
+        self.check_signal_masks(&suspects, sampler);
         let mut state = self.state();
         let all = &mut *state;
         let accounts = all.by_tid.iter();
         let accounts = accounts.map(|(tid, entry)| (*tid, &entry.account, entry.armed));
         let agent = proc::own_tid();
         let others = if all.cannot_look {
-            Reason::Unlisted
+            UnattributedReason::Unlisted
         } else {
-            Reason::Ended
+            UnattributedReason::Ended
         };
         all.accounts
             .make_report(process_ns, agent, &clocks, accounts, (sampler, others));
     }
 
     /// Looks which of these threads hold our signal off.
-    pub(super) fn look_at_masks(&self, suspects: &[u32], sampler: &Sampler) {
+    pub(super) fn check_signal_masks(&self, suspects: &[u32], sampler: &Sampler) {
         let now = proc::now_ns();
         for &tid in suspects {
             let blocks = self.blocks(tid, sampler);

@@ -15,7 +15,7 @@ use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::ManagedThread;
 use crate::program::accounts::{Account, Accounts};
-use crate::program::hijacks::{self, Places};
+use crate::program::hijacks::{self, HijackPlaces};
 
 /// A managed thread that runs on a kernel thread.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(super) struct ThreadEntry {
     pub(super) managed: SmallVec<[ManagedRun; 1]>,
     pub(super) was_managed: bool,
     /// Where these keep replaced return addresses.
-    pub(super) hijacks: Places,
+    pub(super) hijacks: HijackPlaces,
     /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
     pub(super) named_by_clr: bool,
     pub(super) name: Arc<str>,
@@ -178,7 +178,7 @@ impl ThreadTable {
                     busy: false,
                     managed: SmallVec::new(),
                     was_managed: false,
-                    hijacks: Places::default(),
+                    hijacks: HijackPlaces::default(),
                     named_by_clr: false,
                     name: Arc::default(),
                     armed: false,
@@ -238,7 +238,7 @@ impl ThreadTable {
         }
         entry.stands_for = 1;
         if let Some(slot) = slot {
-            hijacks::publish(slot, &Places::default());
+            hijacks::publish(slot, &HijackPlaces::default());
             if let Some(sampler) = self.sampler
                 && sampler.unregister_by(slot, own_tid)
             {

@@ -3,7 +3,7 @@ use crate::model::Phase;
 use crate::model::phase::{PhaseWriter, new_phase};
 
 /// A number that no thread of the kernel has: above the limit of `kernel.pid_max`.
-const NOBODY: u32 = 1 << 23;
+const NO_THREAD: u32 = 1 << 23;
 
 fn threads(phase: Phase) -> (PhaseWriter, Threads) {
     let (writer, reader) = new_phase();
@@ -59,7 +59,7 @@ fn reported(threads: &Threads) -> Vec<String> {
 fn a_name_that_comes_before_the_thread_is_kept_for_it() {
     let (_writer, threads) = threads(Phase::Recording);
     threads.managed_named((0, 0x100), "worker".into());
-    threads.managed_started(started((0, 0x100), NOBODY));
+    threads.managed_started(started((0, 0x100), NO_THREAD));
     assert_eq!(reported(&threads), [r#"0 "worker" managed"#]);
     threads.managed_named((0, 0x100), "renamed".into());
     threads.managed_named((0, 0x100), String::new());
@@ -69,32 +69,32 @@ fn a_name_that_comes_before_the_thread_is_kept_for_it() {
 #[test]
 fn a_kernel_number_that_is_used_again_is_another_thread() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.managed_started(started((0, 0x100), NOBODY));
+    threads.managed_started(started((0, 0x100), NO_THREAD));
     let before_ns = proc::now_ns();
     threads.managed_ended((0, 0x100));
-    threads.managed_started(started((0, 0x200), NOBODY));
-    assert_eq!(threads.number_of(NOBODY), Some(1));
+    threads.managed_started(started((0, 0x200), NO_THREAD));
+    assert_eq!(threads.number_of(NO_THREAD), Some(1));
     // A sample of the first one that comes late.
-    assert_eq!(threads.at(NOBODY, before_ns), 0);
-    assert_eq!(threads.at(NOBODY, proc::now_ns()), 1);
+    assert_eq!(threads.at(NO_THREAD, before_ns), 0);
+    assert_eq!(threads.at(NO_THREAD, proc::now_ns()), 1);
     threads.forget_former(proc::now_ns());
-    assert_eq!(threads.at(NOBODY, before_ns), 1);
+    assert_eq!(threads.at(NO_THREAD, before_ns), 1);
     let news = reported(&threads);
     assert_eq!(news, [r#"0 "" managed"#, "0 ended", r#"1 "" managed"#]);
 }
 
 #[test]
-fn a_thread_of_two_clrs_stays_until_both_have_let_it_go() {
+fn a_thread_of_two_clrs_stays_until_it_has_ended_in_both() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.managed_started(started((0, 0x100), NOBODY));
-    threads.managed_started(started((1, 0x900), NOBODY));
+    threads.managed_started(started((0, 0x100), NO_THREAD));
+    threads.managed_started(started((1, 0x900), NO_THREAD));
     assert_eq!(threads.managed_of(0).len(), 1);
     assert_eq!(threads.managed_of(1).len(), 1);
     threads.managed_ended((0, 0x100));
     assert_eq!(threads.managed_of(0).len(), 0);
-    assert_eq!(threads.number_of(NOBODY), Some(0));
+    assert_eq!(threads.number_of(NO_THREAD), Some(0));
     threads.managed_ended((1, 0x900));
-    assert_eq!(threads.number_of(NOBODY), None);
+    assert_eq!(threads.number_of(NO_THREAD), None);
 }
 
 #[test]
@@ -122,18 +122,18 @@ fn a_clr_that_is_left_takes_its_hijacks_along() {
 #[test]
 fn an_idle_process_keeps_the_threads_that_run_and_nothing_else() {
     let (writer, threads) = threads(Phase::Recording);
-    threads.managed_started(started((0, 1), NOBODY));
-    threads.at(NOBODY + 1, 0);
+    threads.managed_started(started((0, 1), NO_THREAD));
+    threads.at(NO_THREAD + 1, 0);
     threads.end();
     threads.forget_session();
     writer.change(&[Phase::Recording], Phase::Idle).unwrap();
     assert_eq!(
-        threads.number_of(NOBODY + 1),
+        threads.number_of(NO_THREAD + 1),
         None,
         "no CLR tells of its end"
     );
     for at in 2..100_000 {
-        threads.managed_started(started((0, at), NOBODY + 2));
+        threads.managed_started(started((0, at), NO_THREAD + 2));
         threads.managed_named((0, at), "x".into());
         threads.managed_ended((0, at));
     }
@@ -147,14 +147,14 @@ fn an_idle_process_keeps_the_threads_that_run_and_nothing_else() {
 #[test]
 fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
     let (writer, threads) = threads(Phase::Recording);
-    threads.managed_started(started((0, 1), NOBODY));
+    threads.managed_started(started((0, 1), NO_THREAD));
     threads.managed_named((0, 1), "stays".into());
     reported(&threads);
     threads.end();
     assert_eq!(reported(&threads), ["0 ended"]);
     threads.forget_session();
     writer.change(&[Phase::Recording], Phase::Idle).unwrap();
-    threads.managed_started(started((0, 2), NOBODY + 1));
+    threads.managed_started(started((0, 2), NO_THREAD + 1));
     let (sampler, reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
     writer.change(&[Phase::Idle], Phase::Recording).unwrap();
     threads.begin(sampler);
@@ -166,14 +166,14 @@ fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
 }
 
 #[test]
-fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
+fn a_thread_left_out_is_registered_when_it_is_promoted() {
     let (_writer, threads) = threads(Phase::Recording);
     threads.state().short_lived.configure(true, 7);
     threads.state().short_lived.record_lifetime(1_000);
     let mut ids = 1..10_000;
     let mut left_out = || {
         let is_left_out = |id: &usize| {
-            let tid = NOBODY + *id as u32;
+            let tid = NO_THREAD + *id as u32;
             threads.choose((0, *id), tid, Some((1, 0x40))).is_none()
         };
         ids.find(is_left_out).unwrap()
@@ -183,7 +183,7 @@ fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
     threads.managed_ended((0, short));
     assert!(reported(&threads).is_empty());
     assert_eq!(
-        (threads.left_out(), threads.want_scan()),
+        (threads.left_out(), threads.schedule_scan()),
         (1, ScanSchedule::Now)
     );
     threads.runtime_ended(1);
@@ -191,15 +191,15 @@ fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
     assert_eq!(reported(&threads), [r#"0 "long" managed"#, "0 ended"]);
     let known = threads.managed_of(0);
     assert_eq!(known.first().map(|known| known.managed), Some(long));
-    assert_eq!(threads.want_scan(), ScanSchedule::NowAndThen);
+    assert_eq!(threads.schedule_scan(), ScanSchedule::NowAndThen);
     // A CLR that goes takes them along.
     left_out();
     threads.runtime_ended(0);
-    assert_eq!(threads.want_scan(), ScanSchedule::NowAndThen);
+    assert_eq!(threads.schedule_scan(), ScanSchedule::NowAndThen);
 }
 
 #[test]
-fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
+fn a_scan_promotes_threads_that_were_left_out() {
     let (_writer, threads) = threads(Phase::Recording);
     threads.state().short_lived.configure(true, 7);
     threads.state().short_lived.record_lifetime(1_000);
@@ -215,11 +215,11 @@ fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
 }
 
 #[test]
-fn nobody_is_left_out_whom_another_clr_knows() {
+fn no_thread_is_left_out_that_another_clr_knows() {
     let (_writer, threads) = threads(Phase::Recording);
     threads.state().short_lived.configure(true, 7);
     threads.state().short_lived.record_lifetime(1_000);
-    threads.managed_started(started((0, 1), NOBODY));
-    assert!((2..1_000).all(|id| threads.choose((1, id), NOBODY, None) == Some(1)));
-    assert!((2..1_000).any(|id| threads.choose((1, id), NOBODY + 1, None).is_none()));
+    threads.managed_started(started((0, 1), NO_THREAD));
+    assert!((2..1_000).all(|id| threads.choose((1, id), NO_THREAD, None) == Some(1)));
+    assert!((2..1_000).any(|id| threads.choose((1, id), NO_THREAD + 1, None).is_none()));
 }

@@ -156,12 +156,12 @@ impl Trees {
     /// Writes what the trees have grown by. `last`: nothing more of them will be written, so calls
     /// that have not returned get the time up to now.
     pub(super) fn flush(&mut self, writer: &mut TreeWriter<'_, '_>, last: bool) {
-        self.namer.stacks.methods.reading_begins();
+        self.namer.stacks.methods.begin_reading();
         self.add_new_threads();
         for tree in self.trees.values_mut() {
             self.namer.write(writer, tree, last);
         }
-        for number in self.namer.stacks.methods.reading_ended() {
+        for number in self.namer.stacks.methods.end_reading() {
             self.namer.frames.remove(&number);
         }
     }

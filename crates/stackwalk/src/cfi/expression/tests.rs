@@ -21,7 +21,7 @@ impl MadeUp {
     }
 }
 
-impl Frame for MadeUp {
+impl CfiFrame for MadeUp {
     fn register(&self, register: u64) -> Option<u64> {
         match register {
             RETURN_ADDRESS if self.0 & 1 != 0 => Some(self.0 >> 1),

@@ -74,15 +74,16 @@ pub(super) struct Body {
 }
 
 impl Body {
-    fn slots(&self) -> Vec<Slot> {
-        let slot = |place, flags: u8, tracked| Slot {
+    fn slots(&self) -> Vec<ReferenceSlot> {
+        let slot = |place, flags: u8, tracked| ReferenceSlot {
             place,
             interior: flags & 1 != 0,
             pinned: flags & 2 != 0,
             tracked,
         };
         let stack = |(base, number, flags): &(u8, i32, u8), tracked| {
-            let base = [Base::CallerSp, Base::Sp, Base::FrameRegister][usize::from(*base)];
+            let base =
+                [SlotBase::CallerSp, SlotBase::Sp, SlotBase::FrameRegister][usize::from(*base)];
             slot(
                 ReferencePlace::Stack {
                     base,
