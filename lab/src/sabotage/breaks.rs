@@ -225,8 +225,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "chains: the parent of a continuation's class is ignored",
         file: "crates/agent/src/program/chains/types.rs",
-        from: "            | Kind::Suspended(_)\n            | Kind::OfAwait { .. }\n            | Kind::Through(_)\n",
-        to: "            | Kind::Through(_)\n",
+        from: "            | LinkKind::Suspended(_)\n            | LinkKind::OfAwait { .. }\n            | LinkKind::Through(_)\n",
+        to: "            | LinkKind::Through(_)\n",
         tests: &[default(
             "agent",
             "program::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
@@ -369,7 +369,7 @@ pub(super) const BREAKS: &[Break] = &[
         to: "let known_ns = live_ns + agent_ns + strange_ns;",
         tests: &[default(
             "agent",
-            "program::accounts::tests::only_what_no_clock_tells_of_is_due_to_threads_that_ended",
+            "program::accounts::tests::only_time_that_no_clock_shows_is_due_to_threads_that_ended",
         )],
     },
     Break {
