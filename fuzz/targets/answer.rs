@@ -1,13 +1,17 @@
 //! What the target `answers` does, and what must hold; also a plain test over the corpus.
 
-use diagnostics::{Generation, ProcessInfo};
+use diagnostics::{ProcessInfo, ProcessInfoVersion};
 
 /// Reads bytes as an answer to each of the three commands.
 ///
 /// # Panics
 /// Something that must hold does not.
 pub(crate) fn check(bytes: &[u8]) {
-    for generation in [Generation::First, Generation::Second, Generation::Third] {
+    for generation in [
+        ProcessInfoVersion::First,
+        ProcessInfoVersion::Second,
+        ProcessInfoVersion::Third,
+    ] {
         let Ok(Ok(info)) = ProcessInfo::read(bytes, generation) else {
             continue;
         };

@@ -1,9 +1,9 @@
 //! Cost of recording programs that are not loops: part of `cargo xtask bench`.
 //!
 //! A compiler run, threads made and joined, code made while the program runs, threads that sleep;
-//! each watched in several ways ([`Way`]), in turn, round after round. What counts is the median of
-//! the ratios to the bare run of the same round, with the quarters as spread. Invariant: every run
-//! prints the same results as the first bare one, or the bench ends with an error.
+//! each watched in several ways ([`Observer`]), in turn, round after round. What counts is the
+//! median of the ratios to the bare run of the same round, with the quarters as spread. Invariant:
+//! every run prints the same results as the first bare one, or the bench ends with an error.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::Runtime;
 
 use crate::bench::median;
-use crate::bench_ways::Way;
+use crate::bench_ways::Observer;
 
 /// A program and how it is run.
 pub(crate) struct Program {
@@ -25,48 +25,48 @@ pub(crate) struct Program {
     /// Name of its unit of work, and of the number that it prints: added CPU time is given for
     /// each.
     each: Option<(&'static str, &'static str)>,
-    ways: &'static [Way],
+    ways: &'static [Observer],
 }
 
-const COMPILER: &[Way] = &[
-    Way::None,
-    Way::NoneAgain,
-    Way::Told,
-    Way::Sidewalk("-F 99"),
-    Way::Sidewalk("-F 99 --engine timer"),
-    Way::Sidewalk("-F 99 --engine perf"),
-    Way::Sidewalk("-F 999"),
-    Way::Sidewalk("-F 99 -e wall"),
+const COMPILER: &[Observer] = &[
+    Observer::None,
+    Observer::NoneAgain,
+    Observer::EmptyProfiler,
+    Observer::Sidewalk("-F 99"),
+    Observer::Sidewalk("-F 99 --engine timer"),
+    Observer::Sidewalk("-F 99 --engine perf"),
+    Observer::Sidewalk("-F 999"),
+    Observer::Sidewalk("-F 99 -e wall"),
     // Nothing is sampled: what the callbacks cost.
-    Way::Sidewalk("-e exception"),
-    Way::EventPipe,
-    Way::Perf,
+    Observer::Sidewalk("-e exception"),
+    Observer::EventPipe,
+    Observer::Perf,
 ];
-const CHURN: &[Way] = &[
-    Way::None,
-    Way::NoneAgain,
-    Way::Told,
-    Way::Sidewalk("-F 99"),
-    Way::Sidewalk("-F 999"),
-    Way::Sidewalk("-e exception"),
-    Way::EventPipe,
-    Way::Perf,
+const CHURN: &[Observer] = &[
+    Observer::None,
+    Observer::NoneAgain,
+    Observer::EmptyProfiler,
+    Observer::Sidewalk("-F 99"),
+    Observer::Sidewalk("-F 999"),
+    Observer::Sidewalk("-e exception"),
+    Observer::EventPipe,
+    Observer::Perf,
 ];
 /// With and without chains of async methods.
-const CHAINS: &[Way] = &[
-    Way::None,
-    Way::NoneAgain,
-    Way::Sidewalk("-F 99 --no-async-stacks"),
-    Way::Sidewalk("-F 99"),
-    Way::Sidewalk("-F 999 --no-async-stacks"),
-    Way::Sidewalk("-F 999"),
+const CHAINS: &[Observer] = &[
+    Observer::None,
+    Observer::NoneAgain,
+    Observer::Sidewalk("-F 99 --no-async-stacks"),
+    Observer::Sidewalk("-F 99"),
+    Observer::Sidewalk("-F 999 --no-async-stacks"),
+    Observer::Sidewalk("-F 999"),
 ];
 /// The same where hardly a sample is due: what being told that the runtime stops costs.
-const SUSPENDS: &[Way] = &[
-    Way::None,
-    Way::NoneAgain,
-    Way::Sidewalk("-F 1 --no-async-stacks"),
-    Way::Sidewalk("-F 1"),
+const SUSPENDS: &[Observer] = &[
+    Observer::None,
+    Observer::NoneAgain,
+    Observer::Sidewalk("-F 1 --no-async-stacks"),
+    Observer::Sidewalk("-F 1"),
 ];
 const METHOD: Option<(&str, &str)> = Some(("jitted", "method"));
 
@@ -245,7 +245,7 @@ pub(crate) fn measure(
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
     let workload = testkit::workload(program.workload);
-    let ways: Vec<Way> = (program.ways.iter().copied())
+    let ways: Vec<Observer> = (program.ways.iter().copied())
         .filter(|way| way.missing().is_none())
         .collect();
     let mut runs: Vec<Vec<Watched>> = ways.iter().map(|_| Vec::new()).collect();
@@ -282,14 +282,14 @@ pub(crate) fn measure(
                 median(added.map(|(with, bare)| {
                     (with.cpu_ms() - bare.cpu_ms()) * 1000.0 / bare.get(count)
                 }));
-            if us.is_finite() && *way != Way::None {
+            if us.is_finite() && *way != Observer::None {
                 format!("{us:+.1} µs a {name}")
             } else {
                 let of = median(own.iter().map(|run| run.get(count)));
                 format!("{of:.0} {name}s")
             }
         });
-        if *way == Way::None {
+        if *way == Observer::None {
             let cpu = median(own.iter().map(Watched::cpu_ms));
             let wall = median(own.iter().map(|run| run.get("wall_ms")));
             let _ = writeln!(
@@ -306,7 +306,7 @@ pub(crate) fn measure(
                 way.name()
             );
         }
-        if matches!(way, Way::Sidewalk(_)) {
+        if matches!(way, Observer::Sidewalk(_)) {
             lead.push(Headline {
                 what: format!("{} on {}, {}", program.row, runtime.version, way.name()),
                 cpu,
@@ -336,13 +336,13 @@ pub(crate) const HEAD: &str = "\nPrograms that are not loops, watched in several
      | --- | --- | --- | --: | --: | --: | --: |\n";
 
 /// How programs that only sleep are watched.
-const IDLE: &[Way] = &[
-    Way::None,
-    Way::Sidewalk("-F 99"),
-    Way::Sidewalk("-F 99 -e wall"),
-    Way::Sidewalk("-F 999 -e wall"),
-    Way::EventPipe,
-    Way::Perf,
+const IDLE: &[Observer] = &[
+    Observer::None,
+    Observer::Sidewalk("-F 99"),
+    Observer::Sidewalk("-F 99 -e wall"),
+    Observer::Sidewalk("-F 999 -e wall"),
+    Observer::EventPipe,
+    Observer::Perf,
 ];
 
 /// Share of a processor that sleeping programs take: one thread, and 1,000.

@@ -15,19 +15,19 @@ use testkit::{Client, Loaded, Runtime, SERVING, load};
 
 use crate::bench::median;
 use crate::bench_programs::{Headline, Spread};
-use crate::bench_ways::Way;
+use crate::bench_ways::Observer;
 
-const WAYS: &[Way] = &[
-    Way::None,
-    Way::NoneAgain,
-    Way::Sidewalk("-F 99"),
-    Way::Sidewalk("-F 99 --engine timer"),
-    Way::Sidewalk("-F 99 --engine perf"),
-    Way::Sidewalk("-F 999"),
-    Way::Sidewalk("-F 99 -e wall"),
-    Way::Sidewalk("-F 99 -e cpu,exception,alloc,contention,gc"),
-    Way::EventPipe,
-    Way::Perf,
+const WAYS: &[Observer] = &[
+    Observer::None,
+    Observer::NoneAgain,
+    Observer::Sidewalk("-F 99"),
+    Observer::Sidewalk("-F 99 --engine timer"),
+    Observer::Sidewalk("-F 99 --engine perf"),
+    Observer::Sidewalk("-F 999"),
+    Observer::Sidewalk("-F 99 -e wall"),
+    Observer::Sidewalk("-F 99 -e cpu,exception,alloc,contention,gc"),
+    Observer::EventPipe,
+    Observer::Perf,
 ];
 
 /// Connections at once, as the load generators of web servers have them.
@@ -37,7 +37,7 @@ const WARM_UP: Duration = Duration::from_secs(4);
 
 /// A server that runs.
 pub(crate) struct Server {
-    way: Way,
+    way: Observer,
     running: testkit::Server,
     bursts: Vec<Burst>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Burst {
 
 impl Server {
     /// One that is watched in this way.
-    pub(crate) fn start(runtime: &Runtime, way: Way, folder: &Path) -> Result<Server> {
+    pub(crate) fn start(runtime: &Runtime, way: Observer, folder: &Path) -> Result<Server> {
         let workload = testkit::workload("webserver");
         let folder = folder.join(way.name().replace([' ', ','], "-"));
         std::fs::create_dir_all(&folder)?;
@@ -152,7 +152,7 @@ pub(crate) fn measure(
         let (us, a_second) = (of(&cpu), of(&rate));
         let (p50, p99) = (of(&|b| b.loaded.p50_us), of(&|b| b.loaded.p99_us));
         let (cpus, rates) = (ratio(&cpu), ratio(&rate));
-        let ratios = if server.way == Way::None {
+        let ratios = if server.way == Observer::None {
             [String::new(), String::new()]
         } else {
             [cpus.to_string(), rates.to_string()]
@@ -164,7 +164,7 @@ pub(crate) fn measure(
             runtime.version,
             server.way.name()
         );
-        if matches!(server.way, Way::Sidewalk(_)) {
+        if matches!(server.way, Observer::Sidewalk(_)) {
             lead.push(Headline {
                 what: format!(
                     "webserver on {}, {}, a request",

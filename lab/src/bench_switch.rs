@@ -22,7 +22,7 @@ use testkit::{Inspected, Runtime, Workload, sidewalk};
 use crate::bench_perf::Watched;
 use crate::bench_programs::{Headline, Spread};
 use crate::bench_server::Server;
-use crate::bench_ways::Way;
+use crate::bench_ways::Observer;
 
 /// Options that are switched on; `None` is the noise.
 const SWITCHED: [Option<&str>; 6] = [
@@ -224,7 +224,7 @@ pub(crate) fn measure(
 ) -> Result<String> {
     let mut out = String::new();
     if Workload::at("webserver").runs_on(runtime) {
-        let [one, other] = [(); 2].map(|()| Server::start(runtime, Way::None, folder));
+        let [one, other] = [(); 2].map(|()| Server::start(runtime, Observer::None, folder));
         let (one, other) = (one?, other?);
         one.warm_up()?;
         other.warm_up()?;

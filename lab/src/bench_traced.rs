@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use testkit::{Answer, Machine, Record, Runtime, output_in_time, target_dir};
+use testkit::{Machine, ProgramOutput, Record, Runtime, output_in_time, target_dir};
 
 use crate::bench::median;
 use xtask::build::cargo;
@@ -116,7 +116,7 @@ fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
     let calls = of_method.and_then(|line| line.split(' ').nth(2)?.parse().ok());
     let calls: u64 = calls.with_context(|| format!("nothing was counted by {way}:\n{told}"))?;
     ensure!(calls >= CALLS, "{way} counted {calls} of {CALLS} calls");
-    ns(&Answer {
+    ns(&ProgramOutput {
         status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -124,7 +124,7 @@ fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
 }
 
 /// The program's own measurements.
-fn ns(answer: &Answer) -> Result<f64> {
+fn ns(answer: &ProgramOutput) -> Result<f64> {
     let mut lines = answer.lines("measured").into_iter();
     let line = lines.find(|line| line.first() == Some(&"ns_per_call"));
     let number = line.and_then(|line| line.get(1).copied());

@@ -15,14 +15,14 @@ use xtask::process::{on_path, run};
 
 /// One way.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Observer {
     /// Bare.
     None,
     /// Bare once more: how far two equal runs are apart.
     NoneAgain,
     /// By a profiler that is notified of methods, modules and threads and does nothing (corprof's
     /// example `silent`).
-    Told,
+    EmptyProfiler,
     /// By Sidewalk, with these options.
     Sidewalk(&'static str),
     /// The runtime's own sampler, into a file: what `dotnet-trace collect` asks for.
@@ -34,30 +34,30 @@ pub(crate) enum Way {
 /// Providers of dotnet-trace's profile `cpu-sampling`.
 const EVENT_PIPE: &str = "Microsoft-DotNETCore-SampleProfiler:F00000000000:5,Microsoft-Windows-DotNETRuntime:14C14FCCBD:4";
 
-impl Way {
+impl Observer {
     /// How the row is called.
     pub(crate) fn name(self) -> String {
         match self {
-            Way::None => "none".to_owned(),
-            Way::NoneAgain => "none again".to_owned(),
-            Way::Told => "a profiler that is told and does nothing".to_owned(),
-            Way::Sidewalk(options) => format!("sidewalk {options}"),
-            Way::EventPipe => "EventPipe sampler".to_owned(),
-            Way::Perf => "perf -F 99 -g, perf map".to_owned(),
+            Observer::None => "none".to_owned(),
+            Observer::NoneAgain => "none again".to_owned(),
+            Observer::EmptyProfiler => "a profiler that is told and does nothing".to_owned(),
+            Observer::Sidewalk(options) => format!("sidewalk {options}"),
+            Observer::EventPipe => "EventPipe sampler".to_owned(),
+            Observer::Perf => "perf -F 99 -g, perf map".to_owned(),
         }
     }
 
     /// Why it cannot be taken here.
     pub(crate) fn missing(self) -> Option<&'static str> {
-        (self == Way::Perf && on_path("perf").is_none()).then_some("perf is not installed")
+        (self == Observer::Perf && on_path("perf").is_none()).then_some("perf is not installed")
     }
 
     /// The program's command line, watched; what is written goes below `folder`.
     pub(crate) fn command(self, runtime: &Runtime, dll: &Path, folder: &Path) -> Command {
         let out = |ending: &str| -> PathBuf { folder.join(format!("watched.{ending}")) };
         match self {
-            Way::None | Way::NoneAgain => runtime.command(dll),
-            Way::Told => {
+            Observer::None | Observer::NoneAgain => runtime.command(dll),
+            Observer::EmptyProfiler => {
                 let mut command = runtime.command(dll);
                 command
                     .env("CORECLR_ENABLE_PROFILING", "1")
@@ -65,7 +65,7 @@ impl Way {
                     .env("CORECLR_PROFILER_PATH", silent());
                 command
             }
-            Way::Sidewalk(options) => {
+            Observer::Sidewalk(options) => {
                 let mut command = Command::new(testkit::sidewalk());
                 command.args(["record", "--quiet"]);
                 command.args(options.split_whitespace());
@@ -73,7 +73,7 @@ impl Way {
                 runtime.add_to(&mut command, dll);
                 command
             }
-            Way::EventPipe => {
+            Observer::EventPipe => {
                 let mut command = runtime.command(dll);
                 // .NET Core 3.1 knows the older prefix only.
                 for prefix in ["DOTNET", "COMPlus"] {
@@ -85,7 +85,7 @@ impl Way {
                 }
                 command
             }
-            Way::Perf => {
+            Observer::Perf => {
                 let mut command = Command::new("perf");
                 command.args(["record", "-q", "-F", "99", "-g", "-o"]);
                 command.arg(out("perf")).arg("--");
@@ -99,7 +99,7 @@ impl Way {
     }
 }
 
-/// The profiler of [`Way::Told`], as [`build_silent`] leaves it.
+/// The profiler of [`Observer::EmptyProfiler`], as [`build_silent`] leaves it.
 fn silent() -> PathBuf {
     testkit::target_dir().join("release/examples/libsilent.so")
 }

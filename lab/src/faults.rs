@@ -175,14 +175,14 @@ fn programs(setup: &Setup, only: &[String]) -> Vec<Program> {
 }
 
 /// Result of a program's run.
-struct Answer {
+struct RunResult {
     status: ExitStatus,
     results: Vec<String>,
     /// Answers to requests that were not as they should be.
     trouble: Option<String>,
 }
 
-impl Answer {
+impl RunResult {
     fn is_good(&self) -> bool {
         self.status.success() && self.trouble.is_none() && !self.results.is_empty()
     }
@@ -225,7 +225,7 @@ impl Program {
     }
 
     /// Runs it to its end; what it says beside its output goes to a file.
-    fn once(&self, mut command: Command, said: &Path) -> Result<Answer> {
+    fn once(&self, mut command: Command, said: &Path) -> Result<RunResult> {
         let is_server = self.name == "webserver";
         let child = command
             .stdin(if is_server {
@@ -267,14 +267,14 @@ impl Program {
             .filter(|line| line.starts_with("result "))
             .map(str::to_owned)
             .collect();
-        Ok(Answer {
+        Ok(RunResult {
             status,
             results,
             trouble,
         })
     }
 
-    fn recorded(&self, cell: &Cell, by: u32, bare: &Answer, said: &Path) -> Result<Verdict> {
+    fn recorded(&self, cell: &Cell, by: u32, bare: &RunResult, said: &Path) -> Result<Verdict> {
         let record = self.record(by).options(cell.options.iter().copied());
         let (command, recording) = record.prepare();
         let answer = self.once(command, said)?;

@@ -71,7 +71,7 @@ pub fn create(
     request: &ClassRequest,
     library: &'static Library,
 ) -> corprof::Result<Box<dyn corprof::Callbacks>> {
-    let (arrival, slot) = Arrival::of_last(request.clsid.data4[7]);
+    let (arrival, slot) = Arrival::from_last_byte(request.clsid.data4[7]);
     let beside = slot == Slot::Notification;
     // Before the first system call that the program does not make itself.
     syscalls::refresh();

@@ -347,7 +347,7 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
     // A single-file app brings a hundred modules that are nowhere else.
     let mut without_file: Vec<(&str, u64)> = Vec::new();
     for module in &looked_up.modules {
-        let missing = module.asked.saturating_sub(module.found);
+        let missing = module.lookups.saturating_sub(module.found);
         let why = match &module.source {
             _ if missing == 0 => continue,
             // Most modules of the framework come without a PDB; their methods have names.

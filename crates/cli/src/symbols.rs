@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use profile::Profile;
 use profile::model::{Location, Module};
-use symbolize::{Missing, Symbolizer};
-use symbolserver::{Failure, Fetch, Fetched, Limits, Outcome, Progress, Server};
+use symbolize::{MissingFile, Symbolizer};
+use symbolserver::{Failure, Fetch, FetchedFrom, FileOutcome, Limits, Progress, Server};
 
 use crate::args::FetchArgs;
 use crate::console::{Console, shown};
@@ -43,7 +43,9 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
     };
     let outcomes = run(&fetch, modules, console, &|| false);
     saved::print(&listed(&outcomes))?;
-    let failed = outcomes.iter().any(|outcome| is_failure(outcome).is_some());
+    let failed = outcomes
+        .iter()
+        .any(|outcome| failure_text(outcome).is_some());
     match outcomes.is_empty() {
         true => console.note("nothing is missing here"),
         false => console.note(format_args!(
@@ -75,13 +77,13 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
         // A server that is down is reported once.
         .filter(|outcome| {
             let mut all = outcome.result.as_ref().err().into_iter().flatten();
-            all.any(|(_, why)| !matches!(why, Failure::NotFound | Failure::NotAsked))
+            all.any(|(_, why)| !matches!(why, Failure::NotFound | Failure::Skipped))
         })
         .filter_map(|outcome| {
             Some(format!(
                 "{}: {}",
-                named(&outcome.wanted),
-                is_failure(outcome)?
+                file_label(&outcome.wanted),
+                failure_text(outcome)?
             ))
         })
         .collect();
@@ -114,9 +116,9 @@ pub(crate) fn check() -> Result<()> {
 
 fn fetcher(stores: &[String]) -> Result<Fetch> {
     let variable = |name: &str| std::env::var(name).ok();
-    let told = variable(STORES);
-    let stores: Vec<(&str, &str)> = match (stores, &told) {
-        ([], Some(told)) => words(told).map(|word| (STORES, word)).collect(),
+    let addresses = variable(STORES);
+    let stores: Vec<(&str, &str)> = match (stores, &addresses) {
+        ([], Some(addresses)) => split_words(addresses).map(|word| (STORES, word)).collect(),
         ([], None) => vec![("", MICROSOFT)],
         (stores, _) => stores
             .iter()
@@ -125,7 +127,7 @@ fn fetcher(stores: &[String]) -> Result<Fetch> {
     };
     let debuginfod = variable(DEBUGINFOD).unwrap_or_default();
     // Newer clients know words that are no addresses, such as ima:enforcing.
-    let debuginfod = words(&debuginfod).filter(|word| word.contains("://"));
+    let debuginfod = split_words(&debuginfod).filter(|word| word.contains("://"));
     let mut servers = Vec::new();
     let named = |from: &str, word: &str, why: String| anyhow!("{from} names {word}: {why}");
     for (from, word) in stores {
@@ -145,7 +147,7 @@ fn fetcher(stores: &[String]) -> Result<Fetch> {
     })
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
@@ -177,14 +179,16 @@ fn run(
     modules: Vec<Module>,
     console: &Console,
     stop: &dyn Fn() -> bool,
-) -> Vec<Outcome> {
+) -> Vec<FileOutcome> {
     let mut symbolizer = Symbolizer::new(names::options());
     let native: Vec<&Module> = modules.iter().filter(|module| !module.managed).collect();
     symbolizer.open(&native);
-    let mut wanted: Vec<Missing> = Vec::new();
+    let mut wanted: Vec<MissingFile> = Vec::new();
     for module in &modules {
         if let Some(missing) = symbolizer.missing(module)
-            && !wanted.iter().any(|other| other.place() == missing.place())
+            && !wanted
+                .iter()
+                .any(|other| other.relative_path() == missing.relative_path())
         {
             wanted.push(missing.clone());
         }
@@ -254,16 +258,16 @@ fn of_process(pid: u32) -> Result<Vec<Module>> {
 }
 
 /// One line for each file.
-fn listed(outcomes: &[Outcome]) -> String {
+fn listed(outcomes: &[FileOutcome]) -> String {
     let mut text = String::new();
     for outcome in outcomes {
-        let name = named(&outcome.wanted);
+        let name = file_label(&outcome.wanted);
         let line = match &outcome.result {
-            Ok(Fetched::Here) => format!("here      {name}"),
-            Ok(Fetched::From(server, bytes)) => {
+            Ok(FetchedFrom::Cached) => format!("here      {name}"),
+            Ok(FetchedFrom::Downloaded(server, bytes)) => {
                 format!("fetched   {name}, {} from {server}", units::bytes(*bytes))
             }
-            Err(_) => match is_failure(outcome) {
+            Err(_) => match failure_text(outcome) {
                 Some(why) => format!("failed    {name}: {why}"),
                 None => format!("not found {name}"),
             },
@@ -275,27 +279,27 @@ fn listed(outcomes: &[Outcome]) -> String {
 }
 
 /// Returns a missing file's name and id: `libcoreclr.so 1f3c…`.
-fn named(missing: &Missing) -> String {
+fn file_label(missing: &MissingFile) -> String {
     let of = missing.of().rsplit('/').next().unwrap_or_default();
     let what = match missing {
-        Missing::DebugFile { .. } => "",
-        Missing::Pdb { .. } => "the PDB of ",
+        MissingFile::DebugFile { .. } => "",
+        MissingFile::Pdb { .. } => "the PDB of ",
     };
     format!("{what}{} ({})", formats::visible(of), missing.id())
 }
 
 /// Returns the failures, if any. A file that no server has is not a failure.
-fn is_failure(outcome: &Outcome) -> Option<String> {
+fn failure_text(outcome: &FileOutcome) -> Option<String> {
     let failures = outcome.result.as_ref().err()?;
-    let told = failures
+    let messages = failures
         .iter()
         .filter(|(_, failure)| !matches!(failure, Failure::NotFound))
         .map(|(server, failure)| match server.is_empty() {
             true => failure.to_string(),
             false => format!("{server}: {failure}"),
         });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let messages: Vec<String> = messages.collect();
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 #[cfg(test)]

@@ -31,11 +31,11 @@ pub const BASE: [u8; 16] = [
 /// The class of an arrival.
 pub const fn class_of(arrival: Arrival, slot: Slot) -> [u8; 16] {
     let mut class = BASE;
-    class[15] = last(arrival, slot);
+    class[15] = last_byte(arrival, slot);
     class
 }
 
-const fn last(arrival: Arrival, slot: Slot) -> u8 {
+const fn last_byte(arrival: Arrival, slot: Slot) -> u8 {
     let arrival = match arrival {
         Arrival::Startup => 0,
         Arrival::Attached => 2,
@@ -50,7 +50,7 @@ const fn last(arrival: Arrival, slot: Slot) -> u8 {
 impl Arrival {
     /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main
     /// slot.
-    pub const fn of_last(byte: u8) -> (Arrival, Slot) {
+    pub const fn from_last_byte(byte: u8) -> (Arrival, Slot) {
         match byte.wrapping_sub(BASE[15]) {
             1 => (Arrival::Startup, Slot::Notification),
             2 => (Arrival::Attached, Slot::Main),
@@ -78,13 +78,13 @@ mod tests {
         for arrival in [Arrival::Startup, Arrival::Attached] {
             for slot in [Slot::Main, Slot::Notification] {
                 let class = class_of(arrival, slot);
-                assert_eq!(Arrival::of_last(class[15]), (arrival, slot));
+                assert_eq!(Arrival::from_last_byte(class[15]), (arrival, slot));
                 seen.push(clsid_text(class));
             }
         }
         assert_eq!(seen[0], "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}");
         seen.dedup();
         assert_eq!(seen.len(), 4);
-        assert_eq!(Arrival::of_last(7), (Arrival::Startup, Slot::Main));
+        assert_eq!(Arrival::from_last_byte(7), (Arrival::Startup, Slot::Main));
     }
 }

@@ -1,21 +1,21 @@
 //! The control socket: how the tool talks to an agent that is in a process already.
 //!
-//! Where it lies ([`path_of`]), who may use it ([`Listener`], [`connect`]), and what is said on it
-//! ([`Message`]); the agent and the tool share this crate so that they cannot come apart. It
+//! Where it lies ([`socket_path`]), who may use it ([`Listener`], [`connect`]), and what is said on
+//! it ([`Message`]); the agent and the tool share this crate so that they cannot come apart. It
 //! decides nothing: who is recorded, and what is answered, is theirs. Every session of a process
 //! begins here but the first one of a started program, so that namespaces need nothing but the
 //! path. Invariants: only the user whom the process runs as, and root, get an answer; nothing that
-//! a peer sends makes us hold more than [`LONGEST`] bytes.
+//! a peer sends makes us hold more than [`MAX_MESSAGE`] bytes.
 
 mod classes;
 mod message;
-mod place;
 mod socket;
+mod socket_path;
 
 pub use classes::{Arrival, BASE, Slot, class_of, clsid_text};
-pub use message::{Incoming, LONGEST, Message, receive, send};
-pub use place::{folder_of, name_of, path_of, start_time};
+pub use message::{MAX_MESSAGE, Message, MessageReader, receive, send};
 pub use socket::{Listener, Peer, connect, peer_of};
+pub use socket_path::{socket_folder, socket_name, socket_path, start_time};
 
 /// Changes when what is said here changes so that the two sides misunderstand each other.
 pub const PROTOCOL: &str = "1";

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 /// Most bytes of one message.
-pub const LONGEST: usize = 64 * 1024;
+pub const MAX_MESSAGE: usize = 64 * 1024;
 
 /// A request or an answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -74,7 +74,7 @@ fn one_line(text: &str) -> String {
 pub fn send(mut to: impl Write, message: &Message) -> io::Result<()> {
     let text = message.to_text();
     let length = u32::try_from(text.len()).ok();
-    let length = length.filter(|_| text.len() <= LONGEST);
+    let length = length.filter(|_| text.len() <= MAX_MESSAGE);
     let length = length.ok_or(io::ErrorKind::InvalidInput)?;
     let mut bytes = length.to_le_bytes().to_vec();
     bytes.extend_from_slice(text.as_bytes());
@@ -96,18 +96,18 @@ pub fn receive(mut from: impl Read) -> io::Result<Message> {
 
 fn length_of(bytes: [u8; 4]) -> Option<usize> {
     let length = usize::try_from(u32::from_le_bytes(bytes)).ok()?;
-    (length <= LONGEST).then_some(length)
+    (length <= MAX_MESSAGE).then_some(length)
 }
 
 /// A message that comes piece by piece, for who does not wait.
 #[derive(Debug, Default)]
-pub struct Incoming {
+pub struct MessageReader {
     bytes: Vec<u8>,
 }
 
-impl Incoming {
+impl MessageReader {
     /// How many bytes are to be read next: so many that nothing behind the message is.
-    pub fn wants(&self) -> usize {
+    pub fn bytes_wanted(&self) -> usize {
         match self.bytes.first_chunk::<4>() {
             None => 4 - self.bytes.len(),
             Some(length) => {
@@ -126,7 +126,7 @@ impl Incoming {
     ///
     /// # Errors
     /// Too long, or no text.
-    pub fn take(&self) -> io::Result<Option<Message>> {
+    pub fn message(&self) -> io::Result<Option<Message>> {
         let Some(length) = self.bytes.first_chunk::<4>() else {
             return Ok(None);
         };
@@ -159,27 +159,27 @@ mod tests {
         assert_eq!(read.get("who"), Some("a b"));
         assert_eq!(rest, b"blocks");
 
-        let mut incoming = Incoming::default();
+        let mut reader = MessageReader::default();
         let mut at = 0;
-        while incoming.take().unwrap().is_none() {
-            assert!(incoming.wants() > 0);
-            incoming.add(&bytes[at..=at]);
+        while reader.message().unwrap().is_none() {
+            assert!(reader.bytes_wanted() > 0);
+            reader.add(&bytes[at..=at]);
             at += 1;
         }
-        assert_eq!(incoming.take().unwrap(), Some(read));
-        assert_eq!((incoming.wants(), &bytes[at..]), (0, &b"blocks"[..]));
+        assert_eq!(reader.message().unwrap(), Some(read));
+        assert_eq!((reader.bytes_wanted(), &bytes[at..]), (0, &b"blocks"[..]));
     }
 
     #[test]
     fn nonsense_is_refused_before_it_is_kept() {
-        let mut incoming = Incoming::default();
-        incoming.add(&u32::MAX.to_le_bytes());
-        assert_eq!(incoming.wants(), 0);
-        assert!(incoming.take().is_err());
+        let mut reader = MessageReader::default();
+        reader.add(&u32::MAX.to_le_bytes());
+        assert_eq!(reader.bytes_wanted(), 0);
+        assert!(reader.message().is_err());
         assert!(receive(&b"\xff\xff\xff\xff"[..]).is_err());
         assert!(receive(&b"\x02\0\0\0\xff\xff"[..]).is_err());
         assert!(Message::parse(b"verb\nno pair").is_none());
-        let long = Message::new("x").with("k", &"v".repeat(LONGEST));
+        let long = Message::new("x").with("k", &"v".repeat(MAX_MESSAGE));
         assert!(send(Vec::new(), &long).is_err());
     }
 }

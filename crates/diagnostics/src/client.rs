@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::frame::{self, Command, Frame, put_text};
+use crate::protocol::{self, Command, Reply, put_text};
 use crate::socket::{Stream, connect_to};
-use crate::{Answer, Error, Generation, ProcessInfo, Target};
+use crate::{Error, ProcessInfo, ProcessInfoVersion, RefusalCode, Target};
 
 /// So many bytes of a command line may be too many for an answer.
 const LONG_COMMAND: usize = 30_000;
@@ -69,13 +69,13 @@ impl<'a> Diagnostics<'a> {
     /// It cannot be asked.
     pub fn process_info(&self) -> Result<Option<ProcessInfo>, Error> {
         for (command, generation) in [
-            (Command::ProcessInfo3, Generation::Third),
-            (Command::ProcessInfo2, Generation::Second),
-            (Command::ProcessInfo, Generation::First),
+            (Command::ProcessInfo3, ProcessInfoVersion::Third),
+            (Command::ProcessInfo2, ProcessInfoVersion::Second),
+            (Command::ProcessInfo, ProcessInfoVersion::First),
         ] {
-            match ProcessInfo::read(&self.ask(command, &[])?, generation)? {
+            match ProcessInfo::read(&self.exchange(command, &[])?, generation)? {
                 Ok(info) => return Ok(Some(info)),
-                Err(Answer::UNKNOWN_COMMAND) => {}
+                Err(RefusalCode::UNKNOWN_COMMAND) => {}
                 // An answer is at most 64 KiB long, in UTF-16: the runtime fails instead (E_FAIL).
                 Err(_) if self.target.command_length() >= LONG_COMMAND => return Ok(None),
                 Err(answer) => return Err(self.refused(command, answer)),
@@ -127,28 +127,28 @@ impl<'a> Diagnostics<'a> {
 
     /// A command whose answer is a HRESULT.
     fn command(&self, command: Command, payload: &[u8]) -> Result<(), Error> {
-        let answer = self.ask(command, payload)?;
-        let code = match Frame::read(&answer)? {
-            Frame::Ok(mut fields) => fields.u32()?,
-            Frame::Error(code) => return Err(self.refused(command, Answer(code))),
+        let answer = self.exchange(command, payload)?;
+        let code = match Reply::read(&answer)? {
+            Reply::Ok(mut fields) => fields.u32()?,
+            Reply::Error(code) => return Err(self.refused(command, RefusalCode(code))),
         };
         // The highest bit says that it failed.
         if code >> 31 == 1 {
-            return Err(self.refused(command, Answer(code)));
+            return Err(self.refused(command, RefusalCode(code)));
         }
         Ok(())
     }
 
-    fn ask(&self, command: Command, payload: &[u8]) -> Result<Vec<u8>, Error> {
-        let message = frame::message(command, payload)?;
-        self.connect()?.ask(&message, command.name())
+    fn exchange(&self, command: Command, payload: &[u8]) -> Result<Vec<u8>, Error> {
+        let message = protocol::message(command, payload)?;
+        self.connect()?.exchange(&message, command.name())
     }
 
     fn connect(&self) -> Result<Stream, Error> {
         connect_to(self.target, self.wait)
     }
 
-    fn refused(&self, command: Command, answer: Answer) -> Error {
+    fn refused(&self, command: Command, answer: RefusalCode) -> Error {
         Error::Refused {
             pid: self.target.pid(),
             command: command.name(),

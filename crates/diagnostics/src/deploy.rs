@@ -31,11 +31,11 @@ const UNFINISHED: &str = ".libsidewalk-";
 /// Digits of the hash in a name.
 const DIGITS: usize = 16;
 /// A file that is being written is not older.
-const WRITING: Duration = Duration::from_secs(60);
+const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
 /// A library that a process can load. It is not removed as long as this is there.
 #[derive(Debug)]
-pub struct Deployed {
+pub struct DeployedLibrary {
     library: PathBuf,
     /// Where it was put, if it was.
     copied: Option<Copied>,
@@ -77,7 +77,7 @@ pub enum DeployError {
     #[error(
         "there is no folder from which process {pid} could load the agent: {}; mount a tmpfs in it \
          without noexec (docker run --tmpfs /tmp:exec), or start it with a TMPDIR that can be written to",
-        listed(tried)
+        list_of_folders(tried)
     )]
     NoFolder {
         /// The process.
@@ -90,7 +90,7 @@ pub enum DeployError {
     Target(#[from] Error),
 }
 
-impl Deployed {
+impl DeployedLibrary {
     /// Makes `library` loadable for a process: as it is where the process can, else a copy.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Deployed {
     }
 
     fn copy(target: &Target, loader: &Loader, content: &[u8]) -> Result<Self, DeployError> {
-        let name = name_by(&hash_of(content));
+        let name = file_name_for(&hash_of(content));
         let mut tried = Vec::new();
         let own = Some(target.temporary_folder()).filter(|folder| folder.is_absolute());
         for path in own.into_iter().chain(FOLDERS.map(PathBuf::from)) {
@@ -128,10 +128,11 @@ impl Deployed {
             }
             let put = target
                 .open_folder(&path)
-                .map_err(|error| why(&error))
+                .map_err(|error| error_meaning(&error))
                 .and_then(|folder| loader.check(&folder).map(|()| folder))
                 .and_then(|folder| {
-                    let lock = put(&folder, &name, content, loader, Kept::Shared)?;
+                    let lock =
+                        write_and_lock(&folder, &name, content, loader, FolderAccess::Shared)?;
                     Ok((folder, lock))
                 });
             match put {
@@ -183,13 +184,13 @@ pub fn hash_of(content: &[u8]) -> String {
 }
 
 /// The name of a library whose content has that hash.
-fn name_by(hash: &str) -> String {
+fn file_name_for(hash: &str) -> String {
     format!("{PREFIX}{hash}.so")
 }
 
 /// Kind of a folder, by the users that may put files into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kept {
+enum FolderAccess {
     /// This user and root.
     Private,
     /// Others too.
@@ -197,14 +198,14 @@ enum Kept {
 }
 
 /// Folders that were tried, and what is wrong with each.
-fn listed(tried: &[(PathBuf, &'static str)]) -> String {
+fn list_of_folders(tried: &[(PathBuf, &'static str)]) -> String {
     let each = tried.iter();
     let each = each.map(|(folder, why)| format!("{} {why}", folder.display()));
     each.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the meaning of an error of a folder.
-fn why(error: &io::Error) -> &'static str {
+fn error_meaning(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "is not there",
         io::ErrorKind::PermissionDenied => "may not be written to",
@@ -215,48 +216,53 @@ fn why(error: &io::Error) -> &'static str {
 }
 
 /// Puts the content under the name, unless it is there, and locks it.
-fn put(
+fn write_and_lock(
     folder: &Folder,
     name: &str,
     content: &[u8],
     loader: &Loader,
-    kept: Kept,
+    access: FolderAccess,
 ) -> Result<File, &'static str> {
     let path = folder.path().join(name);
     // Another tool may remove what is there, after we have looked and before we have locked.
     for _ in 0..3 {
-        if let Some(file) = found(&path, content, loader, kept) {
+        if let Some(file) = find_trusted(&path, content, loader, access) {
             // A program that holds an exclusive lock on it only keeps us from being sure that it
             // stays.
             let _ = file.try_lock_shared();
-            if is_at(&file, &path) {
+            if is_same_file(&file, &path) {
                 return Ok(file);
             }
         }
-        write(folder, &path, content).map_err(|error| why(&error))?;
+        write(folder, &path, content).map_err(|error| error_meaning(&error))?;
     }
     Err("changes while it is used")
 }
 
 /// Returns a file of that content that no other user could have changed, or can.
-fn found(path: &Path, content: &[u8], loader: &Loader, kept: Kept) -> Option<File> {
+fn find_trusted(
+    path: &Path,
+    content: &[u8],
+    loader: &Loader,
+    access: FolderAccess,
+) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
         .open(path)
         .ok()?;
     let metadata = file.metadata().ok()?;
-    let is_trusted = metadata.uid() == us() || loader.trusts(metadata.uid());
+    let is_trusted = metadata.uid() == own_uid() || loader.trusts(metadata.uid());
     if !metadata.is_file() || !is_trusted || metadata.mode() & 0o022 != 0 {
         return None;
     }
     let is_it = metadata.len() == content.len() as u64
-        && match kept {
+        && match access {
             // It has the name since it was whole.
-            Kept::Private => pieces(content).all(|piece| is_there(&file, content, piece)),
-            Kept::Shared => is_there(&file, content, 0..content.len()),
+            FolderAccess::Private => pieces(content).all(|piece| has_part(&file, content, piece)),
+            FolderAccess::Shared => has_part(&file, content, 0..content.len()),
         };
-    (is_it && loader.may(&metadata, READ)).then_some(file)
+    (is_it && loader.has_permission(&metadata, READ)).then_some(file)
 }
 
 /// Some of a content, from its beginning to its end: what is not on the disk after the machine has
@@ -272,7 +278,7 @@ fn pieces(content: &[u8]) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Whether the file has that part of the content where the content has it.
-fn is_there(file: &File, content: &[u8], part: Range<usize>) -> bool {
+fn has_part(file: &File, content: &[u8], part: Range<usize>) -> bool {
     let start = part.start as u64;
     let Some(expected) = content.get(part) else {
         return false;
@@ -281,7 +287,7 @@ fn is_there(file: &File, content: &[u8], part: Range<usize>) -> bool {
     file.read_exact_at(&mut read, start).is_ok() && read == expected
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     let at = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
     let ours = file.metadata().map(|found| (found.dev(), found.ino()));
     at.is_ok_and(|at| ours.is_ok_and(|ours| at == ours))
@@ -332,14 +338,17 @@ fn remove(path: &Path, is_unfinished: bool) {
         .modified()
         .ok()
         .and_then(|made| SystemTime::now().duration_since(made).ok());
-    let may_be_written = is_unfinished && age.is_none_or(|age| age < WRITING);
-    if !metadata.is_file() || metadata.uid() != us() || may_be_written {
+    let may_be_written = is_unfinished && age.is_none_or(|age| age < UNFINISHED_AGE);
+    if !metadata.is_file() || metadata.uid() != own_uid() || may_be_written {
         return;
     }
     // A tool that is about to attach it has locked it; a tool that comes now sees that it is gone.
     // And a tool that has attached it since the mappings were read has let go of it after it was
     // mapped.
-    if file.try_lock().is_ok() && !needed_names().contains(&name_of(path)) && is_at(&file, path) {
+    if file.try_lock().is_ok()
+        && !needed_names().contains(&name_of(path))
+        && is_same_file(&file, path)
+    {
         let _ = fs::remove_file(path);
     }
 }
@@ -371,14 +380,14 @@ fn needed_names() -> Vec<String> {
             names.extend(ours.filter(|name| name.starts_with(PREFIX)));
         }
         if let Some(environment) = read("environ") {
-            names.extend(named_in(&environment));
+            names.extend(names_in_environment(&environment));
         }
     }
     names
 }
 
 /// Names of our libraries in an environment; other text around them ends them.
-fn named_in(environment: &[u8]) -> impl Iterator<Item = String> {
+fn names_in_environment(environment: &[u8]) -> impl Iterator<Item = String> {
     let words = environment.split(|&byte| !byte.is_ascii_alphanumeric() && !b"-.".contains(&byte));
     let words = words.filter_map(|word| std::str::from_utf8(word).ok());
     words
@@ -386,7 +395,7 @@ fn named_in(environment: &[u8]) -> impl Iterator<Item = String> {
         .map(str::to_owned)
 }
 
-fn us() -> u32 {
+fn own_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
@@ -403,7 +412,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn us() -> Option<Self> {
+    fn current() -> Option<Self> {
         Target::new(std::process::id())
             .and_then(|us| Self::of(&us))
             .ok()
@@ -435,7 +444,7 @@ impl Loader {
     }
 
     /// By the mode alone; lists of access are not looked at.
-    fn may(&self, metadata: &fs::Metadata, what: u32) -> bool {
+    fn has_permission(&self, metadata: &fs::Metadata, what: u32) -> bool {
         let shift = if metadata.uid() == self.uid {
             6
         } else if self.groups.contains(&metadata.gid()) {
@@ -451,10 +460,13 @@ impl Loader {
         let Ok(file) = File::open(library) else {
             return false;
         };
-        let enters =
-            |folder: &Path| fs::metadata(folder).is_ok_and(|found| self.may(&found, ENTER));
+        let enters = |folder: &Path| {
+            fs::metadata(folder).is_ok_and(|found| self.has_permission(&found, ENTER))
+        };
         flags(&file).is_some_and(|flags| !flags.contains(FsFlags::ST_NOEXEC))
-            && file.metadata().is_ok_and(|found| self.may(&found, READ))
+            && file
+                .metadata()
+                .is_ok_and(|found| self.has_permission(&found, READ))
             && library.ancestors().skip(1).all(enters)
     }
 
@@ -472,11 +484,11 @@ impl Loader {
             Err("is mounted noexec")
         } else if flags.contains(FsFlags::ST_RDONLY) {
             Err("is read-only")
-        } else if !self.may(&metadata, ENTER) {
+        } else if !self.has_permission(&metadata, ENTER) {
             Err("may not be entered by it")
         } else if is_shared && !is_sticky {
             Err("lets anybody replace files in it")
-        } else if !self.trusts(metadata.uid()) && metadata.uid() != us() {
+        } else if !self.trusts(metadata.uid()) && metadata.uid() != own_uid() {
             Err("belongs to somebody else")
         } else {
             Ok(())
@@ -489,7 +501,7 @@ fn flags(file: &impl AsFd) -> Option<FsFlags> {
 }
 
 mod unpacked;
-pub use unpacked::{UnpackError, Unpacked};
+pub use unpacked::{UnpackLibraryError, UnpackedLibrary};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Answer;
+use crate::RefusalCode;
 
 /// Why a runtime was not reached, or did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ pub enum Error {
         /// The command.
         command: &'static str,
         /// With what.
-        answer: Answer,
+        answer: RefusalCode,
     },
     /// Its answer makes no sense.
     #[error("what listens on the diagnostics socket gives no sensible answer: {0}")]
@@ -137,7 +137,7 @@ pub enum Error {
 
 impl Error {
     /// The runtime's answer, if this is one.
-    pub fn answer(&self) -> Option<Answer> {
+    pub fn answer(&self) -> Option<RefusalCode> {
         match self {
             Error::Refused { answer, .. } => Some(*answer),
             _ => None,

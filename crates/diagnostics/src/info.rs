@@ -3,8 +3,8 @@
 //! The command line is as the program was started, by whoever started it: nothing here is fit for a
 //! terminal as it is. The invariant: fields that a runtime does not give are `None`, never guessed.
 
-use crate::frame::{Fields, Frame};
-use crate::{Answer, Error};
+use crate::protocol::{Fields, Reply};
+use crate::{Error, RefusalCode};
 
 /// A runtime's facts about its process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub struct ProcessInfo {
 
 /// The command, one of three, that an answer is to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Generation {
+pub enum ProcessInfoVersion {
     /// `ProcessInfo`.
     First,
     /// `ProcessInfo2`.
@@ -43,15 +43,18 @@ impl ProcessInfo {
     ///
     /// # Errors
     /// It is none, or one of the runtime's errors (`Ok(Err)`: its HRESULT).
-    pub fn read(answer: &[u8], generation: Generation) -> Result<Result<Self, Answer>, Error> {
-        match Frame::read(answer)? {
-            Frame::Ok(fields) => Self::from_fields(fields, generation).map(Ok),
-            Frame::Error(code) => Ok(Err(Answer(code))),
+    pub fn read(
+        answer: &[u8],
+        generation: ProcessInfoVersion,
+    ) -> Result<Result<Self, RefusalCode>, Error> {
+        match Reply::read(answer)? {
+            Reply::Ok(fields) => Self::from_fields(fields, generation).map(Ok),
+            Reply::Error(code) => Ok(Err(RefusalCode(code))),
         }
     }
 
-    fn from_fields(mut fields: Fields, generation: Generation) -> Result<Self, Error> {
-        if generation == Generation::Third {
+    fn from_fields(mut fields: Fields, generation: ProcessInfoVersion) -> Result<Self, Error> {
+        if generation == ProcessInfoVersion::Third {
             // Its version: a later one has more fields at the end.
             fields.u32()?;
         }
@@ -65,18 +68,18 @@ impl ProcessInfo {
             version: None,
             rid: None,
         };
-        if generation != Generation::First {
-            info.entry_assembly = given(fields.text()?);
-            info.version = given(fields.text()?);
+        if generation != ProcessInfoVersion::First {
+            info.entry_assembly = non_empty(fields.text()?);
+            info.version = non_empty(fields.text()?);
         }
-        if generation == Generation::Third {
-            info.rid = given(fields.text()?);
+        if generation == ProcessInfoVersion::Third {
+            info.rid = non_empty(fields.text()?);
         }
         Ok(info)
     }
 }
 
 /// A runtime that is starting has empty texts.
-fn given(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }

@@ -9,23 +9,23 @@
 //! sent to a socket whose listener is not the process that was asked for.
 #![forbid(unsafe_code)]
 
-mod answer;
 mod client;
 mod deploy;
 mod error;
-mod frame;
 mod info;
+mod protocol;
 mod reach;
+mod refusal_code;
 mod socket;
 mod survey;
 mod target;
 
-pub use answer::Answer;
 pub use client::{Attach, Diagnostics, PerfMap};
-pub use deploy::{DeployError, Deployed, UnpackError, Unpacked, hash_of};
+pub use deploy::{DeployError, DeployedLibrary, UnpackLibraryError, UnpackedLibrary, hash_of};
 pub use error::Error;
-pub use info::{Generation, ProcessInfo};
-pub use reach::{Reach, Refusal, Way};
-pub use socket::connect_where;
+pub use info::{ProcessInfo, ProcessInfoVersion};
+pub use reach::{Reach, RecordingRoute, Refusal};
+pub use refusal_code::RefusalCode;
+pub use socket::connect_to_newest;
 pub use survey::{Libc, Profiler, Runtime, Survey, is_native_aot, newest_glibc, release};
 pub use target::{Folder, Target};

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use crate::socket::connect_where;
+use crate::socket::connect_to_newest;
 use crate::survey::{Libc, Profiler, Survey, release};
 use crate::{Diagnostics, Error, ProcessInfo, Target};
 
 /// How a process can be recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum RecordingRoute {
     /// An agent of ours is in it and listens.
     ControlSocket,
     /// The runtime loads the agent.
@@ -139,7 +139,7 @@ pub struct Reach {
     /// The answer of its runtime, if it was asked and new enough.
     pub info: Option<ProcessInfo>,
     /// How it can be recorded.
-    pub way: Result<Way, Refusal>,
+    pub route: Result<RecordingRoute, Refusal>,
 }
 
 impl Reach {
@@ -151,16 +151,16 @@ impl Reach {
                 return Self {
                     survey: None,
                     info: None,
-                    way: Err(error.into()),
+                    route: Err(error.into()),
                 };
             }
         };
         let mut info = None;
-        let way = way(target, &survey, wait, &mut info);
+        let route = recording_route(target, &survey, wait, &mut info);
         Self {
             survey: Some(survey),
             info,
-            way,
+            route,
         }
     }
 
@@ -171,22 +171,22 @@ impl Reach {
     }
 }
 
-fn way(
+fn recording_route(
     target: &Target,
     survey: &Survey,
     wait: Duration,
     info: &mut Option<ProcessInfo>,
-) -> Result<Way, Refusal> {
+) -> Result<RecordingRoute, Refusal> {
     let pid = target.pid();
-    refuse_early(pid, survey)?;
+    refuse_by_survey(pid, survey)?;
     // The listener there reports its version, too; it does not matter if it cannot.
     let asked = Diagnostics::new(target, wait).process_info();
-    let has_agent = listens(target, wait);
+    let has_agent = has_listening_agent(target, wait);
     if let Ok(said) = &asked {
         info.clone_from(said);
     }
     if has_agent {
-        return Ok(Way::ControlSocket);
+        return Ok(RecordingRoute::ControlSocket);
     }
     if survey.is_recorded_from_its_start {
         return Err(Refusal::AgentUnreachable { pid });
@@ -220,13 +220,13 @@ fn way(
             pid,
             profiler: profiler.clone(),
         }),
-        Some(profiler) => Ok(Way::Beside(profiler.clone())),
-        None => Ok(Way::Attach),
+        Some(profiler) => Ok(RecordingRoute::Beside(profiler.clone())),
+        None => Ok(RecordingRoute::Attach),
     }
 }
 
 /// Refuses a process for reasons that need no answer of it.
-fn refuse_early(pid: u32, survey: &Survey) -> Result<(), Refusal> {
+fn refuse_by_survey(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     if survey.is_native_aot {
         return Err(Refusal::NativeAot { pid });
     }
@@ -252,10 +252,10 @@ fn refuse_early(pid: u32, survey: &Survey) -> Result<(), Refusal> {
 const FINALIZER: &str = ".NET Finalizer";
 
 /// Whether an agent listens on its control socket, `sidewalk-PID-START.sock` beside the runtime's.
-fn listens(target: &Target, wait: Duration) -> bool {
+fn has_listening_agent(target: &Target, wait: Duration) -> bool {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
-    connect_where(target, wait, is_it).is_ok()
+    connect_to_newest(target, wait, is_it).is_ok()
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn what_can_be_seen_is_refused_before_it_is_asked() {
         let glibc = Libc::Glibc(Some((2, 36)));
-        let refused = |survey: &Survey| refuse_early(7, survey).unwrap_err();
+        let refused = |survey: &Survey| refuse_by_survey(7, survey).unwrap_err();
         let aot = Survey {
             is_native_aot: true,
             ..Survey::default()
@@ -293,7 +293,7 @@ mod tests {
             assert!(refused.to_string().contains(old));
         }
         for new in [Some("3.1.0"), Some("10.0.0-rc.1"), Some("dev"), None] {
-            assert!(refuse_early(7, &with(new, glibc)).is_ok());
+            assert!(refuse_by_survey(7, &with(new, glibc)).is_ok());
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
     fn a_process_without_dotnet_is_refused() {
         let own = Target::new(std::process::id()).unwrap();
         let reach = Reach::of(&own, Duration::from_secs(1));
-        assert!(matches!(reach.way, Err(Refusal::NoDotnet { .. })));
+        assert!(matches!(reach.route, Err(Refusal::NoDotnet { .. })));
         assert_eq!(reach.version(), None);
     }
 }

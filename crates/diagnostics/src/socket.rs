@@ -22,12 +22,12 @@ use nix::sys::socket::{
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::sys::time::TimeVal;
 
-use crate::frame::{self, HEADER};
+use crate::protocol::{self, HEADER};
 use crate::target::Folder;
 use crate::{Error, Target};
 
 /// A socket that is older than its process by this much is that of another one.
-const OLDER: Duration = Duration::from_secs(2);
+const AGE_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// A connection to a runtime, which has to be done by a deadline.
 pub(crate) struct Stream {
@@ -44,7 +44,7 @@ pub(crate) struct Stream {
 pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Error> {
     let deadline = Instant::now() + wait;
     let inside = target.pid_inside();
-    let stream = connect_where(target, wait, |name| is_of(name, inside))?;
+    let stream = connect_to_newest(target, wait, |name| is_of(name, inside))?;
     Ok(Stream {
         stream,
         pid: target.pid(),
@@ -58,7 +58,7 @@ pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Erro
 ///
 /// # Errors
 /// There is none, no process or another process listens on it, or it cannot be reached.
-pub fn connect_where(
+pub fn connect_to_newest(
     target: &Target,
     wait: Duration,
     is_it: impl Fn(&str) -> bool,
@@ -70,7 +70,7 @@ pub fn connect_where(
             // A folder that is not there has no socket.
             continue;
         };
-        let path = target.seen(&path);
+        let path = target.path_from_here(&path);
         let names = match names_in(&folder, &is_it) {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -91,13 +91,13 @@ pub fn connect_where(
     // It may have ended while we looked.
     Target::new(target.pid())?;
     let [folder, ..] = folders(target);
-    let why = why_none(target, &folder);
-    let (pid, folder) = (target.pid(), target.seen(&folder));
+    let why = missing_socket_reason(target, &folder);
+    let (pid, folder) = (target.pid(), target.path_from_here(&folder));
     Err(failure.unwrap_or(Error::NoSocket { pid, folder, why }))
 }
 
 /// Why a runtime may have no socket in its folder for temporary files.
-fn why_none(target: &Target, folder: &Path) -> &'static str {
+fn missing_socket_reason(target: &Target, folder: &Path) -> &'static str {
     /// The room that `sockaddr_un` has, and the name with the longest numbers.
     const LONGEST_PATH: usize = 107;
     const NAME: &str = "/dotnet-diagnostic-4194304-1234567890-socket";
@@ -122,7 +122,7 @@ fn why_none(target: &Target, folder: &Path) -> &'static str {
 /// set.
 fn is_older(target: &Target, made: SystemTime) -> bool {
     let uptime = target.uptime();
-    let began = uptime.and_then(|uptime| SystemTime::now().checked_sub(uptime + OLDER));
+    let began = uptime.and_then(|uptime| SystemTime::now().checked_sub(uptime + AGE_TOLERANCE));
     began.is_some_and(|began| made < began)
 }
 
@@ -188,7 +188,7 @@ fn connect_at(
     .map_err(os("make a socket for"))?;
     loop {
         // A connect waits for a place in the listener's queue, as long as a send may take.
-        limit(&socket, deadline).map_err(os("limit the time for"))?;
+        set_timeouts(&socket, deadline).map_err(os("limit the time for"))?;
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => break,
             Err(Errno::EINTR) if Instant::now() < deadline => {}
@@ -224,15 +224,15 @@ fn connect_at(
 }
 
 /// Lets a connect or send take until the deadline at most.
-fn limit(socket: &OwnedFd, deadline: Instant) -> nix::Result<()> {
-    let left = left_until(deadline);
+fn set_timeouts(socket: &OwnedFd, deadline: Instant) -> nix::Result<()> {
+    let left = time_until(deadline);
     let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
     let left = TimeVal::new(seconds, i64::from(left.subsec_micros()));
     setsockopt(&socket.as_fd(), SendTimeout, &left)
 }
 
 /// Returns the time left until then; never nothing, which would be no limit.
-fn left_until(deadline: Instant) -> Duration {
+fn time_until(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
         .max(Duration::from_millis(1))
@@ -243,11 +243,15 @@ impl Stream {
     ///
     /// # Errors
     /// No answer in time, or none at all.
-    pub(crate) fn ask(mut self, message: &[u8], command: &'static str) -> Result<Vec<u8>, Error> {
+    pub(crate) fn exchange(
+        mut self,
+        message: &[u8],
+        command: &'static str,
+    ) -> Result<Vec<u8>, Error> {
         self.send(message, command)?;
         let mut header = [0; HEADER];
         self.receive(&mut header, command)?;
-        let length = frame::length_of(&header)?;
+        let length = protocol::length_of(&header)?;
         let mut answer = vec![0; length];
         let (head, payload) = answer.split_at_mut(HEADER);
         head.copy_from_slice(&header);
@@ -257,15 +261,15 @@ impl Stream {
 
     fn send(&mut self, mut message: &[u8], command: &'static str) -> Result<(), Error> {
         while !message.is_empty() {
-            let left = Some(self.left(command)?);
+            let left = Some(self.remaining(command)?);
             let sent = self
                 .stream
                 .set_write_timeout(left)
                 .and_then(|()| self.stream.write(message));
             match sent {
-                Ok(0) => return Err(self.ended(command)),
+                Ok(0) => return Err(self.end_error(command)),
                 Ok(sent) => message = message.get(sent..).unwrap_or_default(),
-                Err(error) => self.judge(error, command)?,
+                Err(error) => self.check_io_error(error, command)?,
             }
         }
         Ok(())
@@ -273,22 +277,22 @@ impl Stream {
 
     fn receive(&mut self, mut into: &mut [u8], command: &'static str) -> Result<(), Error> {
         while !into.is_empty() {
-            let left = Some(self.left(command)?);
+            let left = Some(self.remaining(command)?);
             let received = self
                 .stream
                 .set_read_timeout(left)
                 .and_then(|()| self.stream.read(into));
             match received {
-                Ok(0) => return Err(self.ended(command)),
+                Ok(0) => return Err(self.end_error(command)),
                 Ok(received) => into = into.get_mut(received..).unwrap_or_default(),
-                Err(error) => self.judge(error, command)?,
+                Err(error) => self.check_io_error(error, command)?,
             }
         }
         Ok(())
     }
 
     /// The time that is left.
-    fn left(&self, command: &'static str) -> Result<Duration, Error> {
+    fn remaining(&self, command: &'static str) -> Result<Duration, Error> {
         if Instant::now() >= self.deadline {
             return Err(Error::NoAnswer {
                 pid: self.pid,
@@ -296,16 +300,18 @@ impl Stream {
                 waited: self.wait,
             });
         }
-        Ok(left_until(self.deadline))
+        Ok(time_until(self.deadline))
     }
 
     /// Whether to go on after an error: the deadline is looked at before each turn.
-    fn judge(&self, error: io::Error, command: &'static str) -> Result<(), Error> {
+    fn check_io_error(&self, error: io::Error, command: &'static str) -> Result<(), Error> {
         match error.kind() {
             io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 Ok(())
             }
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Err(self.ended(command)),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                Err(self.end_error(command))
+            }
             _ => Err(Error::Os {
                 what: format!("cannot talk to process {}", self.pid),
                 source: error,
@@ -313,7 +319,7 @@ impl Stream {
         }
     }
 
-    fn ended(&self, command: &'static str) -> Error {
+    fn end_error(&self, command: &'static str) -> Error {
         Error::Ended {
             pid: self.pid,
             command,

@@ -110,13 +110,13 @@ impl Survey {
         if found.runtimes.is_empty()
             && let Ok(program) = target.process().exe()
         {
-            match kind_of(Path::new(&format!("/proc/{pid}/exe"))) {
-                Kind::SingleFile => found.runtimes.push(Runtime {
+            match program_kind(Path::new(&format!("/proc/{pid}/exe"))) {
+                ProgramKind::SingleFile => found.runtimes.push(Runtime {
                     library: program,
                     version: None,
                 }),
-                Kind::NativeAot => found.is_native_aot = true,
-                Kind::Other => {}
+                ProgramKind::NativeAot => found.is_native_aot = true,
+                ProgramKind::Other => {}
             }
         }
         // There it is told from the threads, which are many files: not looked at without need.
@@ -125,7 +125,7 @@ impl Survey {
         if let Some(Libc::Glibc(version)) = &mut found.libc
             && let Some(file) = files.iter().find(|file| is_glibc(name_of(file)))
         {
-            *version = newest_glibc(&target.seen(file));
+            *version = newest_glibc(&target.path_from_here(file));
         }
         Ok(found)
     }
@@ -157,7 +157,7 @@ impl Survey {
             is_recorded_from_its_start: loaded.as_ref().is_some_and(is_own),
             profiler: loaded.filter(|profiler| !is_own(profiler)),
             agents: named(&is_agent),
-            diagnostics_off: switched_off(&variable),
+            diagnostics_off: diagnostics_switch(&variable),
             suspended_at_start: suspended_at_start(&variable),
         }
     }
@@ -249,7 +249,7 @@ fn profiler(variable: impl Fn(&str) -> Option<OsString>) -> Option<Profiler> {
     })
 }
 
-fn switched_off(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+fn diagnostics_switch(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     SWITCHES.iter().find_map(|name| {
         let value = variable(name)?.to_string_lossy().into_owned();
         (number(&value) == Some(0)).then(|| format!("{name}={value}"))
@@ -295,7 +295,7 @@ fn number(value: &str) -> Option<u32> {
 
 /// The kind of a program, by its exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum ProgramKind {
     SingleFile,
     NativeAot,
     Other,
@@ -303,31 +303,31 @@ enum Kind {
 
 /// Whether a program was compiled ahead of time, without a CLR that could load a profiler.
 pub fn is_native_aot(program: &Path) -> bool {
-    kind_of(program) == Kind::NativeAot
+    program_kind(program) == ProgramKind::NativeAot
 }
 
-fn kind_of(program: &Path) -> Kind {
+fn program_kind(program: &Path) -> ProgramKind {
     let Ok(file) = File::open(program) else {
-        return Kind::Other;
+        return ProgramKind::Other;
     };
     let cache = ReadCache::new(file);
     let Ok(elf) = ElfFile64::<object::Endianness, _>::parse(&cache) else {
-        return Kind::Other;
+        return ProgramKind::Other;
     };
     let exported = elf
         .dynamic_symbols()
         .filter(|symbol| symbol.is_definition());
-    kind_by(exported.filter_map(|symbol| symbol.name_bytes().ok()))
+    kind_from_exports(exported.filter_map(|symbol| symbol.name_bytes().ok()))
 }
 
-fn kind_by<'a>(exported: impl Iterator<Item = &'a [u8]>) -> Kind {
-    let mut kind = Kind::Other;
+fn kind_from_exports<'a>(exported: impl Iterator<Item = &'a [u8]>) -> ProgramKind {
+    let mut kind = ProgramKind::Other;
     for name in exported {
         if name == SINGLE_FILE {
-            return Kind::SingleFile;
+            return ProgramKind::SingleFile;
         }
         if name == NATIVE_AOT {
-            kind = Kind::NativeAot;
+            kind = ProgramKind::NativeAot;
         }
     }
     kind
@@ -466,17 +466,23 @@ mod tests {
 
     #[test]
     fn kinds_of_programs() {
-        let kind = |names: &[&str]| kind_by(names.iter().map(|name| name.as_bytes()));
-        assert_eq!(kind(&["main", "DotNetRuntimeInfo"]), Kind::SingleFile);
+        let kind = |names: &[&str]| kind_from_exports(names.iter().map(|name| name.as_bytes()));
+        assert_eq!(
+            kind(&["main", "DotNetRuntimeInfo"]),
+            ProgramKind::SingleFile
+        );
         assert_eq!(
             kind(&[
                 "DotNetRuntimeDebugHeader",
                 "DotNetRuntimeContractDescriptor"
             ]),
-            Kind::NativeAot
+            ProgramKind::NativeAot
         );
-        assert_eq!(kind(&["main"]), Kind::Other);
-        assert_eq!(kind_of(&std::env::current_exe().unwrap()), Kind::Other);
+        assert_eq!(kind(&["main"]), ProgramKind::Other);
+        assert_eq!(
+            program_kind(&std::env::current_exe().unwrap()),
+            ProgramKind::Other
+        );
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Target {
     }
 
     /// A path of the target, as we reach it. One that is relative is below its working directory.
-    pub fn seen(&self, path: &Path) -> PathBuf {
+    pub fn path_from_here(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(below) => self.root.join(below),
             Err(_) => Path::new("/proc")
@@ -110,12 +110,12 @@ impl Target {
     pub fn open_folder(&self, path: &Path) -> io::Result<Folder> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if self.shares_our_files() {
-            let folder = open(&self.seen(path), flags, Mode::empty())?;
+            let folder = open(&self.path_from_here(path), flags, Mode::empty())?;
             return Ok(Folder(folder));
         }
         let (start, path) = match path.strip_prefix("/") {
             Ok(below) => (self.root.clone(), below),
-            Err(_) => (self.seen(Path::new("")), path),
+            Err(_) => (self.path_from_here(Path::new("")), path),
         };
         let start = open(&start, flags, Mode::empty())?;
         let path = if path.as_os_str().is_empty() {
@@ -168,7 +168,7 @@ impl Target {
     }
 
     /// Why it does not run just now, in words; `None` where it runs, or that cannot be seen.
-    pub fn standstill(&self) -> Option<&'static str> {
+    pub fn stopped_reason(&self) -> Option<&'static str> {
         let state = self.process.stat().ok()?.state;
         match state {
             'T' => Some("stopped by a signal (SIGSTOP, Ctrl-Z); kill -CONT lets it go on"),
@@ -287,8 +287,11 @@ mod tests {
         let target = Target::new(std::process::id()).unwrap();
         assert!(target.shares_our_files());
         assert_eq!(target.pid(), target.pid_inside());
-        assert_eq!(target.seen(Path::new("/tmp/x")), Path::new("/tmp/x"));
-        let here = target.seen(Path::new("Cargo.toml"));
+        assert_eq!(
+            target.path_from_here(Path::new("/tmp/x")),
+            Path::new("/tmp/x")
+        );
+        let here = target.path_from_here(Path::new("Cargo.toml"));
         assert_eq!(
             fs::canonicalize(here).unwrap(),
             fs::canonicalize("Cargo.toml").unwrap()

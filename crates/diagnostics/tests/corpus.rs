@@ -7,7 +7,7 @@ mod answer;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use diagnostics::{Generation, ProcessInfo};
+use diagnostics::{ProcessInfo, ProcessInfoVersion};
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/answers");
@@ -35,9 +35,9 @@ fn what_runtimes_have_answered_is_read() {
             continue;
         };
         let generation = match command {
-            "info1" => Generation::First,
-            "info2" => Generation::Second,
-            "info3" => Generation::Third,
+            "info1" => ProcessInfoVersion::First,
+            "info2" => ProcessInfoVersion::Second,
+            "info3" => ProcessInfoVersion::Third,
             _ => continue,
         };
         let info = ProcessInfo::read(&fs::read(&file).unwrap(), generation).unwrap();
@@ -48,7 +48,7 @@ fn what_runtimes_have_answered_is_read() {
         let info = info.unwrap();
         assert_eq!(info.os, "Linux", "{name}");
         let said = info.version.as_deref();
-        let expected = (generation != Generation::First).then_some(version);
+        let expected = (generation != ProcessInfoVersion::First).then_some(version);
         assert_eq!(said, expected, "{name}");
         read += 1;
     }

@@ -23,7 +23,7 @@ pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
                     let module = profile.modules.get(frame.module?.0 as usize)?;
                     let name = profile.strings.get(frame.name.0 as usize)?;
                     // Named ones are asked for only where there is more to have than a name.
-                    start_in_name(name, module).map(|_| module)
+                    start_from_name(name, module).map(|_| module)
                 }
                 _ => None,
             });
@@ -97,7 +97,7 @@ fn expand(
     match (frame.location, module) {
         (Location::Svma(svma), Some(module)) if options.native => {
             // The recording may have a name and no line; the lines may have been fetched since.
-            let is_named = start_in_name(&strings.all[frame.name.0 as usize], module).is_none();
+            let is_named = start_from_name(&strings.all[frame.name.0 as usize], module).is_none();
             if is_named && !symbolizer.is_fetched(module) {
                 return vec![Frame {
                     location: Location::None,
@@ -129,7 +129,7 @@ fn expand(
         }
         (Location::None, Some(module)) if options.native && !module.managed => {
             let name = &strings.all[frame.name.0 as usize];
-            let found = start_in_name(name, module)
+            let found = start_from_name(name, module)
                 .and_then(|start| symbolizer.native(module, start).last());
             vec![match found {
                 // The place in the function is not known any more, so neither are the line and
@@ -175,13 +175,13 @@ fn expand(
 
 /// Name of a function without a name: its file and where it starts.
 #[must_use]
-pub fn place(module: &Module, start: u64) -> String {
+pub fn unnamed_function_name(module: &Module, start: u64) -> String {
     format!("{}+{start:#x}", module.file_name())
 }
 
-/// The start in a name that [`place`] made, when the program was recorded: perhaps there are
-/// symbols now.
-fn start_in_name(name: &str, module: &Module) -> Option<u64> {
+/// The start in a name that [`unnamed_function_name`] made, when the program was recorded: perhaps
+/// there are symbols now.
+fn start_from_name(name: &str, module: &Module) -> Option<u64> {
     let start = name.strip_prefix(module.file_name())?.strip_prefix("+0x")?;
     u64::from_str_radix(start, 16).ok()
 }
@@ -196,10 +196,10 @@ fn unnamed(
     strings: &mut Strings,
 ) -> Frame {
     // Where the file is not here, the recorder may have told.
-    let recorded = start_in_name(&strings.all[frame.name.0 as usize], module);
+    let recorded = start_from_name(&strings.all[frame.name.0 as usize], module);
     match symbolizer.function_start(module, svma).or(recorded) {
         Some(start) => Frame {
-            name: strings.intern(&place(module, start)),
+            name: strings.intern(&unnamed_function_name(module, start)),
             location: Location::Svma(start),
             ..frame.clone()
         },

@@ -12,12 +12,12 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use crate::elf::Elf;
 use crate::file::{PartialFile, read_limited};
 use crate::portable_pdb::PortablePdb;
-use crate::symbolizer::{LARGEST_PDB_FILE, Missing, hex};
+use crate::symbolizer::{LARGEST_PDB_FILE, MissingFile, hex};
 
 /// Why a file is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum FileMismatch {
     /// It is not whole, or no file of its kind; why.
     Damaged(String),
     /// It is of another build, which has this id.
@@ -28,7 +28,7 @@ pub enum Refusal {
     NoNames,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FileMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged(why) => write!(f, "it is damaged or no such file ({why})"),
@@ -44,31 +44,31 @@ impl fmt::Display for Refusal {
 ///
 /// # Errors
 /// It is not it.
-pub fn check(path: &Path, wanted: &Missing) -> Result<(), Refusal> {
+pub fn check(path: &Path, wanted: &MissingFile) -> Result<(), FileMismatch> {
     match wanted {
-        Missing::DebugFile { build_id, .. } => {
-            let damaged = |why: String| Refusal::Damaged(why);
+        MissingFile::DebugFile { build_id, .. } => {
+            let damaged = |why: String| FileMismatch::Damaged(why);
             let file = PartialFile::open(path, 0).map_err(|error| damaged(error.to_string()))?;
             Elf::check(&file).map_err(damaged)?;
             let elf = Elf::read(&file, false).map_err(damaged)?;
             if elf.build_id != *build_id {
-                return Err(Refusal::OtherBuild(hex(&elf.build_id)));
+                return Err(FileMismatch::OtherBuild(hex(&elf.build_id)));
             }
             let has_names = elf.has_symbols() || elf.claims_debug_information;
             if has_names {
                 Ok(())
             } else {
-                Err(Refusal::NoNames)
+                Err(FileMismatch::NoNames)
             }
         }
-        Missing::Pdb { id, checksums, .. } => {
+        MissingFile::Pdb { id, checksums, .. } => {
             let bytes = read_limited(path, LARGEST_PDB_FILE)
-                .map_err(|error| Refusal::Damaged(error.to_string()))?;
+                .map_err(|error| FileMismatch::Damaged(error.to_string()))?;
             let pdb = PortablePdb::new(bytes)
-                .ok_or_else(|| Refusal::Damaged("no portable PDB".to_owned()))?;
+                .ok_or_else(|| FileMismatch::Damaged("no portable PDB".to_owned()))?;
             let found = pdb.id().unwrap_or_default();
             if found != *id {
-                return Err(Refusal::OtherBuild(hex(&found)));
+                return Err(FileMismatch::OtherBuild(hex(&found)));
             }
             let known = checksums.iter().find_map(|(algorithm, sum)| {
                 let bytes = pdb.without_id()?;
@@ -82,7 +82,7 @@ pub fn check(path: &Path, wanted: &Missing) -> Result<(), Refusal> {
                 Some(found == *sum)
             });
             if known == Some(false) {
-                Err(Refusal::WrongSum)
+                Err(FileMismatch::WrongSum)
             } else {
                 Ok(())
             }

@@ -82,7 +82,7 @@ pub(crate) struct CustomDebug<'m, 'a> {
 
 impl<'m, 'a> CustomDebug<'m, 'a> {
     pub(crate) fn new(metadata: &'m Metadata<'a>) -> Option<Self> {
-        let counts = Counts::new(metadata)?;
+        let counts = RowCounts::new(metadata)?;
         let index = |wide: bool| if wide { 4_usize } else { 2 };
         let of = |table| index(counts.rows(table) > 0xffff);
         let string = index(metadata.has_wide_strings());
@@ -152,12 +152,12 @@ impl<'m, 'a> CustomDebug<'m, 'a> {
 }
 
 /// How many rows each table has, those of the module too, which indexes are as wide as.
-struct Counts<'m, 'a> {
+struct RowCounts<'m, 'a> {
     metadata: &'m Metadata<'a>,
     of_module: [u32; 64],
 }
 
-impl<'m, 'a> Counts<'m, 'a> {
+impl<'m, 'a> RowCounts<'m, 'a> {
     fn new(metadata: &'m Metadata<'a>) -> Option<Self> {
         // The id, the entry point; then which tables of the module, and their rows.
         let mut cursor = Bytes(metadata.pdb?.get(24..)?);

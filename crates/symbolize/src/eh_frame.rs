@@ -12,7 +12,7 @@ use object::read::{Object, ObjectSection, ReadCacheRange};
 use object::{Endianness, SectionKind};
 
 use crate::elf::{LARGEST_SECTION, Reader, endian};
-use crate::file::Source;
+use crate::file::ByteSource;
 
 /// The section and where it lies.
 pub(crate) struct UnwindTables {
@@ -25,7 +25,7 @@ pub(crate) struct UnwindTables {
 impl UnwindTables {
     /// Copies the section out of a file that has one.
     pub(crate) fn of<'data, H>(
-        elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+        elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
     ) -> Option<Self>
     where
         H: FileHeader<Endian = Endianness>,

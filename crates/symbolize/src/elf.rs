@@ -20,7 +20,7 @@ use object::{Endianness, FileKind, SectionFlags, SectionKind, SymbolKind, Symbol
 
 use crate::demangle::demangle;
 use crate::eh_frame::UnwindTables;
-use crate::file::{PartialFile, Source};
+use crate::file::{ByteSource, PartialFile};
 use crate::symbolizer::NativeSymbol;
 
 /// A section larger than this, once unpacked, is not read.
@@ -31,13 +31,13 @@ const SMALLEST_BUDGET: u64 = 64 << 20;
 /// Limit on those of a large file, bytes.
 const LARGEST_BUDGET: u64 = 4 << 30;
 /// Debug information packs to a third or a tenth.
-const MOST_PACKED: u64 = 32;
+const MAX_COMPRESSION: u64 = 32;
 
 /// Limit on all unpacked sections of a file of this length: one that claims more
 /// was made to fill the memory of who reads it.
 fn budget(length: u64) -> u64 {
     length
-        .saturating_mul(MOST_PACKED)
+        .saturating_mul(MAX_COMPRESSION)
         .clamp(SMALLEST_BUDGET, LARGEST_BUDGET)
 }
 
@@ -87,11 +87,11 @@ impl Elf {
         }
     }
 
-    fn parse<'data, H>(data: ReadCacheRange<'data, Source>, lines: bool) -> Result<Self, String>
+    fn parse<'data, H>(data: ReadCacheRange<'data, ByteSource>, lines: bool) -> Result<Self, String>
     where
         H: FileHeader<Endian = Endianness>,
     {
-        let elf = ElfFile::<'data, H, ReadCacheRange<'data, Source>>::parse(data)
+        let elf = ElfFile::<'data, H, ReadCacheRange<'data, ByteSource>>::parse(data)
             .map_err(|e| e.to_string())?;
         let build_id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
         let debug_link = elf
@@ -138,11 +138,11 @@ impl Elf {
         }
     }
 
-    fn check_sections<'data, H>(data: ReadCacheRange<'data, Source>) -> Result<(), String>
+    fn check_sections<'data, H>(data: ReadCacheRange<'data, ByteSource>) -> Result<(), String>
     where
         H: FileHeader<Endian = Endianness>,
     {
-        let elf = ElfFile::<'data, H, ReadCacheRange<'data, Source>>::parse(data)
+        let elf = ElfFile::<'data, H, ReadCacheRange<'data, ByteSource>>::parse(data)
             .map_err(|e| e.to_string())?;
         let length = data.len().map_err(|()| "it has no length".to_owned())?;
         let mut unpacked = 0u64;
@@ -268,7 +268,7 @@ fn function_at(functions: &[Function], svma: u64) -> Option<&str> {
 }
 
 pub(crate) fn endian<'data, H>(
-    elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
 ) -> RunTimeEndian
 where
     H: FileHeader<Endian = Endianness>,
@@ -295,12 +295,12 @@ const MOST_NESTED: usize = 16;
 
 /// The names of a symbol table, read at once: a name alone costs two calls of the kernel, and a
 /// libc has ten thousand.
-struct Names<'data>(&'data [u8]);
+struct SymbolNames<'data>(&'data [u8]);
 
-impl<'data> Names<'data> {
+impl<'data> SymbolNames<'data> {
     fn of<H>(
-        elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
-        table: &SymbolTable<'data, H, ReadCacheRange<'data, Source>>,
+        elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
+        table: &SymbolTable<'data, H, ReadCacheRange<'data, ByteSource>>,
     ) -> Self
     where
         H: FileHeader<Endian = Endianness>,
@@ -319,7 +319,7 @@ impl<'data> Names<'data> {
 
 /// The functions of the dynamic symbols, and of the symbol table if `full`.
 fn symbol_functions<'data, H>(
-    elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
     full: bool,
 ) -> Vec<Function>
 where
@@ -334,8 +334,8 @@ where
     }
     let mut candidates: Vec<Candidate<'data>> = Vec::new();
     let mut add =
-        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, Source>>,
-         names: &Names<'data>| {
+        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, ByteSource>>,
+         names: &SymbolNames<'data>| {
             let is_function = match symbol.kind() {
                 SymbolKind::Text => true,
                 // Assembly without `.type`: only a full table tells code labels from the rest.
@@ -370,10 +370,10 @@ where
             });
         };
     if full {
-        let names = Names::of(elf, elf.elf_symbol_table());
+        let names = SymbolNames::of(elf, elf.elf_symbol_table());
         elf.symbols().for_each(|symbol| add(symbol, &names));
     }
-    let names = Names::of(elf, elf.elf_dynamic_symbol_table());
+    let names = SymbolNames::of(elf, elf.elf_dynamic_symbol_table());
     elf.dynamic_symbols().for_each(|symbol| add(symbol, &names));
 
     // Of several names for one address: sized before unsized, global before local, fewer leading
@@ -405,7 +405,7 @@ where
 }
 
 /// The sections that tell functions, what is inlined in them, and lines. Not where variables are.
-const ASKED: [gimli::SectionId; 10] = [
+const NEEDED_SECTIONS: [gimli::SectionId; 10] = [
     gimli::SectionId::DebugAbbrev,
     gimli::SectionId::DebugAddr,
     gimli::SectionId::DebugAranges,
@@ -447,7 +447,7 @@ fn unpacked<'data>(section: &impl ObjectSection<'data>, budget: &Cell<u64>) -> O
 }
 
 fn dwarf<'data, H>(
-    elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
 ) -> Option<addr2line::Context<Reader>>
 where
     H: FileHeader<Endian = Endianness>,
@@ -457,7 +457,7 @@ where
     let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
         let section = elf
             .section_by_name(id.name())
-            .filter(|_| ASKED.contains(&id))
+            .filter(|_| NEEDED_SECTIONS.contains(&id))
             .filter(|section| section.kind() != SectionKind::UninitializedData);
         let bytes = section
             .and_then(|section| unpacked(&section, &budget))

@@ -16,14 +16,14 @@ const VDSO: &str = "[vdso]";
 const LARGEST_VDSO: u64 = 1 << 20;
 
 /// Where bytes come from.
-pub(crate) enum Source {
+pub(crate) enum ByteSource {
     File(File),
     Memory(Cursor<Vec<u8>>),
 }
 
 /// A regular file, read in pieces that are kept until it is dropped.
 pub(crate) struct PartialFile {
-    cache: ReadCache<Source>,
+    cache: ReadCache<ByteSource>,
     start: u64,
     length: u64,
 }
@@ -39,7 +39,7 @@ impl PartialFile {
             return Ok(Self {
                 start: 0,
                 length: bytes.len() as u64,
-                cache: ReadCache::new(Source::Memory(Cursor::new(bytes))),
+                cache: ReadCache::new(ByteSource::Memory(Cursor::new(bytes))),
             });
         }
         let file = open_regular(path)?;
@@ -48,14 +48,14 @@ impl PartialFile {
             .checked_sub(start)
             .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "file is too short"))?;
         Ok(Self {
-            cache: ReadCache::new(Source::File(file)),
+            cache: ReadCache::new(ByteSource::File(file)),
             start,
             length,
         })
     }
 
     /// Source of bytes for the parsers of `object`.
-    pub(crate) fn range(&self) -> ReadCacheRange<'_, Source> {
+    pub(crate) fn range(&self) -> ReadCacheRange<'_, ByteSource> {
         self.cache.range(self.start, self.length)
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Read for Source {
+impl Read for ByteSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.read(buffer),
@@ -87,7 +87,7 @@ impl Read for Source {
     }
 }
 
-impl Seek for Source {
+impl Seek for ByteSource {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match self {
             Self::File(file) => file.seek(to),

@@ -25,12 +25,12 @@ mod sources;
 mod stepping;
 mod symbolizer;
 
-pub use apply::{place, symbolize};
-pub use check::{Refusal, check};
+pub use apply::{symbolize, unnamed_function_name};
+pub use check::{FileMismatch, check};
 pub use demangle::demangle;
 pub use pe::PdbId;
 pub use symbolizer::{
-    ManagedLine, Missing, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer,
+    ManagedLine, MissingFile, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer,
 };
 
 use std::path::PathBuf;

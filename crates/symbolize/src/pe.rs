@@ -13,7 +13,7 @@ use object::pe::{
 use object::read::pe::{ImageNtHeaders, PeFile};
 use object::read::{ReadCacheRange, ReadRef};
 
-use crate::file::{PartialFile, Source};
+use crate::file::{ByteSource, PartialFile};
 use crate::metadata::{Bytes, Metadata};
 
 /// `IMAGE_DEBUG_TYPE` 17: a portable PDB inside the module.
@@ -77,7 +77,7 @@ impl ModuleDebug {
     }
 
     fn metadata_of<'a, H: ImageNtHeaders>(
-        pe: &PeFile<'a, H, ReadCacheRange<'a, Source>>,
+        pe: &PeFile<'a, H, ReadCacheRange<'a, ByteSource>>,
     ) -> Option<&'a [u8]> {
         let sections = pe.section_table();
         let read = |address: u32, size: u32| {
@@ -101,7 +101,7 @@ impl ModuleDebug {
     }
 
     fn from_pe<'a, H: ImageNtHeaders>(
-        pe: &PeFile<'a, H, ReadCacheRange<'a, Source>>,
+        pe: &PeFile<'a, H, ReadCacheRange<'a, ByteSource>>,
     ) -> Result<Self, String> {
         let data = pe.data();
         let sections = pe.section_table();

@@ -24,7 +24,7 @@ pub(crate) struct PortablePdb {
 
 /// One visible sequence point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Point {
+struct SequencePoint {
     il_offset: u32,
     document: u32,
     line: u32,
@@ -65,10 +65,10 @@ impl PortablePdb {
             return None;
         }
         let metadata = Metadata::parse(&self.bytes)?;
-        let points = Tables::new(&metadata)?.points(token & 0x00ff_ffff)?;
+        let points = LineTables::new(&metadata)?.points(token & 0x00ff_ffff)?;
         let at_or_before = points.iter().rev().find(|p| p.il_offset <= il_offset);
         let point = at_or_before.or_else(|| points.first())?;
-        let name = Tables::new(&metadata)?.document_name(point.document)?;
+        let name = LineTables::new(&metadata)?.document_name(point.document)?;
         Some((name, point.line))
     }
 }
@@ -90,7 +90,7 @@ impl PortablePdb {
         let Some(metadata) = Metadata::parse(&self.bytes) else {
             return found;
         };
-        let Some(tables) = Tables::new(&metadata) else {
+        let Some(tables) = LineTables::new(&metadata) else {
             return found;
         };
         for document in 1..=metadata.rows(DOCUMENT) {
@@ -111,7 +111,7 @@ impl PortablePdb {
 }
 
 /// The two tables that are read.
-struct Tables<'m, 'a> {
+struct LineTables<'m, 'a> {
     metadata: &'m Metadata<'a>,
     documents: &'a [u8],
     document_size: usize,
@@ -120,7 +120,7 @@ struct Tables<'m, 'a> {
     wide_document: bool,
 }
 
-impl<'m, 'a> Tables<'m, 'a> {
+impl<'m, 'a> LineTables<'m, 'a> {
     fn new(metadata: &'m Metadata<'a>) -> Option<Self> {
         // A table before Document would need its row size; a portable PDB has none.
         if (0..DOCUMENT).any(|table| metadata.rows(table) != 0) {
@@ -158,7 +158,7 @@ impl<'m, 'a> Tables<'m, 'a> {
     }
 
     /// Visible sequence points of a method, by IL offset.
-    fn points(&self, method: u32) -> Option<Vec<Point>> {
+    fn points(&self, method: u32) -> Option<Vec<SequencePoint>> {
         let mut row = Self::row(self.methods, self.method_size, method)?;
         let document = row.index(self.wide_document)?;
         let blob = row.index(self.metadata.has_wide_blobs())?;
@@ -198,7 +198,11 @@ impl<'m, 'a> Tables<'m, 'a> {
 }
 
 /// Decodes a sequence points blob into `points`, without the hidden ones.
-fn read_points(mut cursor: Bytes<'_>, document: u32, points: &mut Vec<Point>) -> Option<()> {
+fn read_points(
+    mut cursor: Bytes<'_>,
+    document: u32,
+    points: &mut Vec<SequencePoint>,
+) -> Option<()> {
     cursor.compressed()?; // local signature
     let mut document = if document == 0 {
         cursor.compressed()?
@@ -240,7 +244,7 @@ fn read_points(mut cursor: Bytes<'_>, document: u32, points: &mut Vec<Point>) ->
         };
         start = Some((line, column));
         if line != HIDDEN_LINE {
-            points.push(Point {
+            points.push(SequencePoint {
                 il_offset,
                 document,
                 line,

@@ -76,14 +76,14 @@ pub struct ModuleReport {
     /// Where its symbols came from.
     pub source: SymbolSource,
     /// Addresses looked up.
-    pub asked: u64,
+    pub lookups: u64,
     /// Addresses for which something was found.
     pub found: u64,
 }
 
 /// A file with names or lines that is not here, and by what it is known elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingFile {
     /// The debug file of an ELF file.
     DebugFile {
         /// The ELF file's path.
@@ -104,7 +104,7 @@ pub enum Missing {
     },
 }
 
-impl Missing {
+impl MissingFile {
     /// The path of what it is of.
     #[must_use]
     pub fn of(&self) -> &str {
@@ -125,7 +125,7 @@ impl Missing {
     /// Where it is looked for in the folder of what servers gave ([`Options::fetched`]). Made of
     /// digits alone: no name that a stranger gave a file is part of a path.
     #[must_use]
-    pub fn place(&self) -> PathBuf {
+    pub fn relative_path(&self) -> PathBuf {
         let kind = match self {
             Self::DebugFile { .. } => "debuginfo",
             Self::Pdb { .. } => "pdb",
@@ -155,26 +155,26 @@ struct Key {
     id_bytes: Vec<u8>,
 }
 
-struct Native {
+struct NativeModule {
     /// In order of preference: the debug file, then the file itself.
     files: Vec<Elf>,
-    missing: Option<Missing>,
+    missing: Option<MissingFile>,
     /// The first of the files came from a server.
     is_fetched: bool,
     report: ModuleReport,
     cache: HashMap<u64, Vec<NativeSymbol>>,
 }
 
-struct Managed {
+struct ManagedModule {
     pdb: Option<PortablePdb>,
-    missing: Option<Missing>,
+    missing: Option<MissingFile>,
     report: ModuleReport,
-    cache: HashMap<(u32, Place), Option<ManagedLine>>,
+    cache: HashMap<(u32, MethodPosition), Option<ManagedLine>>,
 }
 
 /// A place in a managed method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum MethodPosition {
     Il(u32),
     Await(u32),
 }
@@ -182,8 +182,8 @@ enum Place {
 /// Looks up names and lines.
 pub struct Symbolizer {
     options: Options,
-    native: HashMap<Key, Native>,
-    managed: HashMap<Key, Managed>,
+    native: HashMap<Key, NativeModule>,
+    managed: HashMap<Key, ManagedModule>,
     /// Metadata of .NET modules, `None` where it cannot be read or is of another build.
     metadata: HashMap<Key, Option<Vec<u8>>>,
     order: Vec<(bool, Key)>,
@@ -223,7 +223,7 @@ impl Symbolizer {
             }
             opened
         };
-        let opened: Vec<(Key, Native)> = std::thread::scope(|scope| {
+        let opened: Vec<(Key, NativeModule)> = std::thread::scope(|scope| {
             let others = 1..threads.min(wanted.len());
             let others: Vec<_> = others.map(|_| scope.spawn(open)).collect();
             let mut opened = open();
@@ -234,7 +234,7 @@ impl Symbolizer {
             opened
         });
         // In the order in which they were asked for, whoever was faster.
-        let mut opened: HashMap<Key, Native> = opened.into_iter().collect();
+        let mut opened: HashMap<Key, NativeModule> = opened.into_iter().collect();
         for module in wanted {
             if let Some(native) = opened.remove(&key(module)) {
                 self.order.push((false, key(module)));
@@ -248,7 +248,7 @@ impl Symbolizer {
     pub fn native(&mut self, module: &Module, svma: u64) -> &[NativeSymbol] {
         let inlined = self.options.inlined;
         let native = self.native_of(module);
-        native.report.asked += 1;
+        native.report.lookups += 1;
         let found = native.cache.entry(svma).or_insert_with(|| {
             let mut found = native
                 .files
@@ -290,25 +290,30 @@ impl Symbolizer {
         token: u32,
         il_offset: u32,
     ) -> Option<&ManagedLine> {
-        self.line_of(module, token, Place::Il(il_offset))
+        self.line_of(module, token, MethodPosition::Il(il_offset))
     }
 
     /// The source line of await number `state` (from 0, in the order of the code) of the async
     /// method whose state machine's `MoveNext` is the method `token` of `module`.
     pub fn await_line(&mut self, module: &Module, token: u32, state: i32) -> Option<&ManagedLine> {
         let state = u32::try_from(state).ok()?;
-        self.line_of(module, token, Place::Await(state))
+        self.line_of(module, token, MethodPosition::Await(state))
     }
 
-    fn line_of(&mut self, module: &Module, token: u32, place: Place) -> Option<&ManagedLine> {
+    fn line_of(
+        &mut self,
+        module: &Module,
+        token: u32,
+        place: MethodPosition,
+    ) -> Option<&ManagedLine> {
         let managed = self.managed(module);
-        managed.report.asked += 1;
+        managed.report.lookups += 1;
         let pdb = &managed.pdb;
         let found = managed.cache.entry((token, place)).or_insert_with(|| {
             let pdb = pdb.as_ref()?;
             let (file, line) = match place {
-                Place::Il(offset) => pdb.line(token, offset)?,
-                Place::Await(state) => pdb.await_line(token, state)?,
+                MethodPosition::Il(offset) => pdb.line(token, offset)?,
+                MethodPosition::Await(state) => pdb.await_line(token, state)?,
             };
             Some(ManagedLine { file, line })
         });
@@ -318,15 +323,15 @@ impl Symbolizer {
 
     /// Source text by name of file: of those of `files`, named as lines name them, that the
     /// compiler has put into the PDB of the managed `module`. One that is larger than 4 MiB is left
-    /// out, and those behind the one with which they are more than `most` bytes together.
+    /// out, and those behind the one with which they are more than `limit` bytes together.
     pub fn sources(
         &mut self,
         module: &Module,
         files: &BTreeSet<&str>,
-        most: usize,
+        limit: usize,
     ) -> BTreeMap<String, String> {
         let pdb = self.managed(module).pdb.as_ref();
-        pdb.map(|pdb| pdb.sources(files, most)).unwrap_or_default()
+        pdb.map(|pdb| pdb.sources(files, limit)).unwrap_or_default()
     }
 
     /// The types of the parameters of the method `token` of `module`: `(int, string)`.
@@ -343,7 +348,7 @@ impl Symbolizer {
 
     /// A file of a module that is missing here and may be on a server: the debug file of a native
     /// one without debug information, a managed one's PDB.
-    pub fn missing(&mut self, module: &Module) -> Option<&Missing> {
+    pub fn missing(&mut self, module: &Module) -> Option<&MissingFile> {
         if module.managed {
             self.managed(module).missing.as_ref()
         } else {
@@ -363,7 +368,7 @@ impl Symbolizer {
         is_there && self.native_of(module).is_fetched
     }
 
-    fn native_of(&mut self, module: &Module) -> &mut Native {
+    fn native_of(&mut self, module: &Module) -> &mut NativeModule {
         let (order, options) = (&mut self.order, &self.options);
         self.native.entry(key(module)).or_insert_with(|| {
             order.push((false, key(module)));
@@ -371,7 +376,7 @@ impl Symbolizer {
         })
     }
 
-    fn managed(&mut self, module: &Module) -> &mut Managed {
+    fn managed(&mut self, module: &Module) -> &mut ManagedModule {
         let (order, options) = (&mut self.order, &self.options);
         self.managed.entry(key(module)).or_insert_with(|| {
             order.push((true, key(module)));
@@ -403,8 +408,8 @@ fn key(module: &Module) -> Key {
     }
 }
 
-fn open_native(module: &Module, options: &Options) -> Native {
-    let Opened {
+fn open_native(module: &Module, options: &Options) -> NativeModule {
+    let OpenedFiles {
         files,
         source,
         build_id,
@@ -420,12 +425,12 @@ fn open_native(module: &Module, options: &Options) -> Native {
     let has_file = module.path.starts_with('/');
     let missing =
         (!is_complete && has_file && BUILD_ID_LENGTHS.contains(&build_id.len())).then(|| {
-            Missing::DebugFile {
+            MissingFile::DebugFile {
                 of: module.path.clone(),
                 build_id,
             }
         });
-    Native {
+    NativeModule {
         files,
         missing,
         is_fetched,
@@ -433,7 +438,7 @@ fn open_native(module: &Module, options: &Options) -> Native {
             path: module.path.clone(),
             managed: false,
             source,
-            asked: 0,
+            lookups: 0,
             found: 0,
         },
         cache: HashMap::new(),
@@ -441,7 +446,7 @@ fn open_native(module: &Module, options: &Options) -> Native {
 }
 
 /// The files of a native module.
-struct Opened {
+struct OpenedFiles {
     files: Vec<Elf>,
     source: SymbolSource,
     build_id: Vec<u8>,
@@ -450,14 +455,14 @@ struct Opened {
 
 /// Where the debug file of the ELF file at `of` lies that a server gave.
 fn fetched_debug_file(folder: &Path, of: &str, build_id: &[u8]) -> PathBuf {
-    let missing = Missing::DebugFile {
+    let missing = MissingFile::DebugFile {
         of: of.to_owned(),
         build_id: build_id.to_vec(),
     };
-    folder.join(missing.place())
+    folder.join(missing.relative_path())
 }
 
-fn native_files(module: &Module, options: &Options) -> Opened {
+fn native_files(module: &Module, options: &Options) -> OpenedFiles {
     let path = Path::new(&module.path);
     let own = PartialFile::open(path, module.file_offset)
         .map_err(|error| error.to_string())
@@ -516,7 +521,7 @@ fn native_files(module: &Module, options: &Options) -> Opened {
         }
         (None, Err(source)) => (Vec::new(), source, false),
     };
-    Opened {
+    OpenedFiles {
         files,
         source,
         build_id,
@@ -534,16 +539,16 @@ fn is_c_library(path: &Path) -> bool {
         .any(|library| name.starts_with(library))
 }
 
-fn open_managed(module: &Module, options: &Options) -> Managed {
+fn open_managed(module: &Module, options: &Options) -> ManagedModule {
     let (source, pdb, missing) = find_pdb(module, options);
-    Managed {
+    ManagedModule {
         pdb,
         missing,
         report: ModuleReport {
             path: module.path.clone(),
             managed: true,
             source,
-            asked: 0,
+            lookups: 0,
             found: 0,
         },
         cache: HashMap::new(),
@@ -554,7 +559,7 @@ fn open_managed(module: &Module, options: &Options) -> Managed {
 fn find_pdb(
     module: &Module,
     options: &Options,
-) -> (SymbolSource, Option<PortablePdb>, Option<Missing>) {
+) -> (SymbolSource, Option<PortablePdb>, Option<MissingFile>) {
     let path = Path::new(&module.path);
     let debug = PartialFile::open(path, module.file_offset)
         .map_err(|error| error.to_string())
@@ -579,14 +584,14 @@ fn find_pdb(
     let Some((recorded_path, id)) = debug.code_view else {
         return (SymbolSource::NoSymbols, None, None);
     };
-    let missing = Missing::Pdb {
+    let missing = MissingFile::Pdb {
         of: module.path.clone(),
         name: name_in(&recorded_path).to_owned(),
         id,
         checksums: debug.checksums,
     };
     let fetched = options.fetched.as_deref();
-    let fetched = fetched.map(|folder| folder.join(missing.place()));
+    let fetched = fetched.map(|folder| folder.join(missing.relative_path()));
     let candidates = pdb_candidates(path, &recorded_path);
     let mut other_build = None;
     for candidate in candidates.into_iter().chain(fetched) {

@@ -12,7 +12,7 @@ use ureq::{Agent, Body};
 
 use crate::Limits;
 use crate::failure::{self, Failure};
-use crate::partial::{Origin, Partial};
+use crate::partial::{DownloadOrigin, PartialDownload};
 
 /// Read at once.
 const PIECE: usize = 64 << 10;
@@ -24,10 +24,10 @@ pub(crate) type Watch<'w> = &'w dyn Fn(u64, Option<u64>) -> bool;
 
 /// Gets the file at `address` into `partial`, going on with what is there.
 pub(crate) fn download(
-    agent: &Agent,
+    client: &Agent,
     address: &str,
     headers: &[(&str, &str)],
-    partial: &mut Partial,
+    partial: &mut PartialDownload,
     limits: Limits,
     watch: Watch<'_>,
 ) -> Result<(), Failure> {
@@ -35,11 +35,11 @@ pub(crate) fn download(
     let mut attempts = 0;
     loop {
         let before = partial.length();
-        let result = attempt(agent, address, headers, partial, limits, start, watch);
+        let result = attempt(client, address, headers, partial, limits, start, watch);
         attempts += 1;
         let goes_on = matches!(result, Err(Failure::Broken(..)))
             && partial.length() > before
-            && partial.goes_on_at(address).is_some()
+            && partial.resume_at(address).is_some()
             && attempts < MOST_ATTEMPTS;
         if !goes_on {
             return result;
@@ -48,19 +48,19 @@ pub(crate) fn download(
 }
 
 fn attempt(
-    agent: &Agent,
+    client: &Agent,
     address: &str,
     headers: &[(&str, &str)],
-    partial: &mut Partial,
+    partial: &mut PartialDownload,
     limits: Limits,
     start: Instant,
     watch: Watch<'_>,
 ) -> Result<(), Failure> {
-    let mut request = agent.get(address);
+    let mut request = client.get(address);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let known = partial.goes_on_at(address).cloned();
+    let known = partial.resume_at(address).cloned();
     if let Some(origin) = &known {
         request = request
             .header(header::RANGE, format!("bytes={}-", partial.length()))
@@ -68,12 +68,12 @@ fn attempt(
     }
     let response = request
         .call()
-        .map_err(|error| failure::of(error, limits.silence))?;
+        .map_err(|error| failure::failure_of(error, limits.silence))?;
     let total = match (response.status().as_u16(), known) {
         (200, _) => {
-            let origin = Origin {
+            let origin = DownloadOrigin {
                 address: address.to_owned(),
-                mark: mark(response.headers()),
+                mark: version_tag(response.headers()),
                 total: length(&response),
             };
             let total = origin.total;
@@ -83,10 +83,10 @@ fn attempt(
         }
         (206, Some(known)) => {
             let (first, total) = range(response.headers())
-                .ok_or_else(|| Failure::Confused("a part of a file, and not which".into()))?;
+                .ok_or_else(|| Failure::Contradictory("a part of a file, and not which".into()))?;
             if first != partial.length() || known.total.is_some_and(|known| known != total) {
                 partial.clear().map_err(Failure::Disk)?;
-                return Err(Failure::Confused("another part of a file".into()));
+                return Err(Failure::Contradictory("another part of a file".into()));
             }
             refuse_large(Some(total), limits)?;
             Some(total)
@@ -104,16 +104,16 @@ fn attempt(
         && packed != "identity"
     {
         partial.clear().map_err(Failure::Disk)?;
-        return Err(Failure::Confused(
+        return Err(Failure::Contradictory(
             "it is packed, which was not asked for".into(),
         ));
     }
-    read(response, partial, total, limits, start, watch)
+    read_body(response, partial, total, limits, start, watch)
 }
 
-fn read(
+fn read_body(
     mut response: Response<Body>,
-    partial: &mut Partial,
+    partial: &mut PartialDownload,
     total: Option<u64>,
     limits: Limits,
     start: Instant,
@@ -134,8 +134,8 @@ fn read(
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => {
                 return Err(
-                    match failure::of(ureq::Error::from(error), limits.silence) {
-                        Failure::Silent(time) => Failure::Silent(time),
+                    match failure::failure_of(ureq::Error::from(error), limits.silence) {
+                        Failure::NoData(time) => Failure::NoData(time),
                         _ => Failure::Broken(partial.length(), total),
                     },
                 );
@@ -161,7 +161,7 @@ fn refuse_large(bytes: Option<u64>, limits: Limits) -> Result<(), Failure> {
 }
 
 /// Version of a file: a strong entity tag, else the date of its last change.
-fn mark(headers: &HeaderMap) -> String {
+fn version_tag(headers: &HeaderMap) -> String {
     let text = |name| {
         let value = headers.get(name)?.to_str().ok()?;
         (!value.is_empty() && value.len() < 1024).then(|| value.to_owned())

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use symbolize::Refusal;
+use symbolize::FileMismatch;
 use ureq::{Error, Timeout};
 
 /// Why a server gave no file.
@@ -18,7 +18,7 @@ pub enum Failure {
     /// It cannot be reached.
     Unreachable(String),
     /// It said nothing for so long.
-    Silent(Duration),
+    NoData(Duration),
     /// It sends too slowly to get the file within this time; how many bytes are kept.
     Slow(Duration, u64),
     /// The connection ended in the middle: so many bytes are here, of so many where that is known.
@@ -26,13 +26,13 @@ pub enum Failure {
     /// The file has more bytes than are allowed.
     TooLarge(u64),
     /// The answer contradicts itself.
-    Confused(String),
+    Contradictory(String),
     /// The file is not the one that was asked for.
-    Refused(Refusal),
+    Refused(FileMismatch),
     /// It cannot be kept.
     Disk(io::Error),
     /// It could not be reached for another file of this run, and was not asked for this one.
-    NotAsked,
+    Skipped,
     /// Another process is getting it now.
     Busy,
     /// Somebody wants no more of it.
@@ -41,20 +41,20 @@ pub enum Failure {
 
 impl Failure {
     /// Asking the same server for another file would end the same way.
-    pub(crate) fn is_of_the_server(&self) -> bool {
+    pub(crate) fn is_server_failure(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable(_) | Self::Silent(_) | Self::Status(401 | 403 | 407)
+            Self::Unreachable(_) | Self::NoData(_) | Self::Status(401 | 403 | 407)
         )
     }
 
     /// Whether the received part is worth keeping, to continue from there.
-    pub(crate) fn can_go_on(&self) -> bool {
+    pub(crate) fn is_resumable(&self) -> bool {
         matches!(
             self,
             Self::Broken(..)
                 | Self::Slow(..)
-                | Self::Silent(_)
+                | Self::NoData(_)
                 | Self::Unreachable(_)
                 | Self::Stopped
         )
@@ -62,7 +62,7 @@ impl Failure {
 }
 
 /// Classifies an error before or within an answer.
-pub(crate) fn of(error: Error, silence: Duration) -> Failure {
+pub(crate) fn failure_of(error: Error, silence: Duration) -> Failure {
     match error {
         Error::Timeout(Timeout::Resolve) => {
             Failure::Unreachable("its name was not resolved in time".into())
@@ -70,20 +70,20 @@ pub(crate) fn of(error: Error, silence: Duration) -> Failure {
         Error::Timeout(Timeout::Connect) => {
             Failure::Unreachable(format!("no connection within {} s", silence.as_secs_f32()))
         }
-        Error::Timeout(_) => Failure::Silent(silence),
+        Error::Timeout(_) => Failure::NoData(silence),
         Error::HostNotFound => Failure::Unreachable("there is no host of that name".into()),
         Error::ConnectProxyFailed(why) => {
             Failure::Unreachable(format!("the proxy refuses: {}", why.trim()))
         }
         Error::RequireHttpsOnly(_) => {
-            Failure::Confused("it sends us on to an address that is not https".into())
+            Failure::Contradictory("it sends us on to an address that is not https".into())
         }
-        Error::TooManyRedirects => Failure::Confused("it sends us on and on".into()),
-        Error::LargeResponseHeader(..) => Failure::Confused("its answer has no end".into()),
-        Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Failure::Silent(silence),
+        Error::TooManyRedirects => Failure::Contradictory("it sends us on and on".into()),
+        Error::LargeResponseHeader(..) => Failure::Contradictory("its answer has no end".into()),
+        Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Failure::NoData(silence),
         Error::Io(error) => Failure::Unreachable(error.to_string()),
-        Error::Protocol(why) => Failure::Confused(why.to_string()),
-        Error::BadUri(_) => Failure::Confused("it sends us on to what is no address".into()),
+        Error::Protocol(why) => Failure::Contradictory(why.to_string()),
+        Error::BadUri(_) => Failure::Contradictory("it sends us on to what is no address".into()),
         other => Failure::Unreachable(other.to_string()),
     }
 }
@@ -117,7 +117,7 @@ impl fmt::Display for Failure {
                 f,
                 "it cannot be reached ({why}); behind a proxy, set HTTPS_PROXY"
             ),
-            Self::Silent(time) => write!(
+            Self::NoData(time) => write!(
                 f,
                 "it said nothing for {} s: try again later, or give it more time with \
                  DEBUGINFOD_TIMEOUT=SECONDS",
@@ -141,13 +141,13 @@ impl fmt::Display for Failure {
                 f,
                 "the file has more than {limit} bytes: DEBUGINFOD_MAXSIZE=BYTES allows more"
             ),
-            Self::Confused(why) => write!(f, "its answer makes no sense: {why}"),
+            Self::Contradictory(why) => write!(f, "its answer makes no sense: {why}"),
             Self::Refused(why) => write!(f, "what it gave is not kept: {why}"),
             Self::Disk(error) => write!(
                 f,
                 "the file cannot be kept ({error}): DEBUGINFOD_CACHE_PATH names another folder"
             ),
-            Self::NotAsked => f.write_str("not asked: it could not be reached for another file"),
+            Self::Skipped => f.write_str("not asked: it could not be reached for another file"),
             Self::Busy => f.write_str("another process is getting it now"),
             Self::Stopped => f.write_str("stopped; the next try goes on from there"),
         }

@@ -32,7 +32,7 @@ pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 }
 
 /// Makes the folder with what is above it; others may not write into it.
-pub(crate) fn make(folder: &Path) -> io::Result<()> {
+pub(crate) fn create(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 

@@ -10,10 +10,10 @@
 //! bytes, so long a silence, so long a file.
 #![forbid(unsafe_code)]
 
-mod agent;
 mod download;
 mod failure;
 mod folder;
+mod http_client;
 mod partial;
 mod run;
 mod server;
@@ -22,7 +22,7 @@ pub mod testing;
 
 pub use failure::Failure;
 pub use folder::find as find_folder;
-pub use run::{Fetch, Fetched, Outcome, Progress};
+pub use run::{Fetch, FetchedFrom, FileOutcome, Progress};
 pub use server::Server;
 
 use std::time::Duration;

@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// Longer notes are not ours.
-const LONGEST_NOTE: u64 = 16 << 10;
+const MAX_NOTE: u64 = 16 << 10;
 
 /// A file that is coming.
-pub(crate) struct Partial {
+pub(crate) struct PartialDownload {
     file: File,
     path: PathBuf,
     length: u64,
-    origin: Option<Origin>,
+    origin: Option<DownloadOrigin>,
 }
 
 /// Origin of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct DownloadOrigin {
     /// The address that was asked.
     pub(crate) address: String,
     /// Version: an entity tag or a date. Empty where there is none.
@@ -33,7 +33,7 @@ pub(crate) struct Origin {
     pub(crate) total: Option<u64>,
 }
 
-impl Partial {
+impl PartialDownload {
     /// Opens the one beside `place`, where the file will lie when it is whole.
     pub(crate) fn open(place: &Path) -> Result<Self, Failure> {
         let mut name = std::ffi::OsString::from(".");
@@ -63,7 +63,7 @@ impl Partial {
         if !is_there {
             return Err(Failure::Busy);
         }
-        let origin = read_note(&note_of(&path));
+        let origin = read_note(&note_path(&path));
         Ok(Self {
             length: found.len(),
             file,
@@ -83,21 +83,21 @@ impl Partial {
     }
 
     /// Origin of the bytes, where they can be continued from this address.
-    pub(crate) fn goes_on_at(&self, address: &str) -> Option<&Origin> {
+    pub(crate) fn resume_at(&self, address: &str) -> Option<&DownloadOrigin> {
         let origin = self.origin.as_ref()?;
         let fits = origin.address == address && !origin.mark.is_empty() && self.length > 0;
         fits.then_some(origin)
     }
 
     /// Throws away what is there and begins with another file, or version.
-    pub(crate) fn begin(&mut self, origin: Origin) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, origin: DownloadOrigin) -> io::Result<()> {
         self.clear()?;
         let total = origin
             .total
             .map_or(String::new(), |total| total.to_string());
         let note = format!("{}\n{}\n{total}\n", origin.address, origin.mark);
         // A new file, for the same reason as above.
-        let path = note_of(&self.path);
+        let path = note_path(&self.path);
         let _ = fs::remove_file(&path);
         let new = OpenOptions::new()
             .write(true)
@@ -128,33 +128,33 @@ impl Partial {
     /// Gives it its name: it is whole.
     pub(crate) fn keep_as(self, place: &Path) -> io::Result<()> {
         fs::rename(&self.path, place)?;
-        let _ = fs::remove_file(note_of(&self.path));
+        let _ = fs::remove_file(note_path(&self.path));
         Ok(())
     }
 
     /// Removes it: it is not worth going on with.
     pub(crate) fn remove(self) {
-        let _ = fs::remove_file(note_of(&self.path));
+        let _ = fs::remove_file(note_path(&self.path));
         let _ = fs::remove_file(&self.path);
     }
 }
 
-fn note_of(path: &Path) -> PathBuf {
+fn note_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".from");
     PathBuf::from(name)
 }
 
-fn read_note(path: &Path) -> Option<Origin> {
+fn read_note(path: &Path) -> Option<DownloadOrigin> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
         .ok()?;
     let mut text = String::new();
-    file.take(LONGEST_NOTE).read_to_string(&mut text).ok()?;
+    file.take(MAX_NOTE).read_to_string(&mut text).ok()?;
     let mut lines = text.lines();
-    Some(Origin {
+    Some(DownloadOrigin {
         address: lines.next()?.to_owned(),
         mark: lines.next()?.to_owned(),
         total: lines.next()?.parse().ok(),

@@ -13,18 +13,18 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use symbolize::Missing;
+use symbolize::MissingFile;
 use ureq::Agent;
 
 use crate::download::download;
 use crate::failure::Failure;
-use crate::partial::Partial;
-use crate::{Limits, Server, agent, folder};
+use crate::partial::PartialDownload;
+use crate::{Limits, Server, folder, http_client};
 
 /// Files that are got at once.
 const WORKERS: usize = 4;
 /// How often whoever waits is asked.
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A request: files, servers and the folder.
 pub struct Fetch {
@@ -38,21 +38,21 @@ pub struct Fetch {
 
 /// Where a file is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fetched {
+pub enum FetchedFrom {
     /// It was there.
-    Here,
+    Cached,
     /// This server gave it; bytes.
-    From(String, u64),
+    Downloaded(String, u64),
 }
 
 /// Result for one file.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct FileOutcome {
     /// The file.
-    pub wanted: Missing,
+    pub wanted: MissingFile,
     /// Where it is from, or what each server (by address) answered. A server that could not be
     /// reached for one file is not asked for others.
-    pub result: Result<Fetched, Vec<(String, Failure)>>,
+    pub result: Result<FetchedFrom, Vec<(String, Failure)>>,
 }
 
 /// How far it is.
@@ -67,14 +67,14 @@ pub struct Progress {
 }
 
 /// Messages from workers.
-enum Told {
+enum WorkerMessage {
     Bytes(usize, u64),
-    Done(usize, Result<Fetched, Vec<(String, Failure)>>),
+    Done(usize, Result<FetchedFrom, Vec<(String, Failure)>>),
 }
 
 /// State that workers share.
-struct Work {
-    wanted: Vec<Missing>,
+struct FetchJob {
+    wanted: Vec<MissingFile>,
     servers: Vec<(Server, Result<Agent, String>)>,
     down: Vec<AtomicBool>,
     folder: PathBuf,
@@ -88,15 +88,15 @@ impl Fetch {
     /// times a second.
     pub fn run(
         &self,
-        wanted: Vec<Missing>,
+        wanted: Vec<MissingFile>,
         variable: &dyn Fn(&str) -> Option<OsString>,
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Vec<Outcome> {
+    ) -> Vec<FileOutcome> {
         let servers = self.servers.iter().map(|server| {
-            let agent = agent::new(server, self.limits, variable);
-            (server.clone(), agent)
+            let client = http_client::new(server, self.limits, variable);
+            (server.clone(), client)
         });
-        let work = Arc::new(Work {
+        let work = Arc::new(FetchJob {
             servers: servers.collect(),
             down: self
                 .servers
@@ -110,7 +110,7 @@ impl Fetch {
             wanted,
         });
         let mut results: Vec<Option<Result<_, _>>> = work.wanted.iter().map(|_| None).collect();
-        let (sender, told) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         for _ in 0..WORKERS.min(work.wanted.len()) {
             let (work, sender) = (Arc::clone(&work), sender.clone());
             // Not waited for when somebody wants no more: a server may keep it in a read.
@@ -123,9 +123,9 @@ impl Fetch {
         };
         let mut bytes: HashMap<usize, u64> = HashMap::new();
         loop {
-            match told.recv_timeout(TURN) {
-                Ok(Told::Bytes(file, count)) => drop(bytes.insert(file, count)),
-                Ok(Told::Done(file, result)) => {
+            match messages.recv_timeout(POLL_INTERVAL) {
+                Ok(WorkerMessage::Bytes(file, count)) => drop(bytes.insert(file, count)),
+                Ok(WorkerMessage::Done(file, result)) => {
                     if let Some(slot) = results.get_mut(file) {
                         *slot = Some(result);
                     }
@@ -144,7 +144,7 @@ impl Fetch {
             .wanted
             .iter()
             .zip(results)
-            .map(|(wanted, result)| Outcome {
+            .map(|(wanted, result)| FileOutcome {
                 wanted: wanted.clone(),
                 result: result.unwrap_or_else(|| Err(vec![(String::new(), Failure::Stopped)])),
             });
@@ -152,8 +152,8 @@ impl Fetch {
     }
 }
 
-impl Work {
-    fn run(&self, sender: &Sender<Told>) {
+impl FetchJob {
+    fn run(&self, sender: &Sender<WorkerMessage>) {
         loop {
             let file = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(wanted) = self.wanted.get(file) else {
@@ -165,31 +165,31 @@ impl Work {
                 // Not at each piece.
                 if count.abs_diff(*last) > 1 << 18 {
                     *last = count;
-                    let _ = sender.send(Told::Bytes(file, count));
+                    let _ = sender.send(WorkerMessage::Bytes(file, count));
                 }
                 !self.stop.load(Ordering::Relaxed)
             };
-            let result = self.get(wanted, &watch);
-            if sender.send(Told::Done(file, result)).is_err() {
+            let result = self.fetch_file(wanted, &watch);
+            if sender.send(WorkerMessage::Done(file, result)).is_err() {
                 return;
             }
         }
     }
 
-    fn get(
+    fn fetch_file(
         &self,
-        wanted: &Missing,
+        wanted: &MissingFile,
         watch: &dyn Fn(u64, Option<u64>) -> bool,
-    ) -> Result<Fetched, Vec<(String, Failure)>> {
-        let place = self.folder.join(wanted.place());
-        if symbolize::check(&place, wanted).is_ok() {
-            return Ok(Fetched::Here);
+    ) -> Result<FetchedFrom, Vec<(String, Failure)>> {
+        let destination = self.folder.join(wanted.relative_path());
+        if symbolize::check(&destination, wanted).is_ok() {
+            return Ok(FetchedFrom::Cached);
         }
-        let opened = place
+        let opened = destination
             .parent()
-            .map_or(Ok(()), folder::make)
+            .map_or(Ok(()), folder::create)
             .map_err(Failure::Disk)
-            .and_then(|()| Partial::open(&place));
+            .and_then(|()| PartialDownload::open(&destination));
         let mut partial = match opened {
             Ok(partial) => partial,
             Err(failure) => return Err(vec![(String::new(), failure)]),
@@ -198,41 +198,42 @@ impl Work {
         let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
         let mut failures = Vec::new();
         let mut goes_on = false;
-        for ((server, agent), down) in self.servers.iter().zip(&self.down) {
+        for ((server, client), down) in self.servers.iter().zip(&self.down) {
             let Some(address) = server.address_of(wanted) else {
                 continue;
             };
             if down.load(Ordering::Relaxed) {
-                failures.push((server.address().to_owned(), Failure::NotAsked));
+                failures.push((server.address().to_owned(), Failure::Skipped));
                 continue;
             }
-            let agent = match agent {
-                Ok(agent) => agent,
+            let client = match client {
+                Ok(client) => client,
                 Err(why) => {
                     let failure = match down.swap(true, Ordering::Relaxed) {
-                        true => Failure::NotAsked,
+                        true => Failure::Skipped,
                         false => Failure::Unreachable(why.clone()),
                     };
                     failures.push((server.address().to_owned(), failure));
                     continue;
                 }
             };
-            let got = download(agent, &address, &headers, &mut partial, self.limits, watch);
+            let got = download(client, &address, &headers, &mut partial, self.limits, watch);
             let got = got
                 .and_then(|()| symbolize::check(partial.path(), wanted).map_err(Failure::Refused));
             match got {
                 Ok(()) => {
                     let bytes = partial.length();
-                    return match partial.keep_as(&place) {
-                        Ok(()) => Ok(Fetched::From(server.address().to_owned(), bytes)),
+                    return match partial.keep_as(&destination) {
+                        Ok(()) => Ok(FetchedFrom::Downloaded(server.address().to_owned(), bytes)),
                         Err(error) => Err(vec![(String::new(), Failure::Disk(error))]),
                     };
                 }
                 Err(failure) => {
-                    let was_down = failure.is_of_the_server() && down.swap(true, Ordering::Relaxed);
-                    goes_on |= failure.can_go_on();
+                    let was_down =
+                        failure.is_server_failure() && down.swap(true, Ordering::Relaxed);
+                    goes_on |= failure.is_resumable();
                     let ends = matches!(failure, Failure::Stopped | Failure::Disk(_));
-                    let failure = if was_down { Failure::NotAsked } else { failure };
+                    let failure = if was_down { Failure::Skipped } else { failure };
                     failures.push((server.address().to_owned(), failure));
                     if ends {
                         break;
@@ -245,15 +246,15 @@ impl Work {
         } else {
             partial.remove();
             // Not the folder of an id that nobody knows; one that has something in it stays.
-            let _ = place.parent().map(std::fs::remove_dir);
+            let _ = destination.parent().map(std::fs::remove_dir);
         }
         Err(failures)
     }
 }
 
 /// Checksums of a PDB for the request's header: some servers demand them beside the id.
-fn checksums(wanted: &Missing) -> Vec<(&'static str, String)> {
-    let Missing::Pdb { checksums, .. } = wanted else {
+fn checksums(wanted: &MissingFile) -> Vec<(&'static str, String)> {
+    let MissingFile::Pdb { checksums, .. } = wanted else {
         return Vec::new();
     };
     if checksums.is_empty() {
@@ -281,7 +282,7 @@ mod tests {
             folder: PathBuf::from("/proc/none"),
             limits: Limits::default(),
         };
-        let wanted = Missing::DebugFile {
+        let wanted = MissingFile::DebugFile {
             of: "/x.so".into(),
             build_id: vec![1; 20],
         };

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use symbolize::Missing;
+use symbolize::MissingFile;
 
 /// Protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,17 +90,17 @@ impl Server {
     }
 
     /// Where it has this file, if it has such files.
-    pub(crate) fn address_of(&self, wanted: &Missing) -> Option<String> {
+    pub(crate) fn address_of(&self, wanted: &MissingFile) -> Option<String> {
         let path = match (self.protocol, wanted) {
-            (Protocol::Debuginfod, Missing::DebugFile { .. }) => {
+            (Protocol::Debuginfod, MissingFile::DebugFile { .. }) => {
                 format!("buildid/{}/debuginfo", wanted.id())
             }
-            (Protocol::Debuginfod, Missing::Pdb { .. }) => return None,
-            (Protocol::SymbolStore, Missing::DebugFile { .. }) => {
+            (Protocol::Debuginfod, MissingFile::Pdb { .. }) => return None,
+            (Protocol::SymbolStore, MissingFile::DebugFile { .. }) => {
                 let id = format!("{:0<width$}", wanted.id(), width = 2 * BUILD_ID_IN_KEY);
                 format!("_.debug/elf-buildid-sym-{id}/_.debug")
             }
-            (Protocol::SymbolStore, Missing::Pdb { name, id, .. }) => {
+            (Protocol::SymbolStore, MissingFile::Pdb { name, id, .. }) => {
                 let name = encoded(name)?;
                 format!("{name}/{}FFFFFFFF/{name}", guid(id)?)
             }
@@ -139,14 +139,14 @@ fn guid(id: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn pdb(name: &str) -> Missing {
+    fn pdb(name: &str) -> MissingFile {
         let mut id = [0; 20];
         let guid = [
             0xf6, 0x72, 0x7b, 0x49, 0x0a, 0x39, 0xfc, 0x44, 0x87, 0x8e, 0x5a, 0x2d, 0x63, 0xb6,
             0xcc, 0x4b,
         ];
         id[..16].copy_from_slice(&guid);
-        Missing::Pdb {
+        MissingFile::Pdb {
             of: "/app/foo.dll".into(),
             name: name.into(),
             id,
@@ -154,8 +154,8 @@ mod tests {
         }
     }
 
-    fn debug_file(build_id: &[u8]) -> Missing {
-        Missing::DebugFile {
+    fn debug_file(build_id: &[u8]) -> MissingFile {
+        MissingFile::DebugFile {
             of: "/app/foo.so".into(),
             build_id: build_id.into(),
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 /// Answer of a path.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum TestResponse {
     /// This file, whole or in the part that is asked for, with this entity tag.
     File(Vec<u8>, &'static str),
     /// The same, but each connection ends after so many bytes.
@@ -25,9 +25,9 @@ pub enum Answer {
     /// On to another address.
     Redirect(String),
     /// Nothing at all, for as long as the client waits.
-    Silence,
+    NoReply,
     /// A file that says that it is this long, and never comes.
-    Claim(u64),
+    DeclaredLength(u64),
     /// A file without an end.
     Endless,
     /// A byte, and a byte, and a byte.
@@ -42,7 +42,7 @@ pub enum Answer {
 
 /// A request that was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// Path of the address, or `HOST:PORT` of a proxy.
     pub path: String,
     /// Names in lower case.
@@ -50,15 +50,15 @@ pub struct Asked {
 }
 
 #[derive(Default)]
-struct State {
-    answers: HashMap<String, Answer>,
-    asked: Vec<Asked>,
+struct ServerState {
+    responses: HashMap<String, TestResponse>,
+    requests: Vec<ReceivedRequest>,
 }
 
 /// A server on a port of its own, until the test ends.
 pub struct TestServer {
     port: u16,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ServerState>>,
 }
 
 impl Default for TestServer {
@@ -76,7 +76,7 @@ impl TestServer {
     pub fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("its address").port();
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ServerState::default()));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -98,9 +98,9 @@ impl TestServer {
     ///
     /// # Panics
     /// A connection's thread has.
-    pub fn put(&self, path: &str, answer: Answer) {
+    pub fn put(&self, path: &str, answer: TestResponse) {
         let mut state = self.state.lock().expect("no thread has panicked");
-        state.answers.insert(path.to_owned(), answer);
+        state.responses.insert(path.to_owned(), answer);
     }
 
     /// Takes the requests received so far.
@@ -108,18 +108,21 @@ impl TestServer {
     /// # Panics
     /// A connection's thread has.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.state.lock().expect("no thread has panicked").asked)
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        std::mem::take(&mut self.state.lock().expect("no thread has panicked").requests)
     }
 
     /// The paths of it.
     #[must_use]
-    pub fn asked_paths(&self) -> Vec<String> {
-        self.asked().into_iter().map(|asked| asked.path).collect()
+    pub fn requested_paths(&self) -> Vec<String> {
+        self.requests()
+            .into_iter()
+            .map(|requests| requests.path)
+            .collect()
     }
 }
 
-fn serve(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+fn serve(stream: &TcpStream, state: &Mutex<ServerState>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line)?;
@@ -140,23 +143,27 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let condition = headers.get("if-range").cloned();
     let answer = {
         let mut state = state.lock().map_err(|_| std::io::ErrorKind::Other)?;
-        state.asked.push(Asked {
+        state.requests.push(ReceivedRequest {
             path: path.clone(),
             headers,
         });
-        let any = state.answers.get("*").cloned();
-        state.answers.get(&path).cloned().or(any)
+        let any = state.responses.get("*").cloned();
+        state.responses.get(&path).cloned().or(any)
     };
     match answer {
         None => head(stream, 404, &["Content-Length: 0"]),
-        Some(Answer::Status(status)) => head(stream, status, &["Content-Length: 0"]),
-        Some(Answer::File(bytes, tag)) => part(stream, &bytes, tag, range, condition, usize::MAX),
-        Some(Answer::Cut(bytes, tag, after)) => part(stream, &bytes, tag, range, condition, after),
-        Some(Answer::Plain(bytes, after)) => {
+        Some(TestResponse::Status(status)) => head(stream, status, &["Content-Length: 0"]),
+        Some(TestResponse::File(bytes, tag)) => {
+            part(stream, &bytes, tag, range, condition, usize::MAX)
+        }
+        Some(TestResponse::Cut(bytes, tag, after)) => {
+            part(stream, &bytes, tag, range, condition, after)
+        }
+        Some(TestResponse::Plain(bytes, after)) => {
             head(stream, 200, &[&format!("Content-Length: {}", bytes.len())])?;
             send(stream, &bytes, after)
         }
-        Some(Answer::WrongPart(bytes)) => match range {
+        Some(TestResponse::WrongPart(bytes)) => match range {
             None => part(stream, &bytes, "\"x\"", None, None, bytes.len() / 2),
             Some(first) => {
                 let last = bytes.len() - 1;
@@ -165,37 +172,37 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
                 send(stream, &bytes[first + 1..], usize::MAX)
             }
         },
-        Some(Answer::Redirect(to)) => head(
+        Some(TestResponse::Redirect(to)) => head(
             stream,
             302,
             &[&format!("Location: {to}"), "Content-Length: 0"],
         ),
-        Some(Answer::Silence) => wait(stream),
-        Some(Answer::Claim(length)) => {
+        Some(TestResponse::NoReply) => wait(stream),
+        Some(TestResponse::DeclaredLength(length)) => {
             head(stream, 200, &[&format!("Content-Length: {length}")])?;
             wait(stream)
         }
-        Some(Answer::Endless) => {
+        Some(TestResponse::Endless) => {
             head(stream, 200, &["Transfer-Encoding: chunked"])?;
             let piece = [b"10000\r\n".as_slice(), &vec![0; 0x10000], b"\r\n"].concat();
             loop {
                 (&*stream).write_all(&piece)?;
             }
         }
-        Some(Answer::Drip) => {
+        Some(TestResponse::Drip) => {
             head(stream, 200, &["Content-Length: 1000000000"])?;
             loop {
                 (&*stream).write_all(b"x")?;
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         }
-        Some(Answer::Packed(bytes)) => {
+        Some(TestResponse::Packed(bytes)) => {
             let length = format!("Content-Length: {}", bytes.len());
             head(stream, 200, &["Content-Encoding: gzip", &length])?;
             send(stream, &bytes, usize::MAX)
         }
-        Some(Answer::Garbage) => (&*stream).write_all(b"\x7fELF or what\r\n\r\n"),
-        Some(Answer::Tunnel(to)) => tunnel(stream, &to),
+        Some(TestResponse::Garbage) => (&*stream).write_all(b"\x7fELF or what\r\n\r\n"),
+        Some(TestResponse::Tunnel(to)) => tunnel(stream, &to),
     }
 }
 

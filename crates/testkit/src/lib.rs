@@ -32,8 +32,8 @@ pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{Bodies, Body};
 pub use picture::{SamePicture, Share, same_picture, same_picture_in_turn};
 pub use record::{
-    Answer, Inspected, Machine, Record, Recorded, logical_stacks, output_in_time, physical_stacks,
-    run_sidewalk, smallest_signal_stacks, stdout_of, test_folder,
+    Inspected, Machine, ProgramOutput, Record, Recorded, logical_stacks, output_in_time,
+    physical_stacks, run_sidewalk, smallest_signal_stacks, stdout_of, test_folder,
 };
 pub use running::{Running, Server, only_child};
 pub use runtime::{App10, Runtime, Setup, Tools};

@@ -191,7 +191,7 @@ impl Record {
     ///
     /// # Panics
     /// When either run went wrong, or the results differ.
-    pub fn run_as(&self, bare: &Answer) -> Recorded {
+    pub fn run_as(&self, bare: &ProgramOutput) -> Recorded {
         bare.assert_complete();
         let recorded = self.run_complete();
         assert_eq!(recorded.answer.results(), bare.results(), "{self:?}");
@@ -212,8 +212,8 @@ impl Record {
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn run_bare(&self) -> Answer {
-        Answer::new(self.bare_output())
+    pub fn run_bare(&self) -> ProgramOutput {
+        ProgramOutput::new(self.bare_output())
     }
 
     /// [`Record::run_bare`], once for all tests of a run that ask for the same command: for
@@ -221,10 +221,10 @@ impl Record {
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn run_bare_shared(&self) -> Answer {
+    pub fn run_bare_shared(&self) -> ProgramOutput {
         let key = format!("bare {:?} {:?}", self.command, self.environment);
         let (output, _) = shared::once(&key, |_| self.bare_output());
-        Answer::new(output)
+        ProgramOutput::new(output)
     }
 
     fn bare_output(&self) -> Output {
@@ -333,7 +333,7 @@ pub fn output_in_time(command: &mut Command) -> Output {
 
 /// A program's output and its exit status.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ProgramOutput {
     /// Its standard output.
     pub stdout: String,
     /// Its standard error (and `sidewalk`'s).
@@ -342,9 +342,9 @@ pub struct Answer {
     pub status: ExitStatus,
 }
 
-impl Answer {
-    fn new(output: Output) -> Answer {
-        Answer {
+impl ProgramOutput {
+    fn new(output: Output) -> ProgramOutput {
+        ProgramOutput {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             status: output.status,
@@ -400,7 +400,7 @@ pub struct Recorded {
     /// The file.
     pub recording: PathBuf,
     /// The output of the command line.
-    pub answer: Answer,
+    pub answer: ProgramOutput,
 }
 
 impl Recorded {
@@ -408,7 +408,7 @@ impl Recorded {
     pub fn new(recording: PathBuf, output: Output) -> Recorded {
         Recorded {
             recording,
-            answer: Answer::new(output),
+            answer: ProgramOutput::new(output),
         }
     }
 

@@ -608,12 +608,12 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "diagnostics: a text's final zero is not counted",
-        file: "crates/diagnostics/src/frame.rs",
+        file: "crates/diagnostics/src/protocol.rs",
         from: "let units = text.encode_utf16().count() + 1;\n    // One",
         to: "let units = text.encode_utf16().count();\n    // One",
         tests: &[default(
             "diagnostics",
-            "frame::tests::a_text_counts_its_zero",
+            "protocol::tests::a_text_counts_its_zero",
         )],
     },
     Break {

@@ -7,7 +7,7 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use control::{Incoming, Message, PROTOCOL, Peer, answer, ask, keys};
+use control::{Message, MessageReader, PROTOCOL, Peer, answer, ask, keys};
 
 use super::AgentState;
 use crate::model::Phase;
@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct Client {
     pub(super) channel: Channel,
     peer: Peer,
-    incoming: Incoming,
+    incoming: MessageReader,
 }
 
 /// A client's request.
@@ -62,10 +62,10 @@ impl Client {
     fn receive(&mut self) -> Result<Option<Message>, ()> {
         let mut buffer = [0; 4096];
         loop {
-            if let Some(message) = self.incoming.take().map_err(drop)? {
+            if let Some(message) = self.incoming.message().map_err(drop)? {
                 return Ok(Some(message));
             }
-            let wanted = self.incoming.wants().min(buffer.len());
+            let wanted = self.incoming.bytes_wanted().min(buffer.len());
             let room = buffer.get_mut(..wanted).ok_or(())?;
             match self.channel.receive(room) {
                 Ok(0) => return Err(()),
@@ -95,7 +95,7 @@ impl Clients {
             self.waiting.push(Client {
                 channel,
                 peer,
-                incoming: Incoming::default(),
+                incoming: MessageReader::default(),
             });
         }
         let mut requests = Vec::new();

@@ -38,7 +38,7 @@ impl ControlSocket {
     /// environment.
     pub(crate) fn open_own(&self) {
         let proc = Path::new("/proc/self");
-        if let Some(path) = control::path_of(proc, std::process::id()) {
+        if let Some(path) = control::socket_path(proc, std::process::id()) {
             // A process whose socket cannot be found is recorded all the same.
             let _unwritable = self.open(&path);
         }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read as _};
 
-use control::{LONGEST, Message, answer, ask, keys};
+use control::{MAX_MESSAGE, Message, answer, ask, keys};
 
 use crate::program::{CLASS_LOADS, Program, Shop, agent_threads, connect, request, send_bytes};
 
@@ -20,7 +20,7 @@ fn is_closed(stream: &mut std::os::unix::net::UnixStream) -> bool {
 fn malformed_requests_are_closed_and_the_next_is_served() {
     let (program, shop) = (Program::new(), Shop::net8());
     program.attach(&shop.clr);
-    let longest = u32::try_from(LONGEST).unwrap();
+    let longest = u32::try_from(MAX_MESSAGE).unwrap();
     let cases: [&[u8]; 4] = [
         // Longer than the limit.
         &(longest + 1).to_le_bytes(),

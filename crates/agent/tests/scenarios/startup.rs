@@ -88,7 +88,7 @@ fn the_first_session_starts_with_the_runtime_and_the_socket_serves_the_next() {
     assert_eq!(shop.clr.calls_of("EnumJITedFunctions"), []);
 
     // The path at which the tool finds the agent of a started process.
-    let door = control::path_of(Path::new("/proc/self"), std::process::id()).unwrap();
+    let door = control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
     let second = record_at(&door, CLASS_LOADS, false);
     shop.until_subscribed();
     shop.load_class();

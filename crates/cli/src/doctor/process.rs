@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnostics::{Deployed, Reach, Survey, Target, Way};
+use diagnostics::{DeployedLibrary, Reach, RecordingRoute, Survey, Target};
 
 use super::Check;
 use super::here::left;
@@ -26,7 +26,7 @@ pub(super) fn checks(pid: u32, carried: Carried) -> Vec<Check> {
     let asked = started.elapsed();
     let mut checks = vec![process(&target, &reach), recording(&reach, asked)];
     if let Some(survey) = &reach.survey
-        && reach.way.is_ok()
+        && reach.route.is_ok()
     {
         checks.push(library(&target, survey, carried));
         checks.extend(limits(&target));
@@ -59,16 +59,16 @@ fn process(target: &Target, reach: &Reach) -> Check {
 
 fn recording(reach: &Reach, asked: Duration) -> Check {
     const WHAT: &str = "reach";
-    match &reach.way {
-        Ok(Way::Attach) => Check::ok(
+    match &reach.route {
+        Ok(RecordingRoute::Attach) => Check::ok(
             WHAT,
             format!(
                 "by attaching; its runtime answered within {} ms",
                 asked.as_millis()
             ),
         ),
-        Ok(Way::ControlSocket) => Check::ok(WHAT, "by the agent that is in it already"),
-        Ok(Way::Beside(profiler)) => Check::ok(
+        Ok(RecordingRoute::ControlSocket) => Check::ok(WHAT, "by the agent that is in it already"),
+        Ok(RecordingRoute::Beside(profiler)) => Check::ok(
             WHAT,
             format!("by attaching, beside the profiler {}", profiler.library),
         ),
@@ -83,7 +83,7 @@ fn library(target: &Target, survey: &Survey, carried: Carried) -> Check {
         // Said above.
         Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),
     };
-    match Deployed::new(target, survey, agent.path()) {
+    match DeployedLibrary::new(target, survey, agent.path()) {
         Ok(deployed) => {
             let place = shown(deployed.library());
             let check = if deployed.is_copy() {

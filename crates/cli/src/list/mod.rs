@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use control::Message;
-use diagnostics::{Error, Reach, Refusal, Target, Way, connect_where};
+use diagnostics::{Error, Reach, RecordingRoute, Refusal, Target, connect_to_newest};
 use formats::visible;
 use serde::Serialize;
 
@@ -115,8 +115,8 @@ fn rows() -> Result<Vec<Row>> {
 /// `None` where it has ended meanwhile.
 fn row(target: &Target) -> Option<Row> {
     let reach = Reach::of(target, WAIT);
-    let state = match &reach.way {
-        Ok(Way::ControlSocket) => agent_state(target),
+    let state = match &reach.route {
+        Ok(RecordingRoute::ControlSocket) => agent_state(target),
         _ => None,
     };
     let said = |key| state.as_ref().and_then(|state| state.get(key));
@@ -124,16 +124,16 @@ fn row(target: &Target) -> Option<Row> {
     // An idle one says who recorded last.
     let recorded_by = said(control::keys::BY).filter(|_| agent.as_deref() == Some("recording"));
     let recorded_by = recorded_by.map(str::to_owned);
-    let (record, profiler, why_not, short) = match &reach.way {
-        Ok(Way::Attach) => (Some("attach"), None, None, "attach".to_owned()),
-        Ok(Way::ControlSocket) => {
+    let (record, profiler, why_not, short) = match &reach.route {
+        Ok(RecordingRoute::Attach) => (Some("attach"), None, None, "attach".to_owned()),
+        Ok(RecordingRoute::ControlSocket) => {
             let short = match &recorded_by {
                 Some(by) => format!("recorded by {by}"),
                 None => "control socket".to_owned(),
             };
             (Some("control socket"), None, None, short)
         }
-        Ok(Way::Beside(profiler)) => {
+        Ok(RecordingRoute::Beside(profiler)) => {
             let name = Path::new(&profiler.library).file_name().unwrap_or_default();
             (
                 Some("beside another profiler"),
@@ -178,7 +178,7 @@ pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
     let deadline = Instant::now() + WAIT;
-    let stream = connect_where(target, WAIT, is_it).ok()?;
+    let stream = connect_to_newest(target, WAIT, is_it).ok()?;
     stream.set_write_timeout(Some(WAIT)).ok()?;
     let asked = Message::new(control::ask::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
     control::send(&stream, &asked).ok()?;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use diagnostics::Unpacked;
+use diagnostics::UnpackedLibrary;
 
 use crate::console::shown;
 
@@ -30,7 +30,7 @@ pub struct CarriedAgent {
 /// The agent, as a file. It stays where it is as long as this is there.
 pub(crate) struct Agent {
     path: PathBuf,
-    _unpacked: Option<Unpacked>,
+    _unpacked: Option<UnpackedLibrary>,
 }
 
 impl Agent {
@@ -51,7 +51,7 @@ impl Agent {
             return Ok(Self::at(std::path::absolute(path)?));
         }
         if let Some(CarriedAgent { content, hash }) = carried.0 {
-            let unpacked = Unpacked::new(content, hash)?;
+            let unpacked = UnpackedLibrary::new(content, hash)?;
             return Ok(Self {
                 path: unpacked.library().to_owned(),
                 _unpacked: Some(unpacked),

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
 use diagnostics::{
-    Answer, Attach, Deployed, Diagnostics, Reach, Refusal, Survey, Target, Way, connect_where,
+    Attach, DeployedLibrary, Diagnostics, Reach, RecordingRoute, Refusal, RefusalCode, Survey,
+    Target, connect_to_newest,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -116,7 +117,7 @@ fn join_once(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Begun> {
 /// Refuses a process that does not run, as its sockets do not answer.
 fn refuse_standstill(target: &Target) -> Result<()> {
     let since = Instant::now();
-    while let Some(why) = target.standstill() {
+    while let Some(why) = target.stopped_reason() {
         if since.elapsed() >= STANDSTILL_TIME {
             bail!("process {} does not answer: it is {why}", target.pid());
         }
@@ -141,7 +142,7 @@ fn ended(pid: u32, done: &str) -> Option<anyhow::Error> {
 pub(super) fn knock(target: &Target) -> Result<Option<UnixStream>> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
-    match connect_where(target, ANSWER_TIME, is_it) {
+    match connect_to_newest(target, ANSWER_TIME, is_it) {
         Ok(stream) => {
             stream.set_nonblocking(false)?;
             stream.set_read_timeout(Some(ANSWER_TIME))?;
@@ -235,7 +236,7 @@ fn is_starting(error: &anyhow::Error) -> bool {
         .find_map(|cause| cause.downcast_ref::<diagnostics::Error>()?.answer());
     matches!(
         answer,
-        Some(Answer::NOT_YET_AVAILABLE | Answer::RUNTIME_UNINITIALIZED)
+        Some(RefusalCode::NOT_YET_AVAILABLE | RefusalCode::RUNTIME_UNINITIALIZED)
     )
 }
 
@@ -255,12 +256,12 @@ fn is_not_there_yet(error: &anyhow::Error) -> bool {
 fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
-    if reach.way? == Way::ControlSocket {
+    if reach.route? == RecordingRoute::ControlSocket {
         // It has come between our knock and now.
         return Ok(());
     }
     let survey = reach.survey.unwrap_or_default();
-    let deployed = Deployed::new(target, &survey, agent)?;
+    let deployed = DeployedLibrary::new(target, &survey, agent)?;
     let attached = load(target, deployed.library(), wish);
     if attached.is_err() {
         deployed.clean_up();
@@ -271,7 +272,7 @@ fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
 /// The same, from there. The library is a path of the process's view.
 fn load(target: &Target, library: &Path, wish: &Wish<'_>) -> Result<()> {
     let pid = target.pid();
-    let socket = control::path_of(&target_folder(pid), target.pid_inside())
+    let socket = control::socket_path(&target_folder(pid), target.pid_inside())
         .with_context(|| format!("process {pid} has ended"))?;
     let mut data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
     if wish.walks_heap {
@@ -290,7 +291,7 @@ fn load(target: &Target, library: &Path, wish: &Wish<'_>) -> Result<()> {
         })
     };
     match into(Slot::Main) {
-        Err(error) if error.answer() == Some(Answer::ALREADY_ACTIVE) => {
+        Err(error) if error.answer() == Some(RefusalCode::ALREADY_ACTIVE) => {
             into(Slot::Notification).map_err(Into::into)
         }
         other => other.map_err(Into::into),

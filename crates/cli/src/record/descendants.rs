@@ -250,7 +250,7 @@ impl Descendants {
         if named != *socket {
             return "it is another sidewalk record's".to_owned();
         }
-        if !target.seen(Path::new(&named)).exists() {
+        if !target.path_from_here(Path::new(&named)).exists() {
             return format!(
                 "it has other files, and cannot reach {} there (a root or a /tmp of its own)",
                 shown(&named)

@@ -575,7 +575,7 @@ impl<'s> Session<'s> {
                 .ok()
                 .and_then(|pid| Target::new(pid).ok());
             let given = units::seconds(given);
-            match target.as_ref().and_then(Target::standstill) {
+            match target.as_ref().and_then(Target::stopped_reason) {
                 Some(why) => self.console.warning(format_args!(
                     "process {pid} did not finish its recording within {given}: it is {why}; what it \
                      had not sent yet is missing, and the agent is still in it"
@@ -616,7 +616,7 @@ fn door_of(pid: i32) -> Option<PathBuf> {
         return None;
     }
     let folder = PathBuf::from(format!("/proc/{pid}"));
-    control::path_of(&folder, target.pid_inside())
+    control::socket_path(&folder, target.pid_inside())
 }
 
 /// Returns a process's name; `None` where its command line cannot be read.

@@ -76,7 +76,7 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                     if found.is_empty()
                         && let Some(start) = symbolizer.function_start(module, svma)
                     {
-                        let name = symbolize::place(module, start);
+                        let name = symbolize::unnamed_function_name(module, start);
                         push(&mut writer, &mut blocks, *frame, &name, "", 0);
                     }
                 }

@@ -350,7 +350,7 @@ fn name(profile: &Profile, frame: &Frame, symbolizer: &mut Symbolizer) -> String
             return found.name.clone();
         }
         let start = symbolizer.function_start(module, svma).unwrap_or(svma);
-        return symbolize::place(module, start);
+        return symbolize::unnamed_function_name(module, start);
     }
     profile.string(frame.name).to_owned()
 }

@@ -64,7 +64,8 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 }
             }
             "door" => {
-                let path = control::path_of(Path::new("/proc/self"), std::process::id()).unwrap();
+                let path =
+                    control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
                 std::mem::forget(UnixListener::bind(&path).unwrap());
                 say(path.to_str().unwrap());
             }

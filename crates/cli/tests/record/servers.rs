@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
-use symbolserver::testing::{Answer, TestServer};
+use symbolserver::testing::{TestResponse, TestServer};
 use tempfile::TempDir;
 
 use crate::tests::{Ran, Scene, scene};
@@ -173,7 +173,7 @@ impl Library {
         let nobody = TestServer::new();
         let by_method = self.sidewalk(recorded, &["report", "x.swk"], &nobody);
         let by_line = self.sidewalk(recorded, &["report", "--by", "line", "x.swk"], &nobody);
-        assert!(nobody.asked().is_empty());
+        assert!(nobody.requests().is_empty());
         let text = |output: Output| String::from_utf8(output.stdout).unwrap();
         text(by_method) + &text(by_line)
     }
@@ -217,7 +217,7 @@ fn fetched_names_and_lines_are_in_reports() {
             true => library.by_build_id(),
             false => library.by_key(),
         };
-        server.put(&path, Answer::File(library.debug.clone(), TAG));
+        server.put(&path, TestResponse::File(library.debug.clone(), TAG));
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidewalk"));
         alone(&mut command, library.folder.path());
         command
@@ -235,7 +235,7 @@ fn fetched_names_and_lines_are_in_reports() {
             &text,
             &["fetched   libwork.so", &library.build_id, &server.address()],
         );
-        assert_eq!(server.asked_paths(), [path]);
+        assert_eq!(server.requested_paths(), [path]);
 
         let after = library.report(&recorded);
         assert_has(&after, &["hot", "entry", "work.c:3", "work.c:8"]);
@@ -249,7 +249,10 @@ fn fetched_names_and_lines_are_in_reports() {
 fn record_with_symbols_keeps_names() {
     let library = Library::build();
     let server = TestServer::new();
-    server.put(&library.by_key(), Answer::File(library.debug.clone(), TAG));
+    server.put(
+        &library.by_key(),
+        TestResponse::File(library.debug.clone(), TAG),
+    );
     let mut scene = library.scene(&["--symbols"]);
     scene
         .command
@@ -275,15 +278,19 @@ fn a_server_that_fails() {
     other[at] = 0xee;
     let half = library.debug[..library.debug.len() / 2].to_vec();
     for (answer, code, told) in [
-        (Answer::Status(404), 0, "not found libwork.so"),
-        (Answer::Status(500), 1, "it answers 500"),
+        (TestResponse::Status(404), 0, "not found libwork.so"),
+        (TestResponse::Status(500), 1, "it answers 500"),
         (
-            Answer::File(other, TAG),
+            TestResponse::File(other, TAG),
             1,
             "it belongs to another build, ee11",
         ),
-        (Answer::File(half, TAG), 1, "it is damaged or no such file"),
-        (Answer::Silence, 1, "it said nothing for 1 s"),
+        (
+            TestResponse::File(half, TAG),
+            1,
+            "it is damaged or no such file",
+        ),
+        (TestResponse::NoReply, 1, "it said nothing for 1 s"),
     ] {
         let server = TestServer::new();
         server.put("*", answer.clone());
@@ -329,14 +336,14 @@ fn a_server_that_fails() {
 fn interrupt_ends_the_fetching() {
     let library = Library::build();
     let server = TestServer::new();
-    server.put("*", Answer::Silence);
+    server.put("*", TestResponse::NoReply);
     let mut scene = library.scene(&["--symbols"]);
     scene
         .command
         .env("SIDEWALK_SYMBOL_SERVERS", server.address())
         .env("DEBUGINFOD_TIMEOUT", "600");
     let running = scene.start();
-    while server.asked().is_empty() {
+    while server.requests().is_empty() {
         std::thread::yield_now();
     }
     running.signal(Signal::SIGINT);
@@ -358,13 +365,16 @@ fn nobody_is_asked_unless_a_user_asks() {
         let output = library.sidewalk(&recorded, &[verb, "x.swk"], &server);
         assert!(output.status.success());
     }
-    assert_eq!(server.asked_paths(), [""; 0]);
+    assert_eq!(server.requested_paths(), [""; 0]);
 }
 
 fn a_process_files_are_fetched() {
     let library = Library::build();
     let server = TestServer::new();
-    server.put(&library.by_key(), Answer::File(library.debug.clone(), TAG));
+    server.put(
+        &library.by_key(),
+        TestResponse::File(library.debug.clone(), TAG),
+    );
     // Runs with the library in it until its input ends.
     let mut program = Command::new("cat")
         .env("LD_PRELOAD", &library.path)

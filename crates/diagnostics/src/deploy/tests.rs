@@ -10,8 +10,13 @@ fn folder(path: &Path) -> Folder {
     own().0.open_folder(path).unwrap()
 }
 
-fn put(folder: &Folder, name: &str, content: &[u8], loader: &Loader) -> Result<File, &'static str> {
-    super::put(folder, name, content, loader, Kept::Shared)
+fn write_and_lock(
+    folder: &Folder,
+    name: &str,
+    content: &[u8],
+    loader: &Loader,
+) -> Result<File, &'static str> {
+    super::write_and_lock(folder, name, content, loader, FolderAccess::Shared)
 }
 
 fn names(path: &Path) -> Vec<String> {
@@ -38,10 +43,10 @@ fn a_copy_is_made_once_and_stays_what_it_is() {
     let (_, loader) = own();
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path());
-    let first = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
+    let first = write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     let inode = first.metadata().unwrap().ino();
     assert_eq!(first.metadata().unwrap().mode() & 0o7777, 0o755);
-    let second = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
+    let second = write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert_eq!(second.metadata().unwrap().ino(), inode);
     assert_eq!(names(place.path()), ["libsidewalk-0.so"]);
 }
@@ -52,8 +57,8 @@ fn another_content_never_goes_into_the_same_file() {
     let (_, loader) = own();
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path());
-    let first = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
-    let second = put(&folder, "libsidewalk-0.so", b"another", &loader).unwrap();
+    let first = write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
+    let second = write_and_lock(&folder, "libsidewalk-0.so", b"another", &loader).unwrap();
     assert_ne!(
         first.metadata().unwrap().ino(),
         second.metadata().unwrap().ino()
@@ -72,18 +77,18 @@ fn what_somebody_else_may_have_put_there_is_not_taken() {
     // Writable by others.
     fs::write(&path, b"content").unwrap();
     mode(&path, 0o777);
-    assert!(found(&path, b"content", &loader, Kept::Shared).is_none());
-    let file = put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
+    assert!(find_trusted(&path, b"content", &loader, FolderAccess::Shared).is_none());
+    let file = write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o755);
     // A link to what is right, which can be turned to something else.
     let other = place.path().join("other");
     fs::rename(&path, &other).unwrap();
     std::os::unix::fs::symlink(&other, &path).unwrap();
-    put(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
+    write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
     // Longer than it should be.
     fs::write(&path, b"content and more").unwrap();
-    assert!(found(&path, b"content", &loader, Kept::Shared).is_none());
+    assert!(find_trusted(&path, b"content", &loader, FolderAccess::Shared).is_none());
 }
 
 #[test]
@@ -129,12 +134,13 @@ fn what_nobody_maps_is_removed_and_what_is_locked_is_not() {
     let (_, loader) = own();
     let place = tempfile::tempdir().unwrap();
     let folder = folder(place.path());
-    let held = put(&folder, "libsidewalk-held.so", b"held", &loader).unwrap();
-    drop(put(&folder, "libsidewalk-old.so", b"old", &loader).unwrap());
+    let held = write_and_lock(&folder, "libsidewalk-held.so", b"held", &loader).unwrap();
+    drop(write_and_lock(&folder, "libsidewalk-old.so", b"old", &loader).unwrap());
     fs::write(place.path().join(".libsidewalk-now"), "").unwrap();
     let before = place.path().join(".libsidewalk-before");
     let old = File::create(&before).unwrap();
-    old.set_modified(SystemTime::now() - 2 * WRITING).unwrap();
+    old.set_modified(SystemTime::now() - 2 * UNFINISHED_AGE)
+        .unwrap();
     fs::write(place.path().join("libother.so"), "").unwrap();
     sweep(&folder, None);
     let left = [".libsidewalk-now", "libother.so", "libsidewalk-held.so"];
@@ -151,19 +157,19 @@ fn our_own_process_loads_a_library_where_it_is() {
     let (target, _) = own();
     let survey = Survey::of(&target).unwrap();
     let library = std::env::current_exe().unwrap();
-    let deployed = Deployed::new(&target, &survey, &library).unwrap();
+    let deployed = DeployedLibrary::new(&target, &survey, &library).unwrap();
     assert!(!deployed.is_copy());
     assert_eq!(deployed.library(), fs::canonicalize(&library).unwrap());
     let old = Survey {
         libc: Some(Libc::Glibc(Some((2, 1)))),
         ..Survey::default()
     };
-    let refused = Deployed::new(&target, &old, &library).unwrap_err();
+    let refused = DeployedLibrary::new(&target, &old, &library).unwrap_err();
     assert!(
         matches!(refused, DeployError::OldLibc { has: (2, 1), .. }),
         "{refused}"
     );
-    let missing = Deployed::new(&target, &survey, Path::new("/nowhere.so")).unwrap_err();
+    let missing = DeployedLibrary::new(&target, &survey, Path::new("/nowhere.so")).unwrap_err();
     assert!(
         matches!(missing, DeployError::Unreadable { .. }),
         "{missing}"

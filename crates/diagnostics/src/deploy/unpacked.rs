@@ -16,7 +16,7 @@ use super::*;
 /// A library that was unpacked. It is not removed as long as this is there, nor while a process
 /// maps it or has it in its environment.
 #[derive(Debug)]
-pub struct Unpacked {
+pub struct UnpackedLibrary {
     library: PathBuf,
     /// Locked, shared.
     _lock: File,
@@ -27,24 +27,32 @@ pub struct Unpacked {
 #[error(
     "there is no folder for the agent: {}; set XDG_CACHE_HOME to one of your own, on a file system \
      without noexec",
-    listed(tried)
+    list_of_folders(tried)
 )]
-pub struct UnpackError {
+pub struct UnpackLibraryError {
     /// The folders that were tried, and their faults.
     pub tried: Vec<(PathBuf, &'static str)>,
 }
 
-impl Unpacked {
+impl UnpackedLibrary {
     /// Puts a library whose [`hash_of`] is `hash` where programs of this user can load it, unless
     /// it is there, and removes other versions that are no longer needed.
     ///
     /// # Errors
     /// There is no folder that it could be loaded from and that is this user's alone.
-    pub fn new(content: &[u8], hash: &str) -> Result<Self, UnpackError> {
-        Self::in_one_of(&places(|name| std::env::var_os(name)), content, hash)
+    pub fn new(content: &[u8], hash: &str) -> Result<Self, UnpackLibraryError> {
+        Self::in_first_usable(
+            &candidate_folders(|name| std::env::var_os(name)),
+            content,
+            hash,
+        )
     }
 
-    fn in_one_of(places: &[PathBuf], content: &[u8], hash: &str) -> Result<Self, UnpackError> {
+    fn in_first_usable(
+        places: &[PathBuf],
+        content: &[u8],
+        hash: &str,
+    ) -> Result<Self, UnpackLibraryError> {
         let mut tried = Vec::new();
         for place in places {
             match Self::below(place, content, hash) {
@@ -52,15 +60,15 @@ impl Unpacked {
                 Err(why) => tried.push((place.clone(), why)),
             }
         }
-        Err(UnpackError { tried })
+        Err(UnpackLibraryError { tried })
     }
 
     fn below(place: &Path, content: &[u8], hash: &str) -> Result<Self, &'static str> {
-        let (path, folder) = private(place)?;
-        let loader = Loader::us().ok_or("cannot be judged without /proc")?;
+        let (path, folder) = private_folder(place)?;
+        let loader = Loader::current().ok_or("cannot be judged without /proc")?;
         loader.check(&folder)?;
-        let name = name_by(hash);
-        let lock = put(&folder, &name, content, &loader, Kept::Private)?;
+        let name = file_name_for(hash);
+        let lock = write_and_lock(&folder, &name, content, &loader, FolderAccess::Private)?;
         sweep(&folder, Some(&name));
         Ok(Self {
             library: path.join(name),
@@ -76,12 +84,12 @@ impl Unpacked {
 
 /// Where to look for a folder, the best first: where caches belong, then where the tool's socket
 /// may lie and what containers let one write to.
-fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let folder = |name: &str| {
         let path = variable(name).map(PathBuf::from);
         path.filter(|path| path.is_absolute())
     };
-    let own = format!("sidewalk-{}", us());
+    let own = format!("sidewalk-{}", own_uid());
     let shared = ["XDG_RUNTIME_DIR", "TMPDIR"].map(folder).into_iter();
     let shared = shared
         .flatten()
@@ -90,7 +98,7 @@ fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let caches = [
         folder("XDG_CACHE_HOME"),
         // Root's home is closed to whoever it starts programs as.
-        (us() == 0).then(|| PathBuf::from("/var/cache")),
+        (own_uid() == 0).then(|| PathBuf::from("/var/cache")),
         folder("HOME").map(|home| home.join(".cache")),
     ];
     let caches = caches.into_iter().flatten();
@@ -107,23 +115,23 @@ fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 /// Returns the mode of our folders, by the users that may look into them. Programs that root starts
 /// may run as any user (`sudo -u`), and must find its agent.
 fn folder_mode() -> u32 {
-    if us() == 0 { 0o755 } else { 0o700 }
+    if own_uid() == 0 { 0o755 } else { 0o700 }
 }
 
 /// Makes a folder, if it is not there, that only we can change; its path has no links in it.
-fn private(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
+fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     let parent = place.parent().ok_or("is no folder for this")?;
     let mut make = DirBuilder::new();
     make.mode(folder_mode());
     make.recursive(true)
         .create(parent)
-        .map_err(|error| why(&error))?;
-    let parent = fs::canonicalize(parent).map_err(|error| why(&error))?;
+        .map_err(|error| error_meaning(&error))?;
+    let parent = fs::canonicalize(parent).map_err(|error| error_meaning(&error))?;
     for folder in parent.ancestors() {
-        let found = fs::metadata(folder).map_err(|error| why(&error))?;
+        let found = fs::metadata(folder).map_err(|error| error_meaning(&error))?;
         let is_shared = found.mode() & 0o022 != 0;
         let is_sticky = found.mode() & 0o1000 != 0;
-        if found.uid() != us() && found.uid() != 0 {
+        if found.uid() != own_uid() && found.uid() != 0 {
             return Err("is below a folder of somebody else's");
         }
         if is_shared && !is_sticky {
@@ -135,14 +143,14 @@ fn private(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     if let Err(error) = made
         && error.kind() != io::ErrorKind::AlreadyExists
     {
-        return Err(why(&error));
+        return Err(error_meaning(&error));
     }
     // Another user can have put a link, or a folder, here only in a place that all may write to.
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let folder = open(&path, flags, Mode::empty()).map_err(|error| why(&error.into()))?;
+    let folder = open(&path, flags, Mode::empty()).map_err(|error| error_meaning(&error.into()))?;
     let folder = Folder::from(folder);
-    let found = fs::metadata(folder.path()).map_err(|error| why(&error))?;
-    if found.uid() != us() {
+    let found = fs::metadata(folder.path()).map_err(|error| error_meaning(&error))?;
+    if found.uid() != own_uid() {
         return Err("belongs to somebody else");
     }
     if found.mode() & 0o022 != 0 {
@@ -159,8 +167,8 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    fn unpack(place: &Path, content: &[u8]) -> Result<Unpacked, &'static str> {
-        Unpacked::below(place, content, &hash_of(content))
+    fn unpack(place: &Path, content: &[u8]) -> Result<UnpackedLibrary, &'static str> {
+        UnpackedLibrary::below(place, content, &hash_of(content))
     }
 
     fn names(path: &Path) -> Vec<String> {
@@ -273,7 +281,7 @@ mod tests {
         );
         mode(shared.path(), 0o1777);
         unpack(&place, b"x").unwrap();
-        if us() == 0 {
+        if own_uid() == 0 {
             std::os::unix::fs::chown(&place, Some(65_534), None).unwrap();
             assert_eq!(
                 unpack(&place, b"x").unwrap_err(),
@@ -299,12 +307,13 @@ mod tests {
             file.join("sidewalk"),
             shared.path().join("sidewalk-0"),
         ];
-        let unpacked = Unpacked::in_one_of(&places, b"x", &hash_of(b"x")).unwrap();
+        let unpacked = UnpackedLibrary::in_first_usable(&places, b"x", &hash_of(b"x")).unwrap();
         assert_eq!(
             unpacked.library().parent(),
             Some(&*fs::canonicalize(&places[2]).unwrap())
         );
-        let none = Unpacked::in_one_of(&places[..2], b"x", &hash_of(b"x")).unwrap_err();
+        let none =
+            UnpackedLibrary::in_first_usable(&places[..2], b"x", &hash_of(b"x")).unwrap_err();
         let text = none.to_string();
         assert!(
             text.starts_with(
@@ -322,14 +331,14 @@ mod tests {
             "TMPDIR" => Some("relative".into()),
             _ => None,
         };
-        let own = format!("sidewalk-{}", us());
-        let root: &[&str] = if us() == 0 {
+        let own = format!("sidewalk-{}", own_uid());
+        let root: &[&str] = if own_uid() == 0 {
             &["/var/cache/sidewalk/agents"]
         } else {
             &[]
         };
         let starts_with = |variable: &dyn Fn(&str) -> Option<OsString>, expected: &[&str]| {
-            let found = places(variable);
+            let found = candidate_folders(variable);
             let expected: Vec<_> = expected.iter().map(PathBuf::from).collect();
             assert_eq!(found[..expected.len()], expected);
         };

@@ -55,7 +55,7 @@ fn function_file_and_line() {
         report.modules[0].source,
         SymbolSource::DebugInformation(module.path.clone().into())
     );
-    assert_eq!((report.modules[0].asked, report.modules[0].found), (1, 1));
+    assert_eq!((report.modules[0].lookups, report.modules[0].found), (1, 1));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn inlined_functions_become_frames() {
             "plain_c:26"
         ]
     );
-    assert_eq!((report.modules[0].asked, report.modules[0].found), (2, 2));
+    assert_eq!((report.modules[0].lookups, report.modules[0].found), (2, 2));
     // A second time there is nothing left to look up.
     assert_eq!(symbolize(&mut profile, &Options::default()).modules, []);
 }

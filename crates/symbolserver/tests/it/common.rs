@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use symbolize::{Missing, Options, Symbolizer};
+use symbolize::{MissingFile, Options, Symbolizer};
 use symbolserver::testing::TestServer;
-use symbolserver::{Failure, Fetch, Fetched, Limits, Outcome, Server};
+use symbolserver::{Failure, Fetch, FetchedFrom, FileOutcome, Limits, Server};
 use tempfile::TempDir;
 
 pub(crate) const BUILD_ID: &str = "3e7227435ef740fae4939a67d2ab5b2a9ac9a16d";
@@ -24,7 +24,7 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
 }
 
 /// The missing files of a fixture that stands alone in a folder.
-pub(crate) fn missing_of(name: &str, managed: bool) -> Missing {
+pub(crate) fn missing_of(name: &str, managed: bool) -> MissingFile {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::copy(fixture(name), &path).unwrap();
@@ -39,13 +39,13 @@ pub(crate) fn missing_of(name: &str, managed: bool) -> Missing {
     symbolizer.missing(&module).unwrap().clone()
 }
 
-pub(crate) fn debug_file() -> Missing {
+pub(crate) fn debug_file() -> MissingFile {
     let missing = missing_of("small.so", false);
     assert_eq!(missing.id(), BUILD_ID);
     missing
 }
 
-pub(crate) fn pdb() -> Missing {
+pub(crate) fn pdb() -> MissingFile {
     missing_of("Lines.dll", true)
 }
 
@@ -78,7 +78,11 @@ impl Scene {
         }
     }
 
-    pub(crate) fn fetch_from(&self, servers: Vec<Server>, wanted: Vec<Missing>) -> Vec<Outcome> {
+    pub(crate) fn fetch_from(
+        &self,
+        servers: Vec<Server>,
+        wanted: Vec<MissingFile>,
+    ) -> Vec<FileOutcome> {
         let fetch = Fetch {
             servers,
             folder: self.folder.path().to_owned(),
@@ -92,7 +96,7 @@ impl Scene {
     }
 
     /// Asks the server by debuginfod for small.so's debug file.
-    pub(crate) fn fetch(&self) -> Result<Fetched, Failure> {
+    pub(crate) fn fetch(&self) -> Result<FetchedFrom, Failure> {
         let server = Server::debuginfod(&self.server.address()).unwrap();
         let mut outcomes = self.fetch_from(vec![server], vec![debug_file()]);
         match outcomes.remove(0).result {
@@ -104,7 +108,7 @@ impl Scene {
         }
     }
 
-    pub(crate) fn place(&self) -> PathBuf {
+    pub(crate) fn relative_path(&self) -> PathBuf {
         self.folder.path().join(BUILD_ID).join("debuginfo")
     }
 

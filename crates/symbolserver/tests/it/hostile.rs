@@ -3,13 +3,13 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use symbolserver::testing::Answer;
+use symbolserver::testing::TestResponse;
 use symbolserver::{Failure, Server};
 
 use crate::common::{BUILD_ID, Scene, TAG, by_build_id, bytes, debug_file, pdb};
 
 /// The failure's text for an answer, of which nothing is kept.
-fn told(answer: Answer) -> String {
+fn messages(answer: TestResponse) -> String {
     let scene = Scene::new();
     scene.server.put(&by_build_id(), answer);
     let failure = scene.fetch().unwrap_err();
@@ -17,8 +17,8 @@ fn told(answer: Answer) -> String {
     failure.to_string()
 }
 
-fn assert_told(answer: Answer, expected: &str) {
-    let text = told(answer);
+fn assert_told(answer: TestResponse, expected: &str) {
+    let text = messages(answer);
     assert!(text.contains(expected), "{text}");
 }
 
@@ -32,7 +32,7 @@ fn a_debug_file_of_another_build_is_refused() {
     other[at] = 0xff;
     let id = BUILD_ID.replacen("3e", "ff", 1);
     assert_told(
-        Answer::File(other, TAG),
+        TestResponse::File(other, TAG),
         &format!("it belongs to another build, {id}"),
     );
 }
@@ -43,14 +43,20 @@ fn a_file_that_is_none_or_not_whole_is_refused() {
     let page = b"<html>please log in</html>".to_vec();
     let half = whole[..whole.len() / 2].to_vec();
     for content in [page, half, Vec::new()] {
-        assert_told(Answer::File(content, TAG), "it is damaged or no such file");
+        assert_told(
+            TestResponse::File(content, TAG),
+            "it is damaged or no such file",
+        );
     }
     // All its tables are there, and one of them says more than there is.
     let mut long = whole;
     let sections = u64::from_le_bytes(long[0x28..0x30].try_into().unwrap()) as usize;
     // sh_size of section 1.
     long[sections + 64 + 0x20..sections + 64 + 0x28].copy_from_slice(&u64::MAX.to_le_bytes());
-    assert_told(Answer::File(long, TAG), "it is damaged or no such file");
+    assert_told(
+        TestResponse::File(long, TAG),
+        "it is damaged or no such file",
+    );
 }
 
 #[test]
@@ -67,7 +73,7 @@ fn a_file_without_names_is_refused() {
             none[kind..kind + 4].copy_from_slice(&1_u32.to_le_bytes());
         }
     }
-    assert_told(Answer::File(none, TAG), "it holds no names");
+    assert_told(TestResponse::File(none, TAG), "it holds no names");
 }
 
 /// A section that says that it unpacks to a gigabyte, in a file of some kilobytes.
@@ -88,7 +94,10 @@ fn a_file_that_unpacks_to_too_much_is_refused() {
         sh_type: object::elf::SHT_PROGBITS,
     };
     let content = bomb.write().unwrap();
-    assert_told(Answer::File(content, TAG), "that unpack to 1073741824");
+    assert_told(
+        TestResponse::File(content, TAG),
+        "that unpack to 1073741824",
+    );
 }
 
 #[test]
@@ -96,7 +105,7 @@ fn a_pdb_whose_sum_is_another_is_refused() {
     let scene = Scene::new();
     let mut other = bytes("Lines.pdb");
     *other.last_mut().unwrap() ^= 1;
-    scene.server.put("*", Answer::File(other, TAG));
+    scene.server.put("*", TestResponse::File(other, TAG));
     let server = Server::symbol_store(&scene.server.address()).unwrap();
     let outcome = scene.fetch_from(vec![server], vec![pdb()]).remove(0);
     let failure = outcome.result.unwrap_err().remove(0).1.to_string();
@@ -115,7 +124,7 @@ fn numbers_are_told_with_what_to_do() {
         (500, "it answers 500"),
         (206, "it answers 206"),
     ] {
-        assert_told(Answer::Status(status), expected);
+        assert_told(TestResponse::Status(status), expected);
     }
 }
 
@@ -123,7 +132,7 @@ fn numbers_are_told_with_what_to_do() {
 fn what_is_too_large_is_not_waited_for() {
     let mut scene = Scene::new();
     scene.limits.bytes = 1 << 20;
-    for answer in [Answer::Claim(1 << 40), Answer::Endless] {
+    for answer in [TestResponse::DeclaredLength(1 << 40), TestResponse::Endless] {
         scene.server.put(&by_build_id(), answer);
         let failure = scene.fetch().unwrap_err();
         assert!(matches!(failure, Failure::TooLarge(_)), "{failure}");
@@ -139,7 +148,7 @@ fn what_is_too_large_is_not_waited_for() {
 fn what_comes_byte_by_byte_is_given_up() {
     let mut scene = Scene::new();
     scene.limits.time = Duration::from_millis(600);
-    scene.server.put(&by_build_id(), Answer::Drip);
+    scene.server.put(&by_build_id(), TestResponse::Drip);
     let failure = scene.fetch().unwrap_err();
     assert!(matches!(failure, Failure::Slow(..)), "{failure}");
     assert!(
@@ -150,33 +159,33 @@ fn what_comes_byte_by_byte_is_given_up() {
 
 #[test]
 fn a_silent_server_is_left_alone_for_the_rest_of_the_run() {
-    for answer in [Answer::Silence, Answer::Claim(1000)] {
+    for answer in [TestResponse::NoReply, TestResponse::DeclaredLength(1000)] {
         let scene = Scene::new();
         scene.server.put("*", answer);
         let start = Instant::now();
         let failure = scene.fetch().unwrap_err();
         assert!(start.elapsed() < Duration::from_secs(10));
-        assert!(matches!(failure, Failure::Silent(_)), "{failure}");
+        assert!(matches!(failure, Failure::NoData(_)), "{failure}");
         assert!(
             failure.to_string().contains("DEBUGINFOD_TIMEOUT"),
             "{failure}"
         );
         // More files than are got at once: those behind the first ones find it marked.
-        let _ = scene.server.asked();
-        let wanted = (0..12).map(|at| symbolize::Missing::DebugFile {
+        let _ = scene.server.requests();
+        let wanted = (0..12).map(|at| symbolize::MissingFile::DebugFile {
             of: "/x".into(),
             build_id: vec![at; 20],
         });
         let server = Server::debuginfod(&scene.server.address()).unwrap();
         let outcomes = scene.fetch_from(vec![server], wanted.collect());
-        assert!(scene.server.asked().len() <= 4);
-        let told = outcomes
+        assert!(scene.server.requests().len() <= 4);
+        let messages = outcomes
             .iter()
             .filter_map(|outcome| outcome.result.as_ref().err());
-        let told = told
+        let messages = messages
             .flatten()
-            .filter(|(_, why)| !matches!(why, Failure::NotAsked));
-        assert_eq!(told.count(), 1, "once for the whole run: {outcomes:?}");
+            .filter(|(_, why)| !matches!(why, Failure::Skipped));
+        assert_eq!(messages.count(), 1, "once for the whole run: {outcomes:?}");
     }
 }
 
@@ -203,15 +212,18 @@ fn without_a_network_it_is_said_what_to_set() {
 
 #[test]
 fn answers_that_make_no_sense_are_told() {
-    assert_told(Answer::Garbage, "its answer makes no sense");
-    assert_told(Answer::Packed(bytes("small.so.debug")), "it is packed");
-    assert_told(Answer::Redirect("ftp://127.0.0.1/x".into()), "it");
+    assert_told(TestResponse::Garbage, "its answer makes no sense");
+    assert_told(
+        TestResponse::Packed(bytes("small.so.debug")),
+        "it is packed",
+    );
+    assert_told(TestResponse::Redirect("ftp://127.0.0.1/x".into()), "it");
     let scene = Scene::new();
     let round = format!("{}/x", scene.server.address());
-    scene.server.put("*", Answer::Redirect(round));
+    scene.server.put("*", TestResponse::Redirect(round));
     let failure = scene.fetch().unwrap_err();
     assert!(failure.to_string().contains("on and on"), "{failure}");
-    assert!(scene.server.asked().len() <= 6);
+    assert!(scene.server.requests().len() <= 6);
 }
 
 /// A link where our file would be written leads nowhere.
@@ -221,13 +233,13 @@ fn a_link_in_the_folder_is_not_written_through() {
     let outside = tempfile::tempdir().unwrap();
     let theirs = outside.path().join("theirs");
     std::fs::write(&theirs, "mine").unwrap();
-    std::fs::create_dir(scene.place().parent().unwrap()).unwrap();
+    std::fs::create_dir(scene.relative_path().parent().unwrap()).unwrap();
     for name in [".debuginfo.partial", ".debuginfo.partial.from"] {
-        let link = scene.place().with_file_name(name);
+        let link = scene.relative_path().with_file_name(name);
         std::os::unix::fs::symlink(&theirs, &link).unwrap();
         scene.server.put(
             &by_build_id(),
-            Answer::Cut(bytes("small.so.debug"), TAG, 50),
+            TestResponse::Cut(bytes("small.so.debug"), TAG, 50),
         );
         let _ = scene.fetch();
         assert_eq!(std::fs::read(&theirs).unwrap(), b"mine", "{name}");

@@ -1,22 +1,25 @@
 //! Connections that end too early.
 
-use symbolserver::testing::Answer;
-use symbolserver::{Failure, Fetched};
+use symbolserver::testing::TestResponse;
+use symbolserver::{Failure, FetchedFrom};
 
 use crate::common::{BUILD_ID, Scene, TAG, by_build_id, bytes};
 
 fn is_fetched(scene: &Scene) {
     let result = scene.fetch();
-    assert!(matches!(result, Ok(Fetched::From(..))), "{result:?}");
+    assert!(
+        matches!(result, Ok(FetchedFrom::Downloaded(..))),
+        "{result:?}"
+    );
     assert_eq!(
-        std::fs::read(scene.place()).unwrap(),
+        std::fs::read(scene.relative_path()).unwrap(),
         bytes("small.so.debug")
     );
     assert_eq!(scene.files(), [BUILD_ID, "debuginfo"]);
 }
 
 fn ranges(scene: &Scene) -> Vec<Option<String>> {
-    let asked = scene.server.asked();
+    let asked = scene.server.requests();
     asked
         .iter()
         .map(|asked| asked.headers.get("range").cloned())
@@ -30,7 +33,7 @@ fn a_broken_connection_is_gone_on_with() {
     let most = content.len() / 3;
     scene
         .server
-        .put(&by_build_id(), Answer::Cut(content, TAG, most));
+        .put(&by_build_id(), TestResponse::Cut(content, TAG, most));
     is_fetched(&scene);
     let from = |count| Some(format!("bytes={}-", count * most));
     assert_eq!(ranges(&scene)[..3], [None, from(1), from(2)]);
@@ -42,13 +45,15 @@ fn the_next_run_goes_on_where_the_last_one_was_broken_off() {
     let content = bytes("small.so.debug");
     scene
         .server
-        .put(&by_build_id(), Answer::Cut(content.clone(), TAG, 100));
+        .put(&by_build_id(), TestResponse::Cut(content.clone(), TAG, 100));
     let failure = scene.fetch().unwrap_err();
-    let told = format!("after 500 of {} bytes, which are kept", content.len());
-    assert!(failure.to_string().contains(&told), "{failure}");
-    assert!(!scene.place().exists());
+    let messages = format!("after 500 of {} bytes, which are kept", content.len());
+    assert!(failure.to_string().contains(&messages), "{failure}");
+    assert!(!scene.relative_path().exists());
     let _ = ranges(&scene);
-    scene.server.put(&by_build_id(), Answer::File(content, TAG));
+    scene
+        .server
+        .put(&by_build_id(), TestResponse::File(content, TAG));
     is_fetched(&scene);
     assert_eq!(ranges(&scene), [Some("bytes=500-".to_owned())]);
 }
@@ -61,9 +66,11 @@ fn a_file_that_has_changed_meanwhile_is_begun_anew() {
     other.fill(b'x');
     scene
         .server
-        .put(&by_build_id(), Answer::Cut(other, "\"other\"", 100));
+        .put(&by_build_id(), TestResponse::Cut(other, "\"other\"", 100));
     assert!(matches!(scene.fetch(), Err(Failure::Broken(500, Some(_)))));
-    scene.server.put(&by_build_id(), Answer::File(content, TAG));
+    scene
+        .server
+        .put(&by_build_id(), TestResponse::File(content, TAG));
     is_fetched(&scene);
 }
 
@@ -73,11 +80,11 @@ fn a_server_that_marks_no_versions_is_asked_anew() {
     let content = bytes("small.so.debug");
     scene
         .server
-        .put(&by_build_id(), Answer::Plain(content.clone(), 100));
+        .put(&by_build_id(), TestResponse::Plain(content.clone(), 100));
     assert!(matches!(scene.fetch(), Err(Failure::Broken(100, Some(_)))));
     scene
         .server
-        .put(&by_build_id(), Answer::Plain(content, usize::MAX));
+        .put(&by_build_id(), TestResponse::Plain(content, usize::MAX));
     is_fetched(&scene);
     assert_eq!(ranges(&scene), [None, None]);
 }
@@ -85,9 +92,10 @@ fn a_server_that_marks_no_versions_is_asked_anew() {
 #[test]
 fn another_part_than_the_one_asked_for_is_not_put_together() {
     let scene = Scene::new();
-    scene
-        .server
-        .put(&by_build_id(), Answer::WrongPart(bytes("small.so.debug")));
+    scene.server.put(
+        &by_build_id(),
+        TestResponse::WrongPart(bytes("small.so.debug")),
+    );
     let failure = scene.fetch().unwrap_err();
     assert!(
         failure.to_string().contains("another part of a file"),
@@ -99,12 +107,14 @@ fn another_part_than_the_one_asked_for_is_not_put_together() {
 #[test]
 fn a_file_that_another_process_is_getting_is_left_to_it() {
     let scene = Scene::new();
-    std::fs::create_dir(scene.place().parent().unwrap()).unwrap();
-    let theirs = std::fs::File::create(scene.place().with_file_name(".debuginfo.partial")).unwrap();
+    std::fs::create_dir(scene.relative_path().parent().unwrap()).unwrap();
+    let theirs =
+        std::fs::File::create(scene.relative_path().with_file_name(".debuginfo.partial")).unwrap();
     theirs.lock().unwrap();
-    scene
-        .server
-        .put(&by_build_id(), Answer::File(bytes("small.so.debug"), TAG));
+    scene.server.put(
+        &by_build_id(),
+        TestResponse::File(bytes("small.so.debug"), TAG),
+    );
     assert!(matches!(scene.fetch(), Err(Failure::Busy)));
     drop(theirs);
     is_fetched(&scene);

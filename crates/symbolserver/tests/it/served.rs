@@ -1,7 +1,7 @@
 //! Servers that do what they should.
 
-use symbolserver::testing::Answer;
-use symbolserver::{Failure, Fetched, Server};
+use symbolserver::testing::TestResponse;
+use symbolserver::{Failure, FetchedFrom, Server};
 
 use crate::common::{BUILD_ID, Scene, TAG, by_build_id, by_key, bytes, debug_file, pdb};
 
@@ -13,7 +13,9 @@ fn a_debug_file_comes_by_either_protocol_and_once() {
     ] {
         let scene = Scene::new();
         let content = bytes("small.so.debug");
-        scene.server.put(&path, Answer::File(content.clone(), TAG));
+        scene
+            .server
+            .put(&path, TestResponse::File(content.clone(), TAG));
         let server = make(&scene.server.address()).unwrap();
         let fetch = || {
             scene
@@ -21,13 +23,13 @@ fn a_debug_file_comes_by_either_protocol_and_once() {
                 .remove(0)
                 .result
         };
-        let from = Fetched::From(scene.server.address(), content.len() as u64);
+        let from = FetchedFrom::Downloaded(scene.server.address(), content.len() as u64);
         assert_eq!(fetch().unwrap(), from);
-        assert_eq!(std::fs::read(scene.place()).unwrap(), content);
+        assert_eq!(std::fs::read(scene.relative_path()).unwrap(), content);
         assert_eq!(scene.files(), [BUILD_ID, "debuginfo"]);
-        assert_eq!(scene.server.asked_paths(), [path]);
-        assert_eq!(fetch().unwrap(), Fetched::Here);
-        assert_eq!(scene.server.asked_paths(), [""; 0]);
+        assert_eq!(scene.server.requested_paths(), [path]);
+        assert_eq!(fetch().unwrap(), FetchedFrom::Cached);
+        assert_eq!(scene.server.requested_paths(), [""; 0]);
     }
 }
 
@@ -40,17 +42,17 @@ fn a_pdb_comes_by_its_id_and_the_server_is_told_its_sum() {
     let path = format!("/lines.pdb/{key}FFFFFFFF/lines.pdb");
     scene
         .server
-        .put(&path, Answer::File(bytes("Lines.pdb"), TAG));
+        .put(&path, TestResponse::File(bytes("Lines.pdb"), TAG));
     let debuginfod = Server::debuginfod(&scene.server.address()).unwrap();
     let outcome = scene
         .fetch_from(vec![debuginfod, server], vec![wanted.clone()])
         .remove(0);
     assert!(
-        matches!(outcome.result, Ok(Fetched::From(..))),
+        matches!(outcome.result, Ok(FetchedFrom::Downloaded(..))),
         "{outcome:?}"
     );
     assert_eq!(scene.files(), [&*wanted.id(), "pdb"]);
-    let asked = scene.server.asked();
+    let asked = scene.server.requests();
     // debuginfod has no PDBs.
     assert_eq!(asked.len(), 1);
     let sum = asked[0].headers.get("symbolchecksum").unwrap();
@@ -67,7 +69,7 @@ fn guid_of(id: &str) -> String {
 #[test]
 fn the_next_server_is_asked_where_the_first_has_nothing() {
     let (first, second) = (Scene::new(), Scene::new());
-    let file = Answer::File(bytes("small.so.debug"), TAG);
+    let file = TestResponse::File(bytes("small.so.debug"), TAG);
     second.server.put(&by_build_id(), file);
     let servers =
         [&first, &second].map(|scene| Server::debuginfod(&scene.server.address()).unwrap());
@@ -75,10 +77,10 @@ fn the_next_server_is_asked_where_the_first_has_nothing() {
         .fetch_from(servers.to_vec(), vec![debug_file()])
         .remove(0);
     assert!(
-        matches!(outcome.result, Ok(Fetched::From(..))),
+        matches!(outcome.result, Ok(FetchedFrom::Downloaded(..))),
         "{outcome:?}"
     );
-    assert_eq!(first.server.asked_paths(), [by_build_id()]);
+    assert_eq!(first.server.requested_paths(), [by_build_id()]);
 }
 
 #[test]
@@ -92,22 +94,26 @@ fn what_nobody_has_leaves_nothing() {
 fn a_server_may_send_us_on() {
     let scene = Scene::new();
     let there = format!("{}/elsewhere", scene.server.address());
-    scene.server.put(&by_build_id(), Answer::Redirect(there));
     scene
         .server
-        .put("/elsewhere", Answer::File(bytes("small.so.debug"), TAG));
-    assert!(matches!(scene.fetch(), Ok(Fetched::From(..))));
+        .put(&by_build_id(), TestResponse::Redirect(there));
+    scene.server.put(
+        "/elsewhere",
+        TestResponse::File(bytes("small.so.debug"), TAG),
+    );
+    assert!(matches!(scene.fetch(), Ok(FetchedFrom::Downloaded(..))));
 }
 
 /// elfutils leaves an empty file where a server had nothing.
 #[test]
 fn an_empty_file_of_another_client_is_replaced() {
     let scene = Scene::new();
-    std::fs::create_dir(scene.place().parent().unwrap()).unwrap();
-    std::fs::write(scene.place(), "").unwrap();
-    scene
-        .server
-        .put(&by_build_id(), Answer::File(bytes("small.so.debug"), TAG));
-    assert!(matches!(scene.fetch(), Ok(Fetched::From(..))));
+    std::fs::create_dir(scene.relative_path().parent().unwrap()).unwrap();
+    std::fs::write(scene.relative_path(), "").unwrap();
+    scene.server.put(
+        &by_build_id(),
+        TestResponse::File(bytes("small.so.debug"), TAG),
+    );
+    assert!(matches!(scene.fetch(), Ok(FetchedFrom::Downloaded(..))));
     assert_eq!(scene.files(), [BUILD_ID, "debuginfo"]);
 }

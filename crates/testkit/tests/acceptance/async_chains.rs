@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use testkit::chance::deviation;
 use testkit::{
-    Answer, AsyncKind, Record, Runtime, Stacks, is_method, logical_stacks, workload_of_kind,
+    AsyncKind, ProgramOutput, Record, Runtime, Stacks, is_method, logical_stacks, workload_of_kind,
 };
 
 use crate::LOST_LIMIT;
@@ -378,7 +378,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Of logical stacks, by the chains that a program says.
-    pub(crate) fn of(answer: &Answer, stacks: &Stacks) -> Found {
+    pub(crate) fn of(answer: &ProgramOutput, stacks: &Stacks) -> Found {
         let expected = answer.lines("chain");
         assert!(expected.len() >= 4, "{} leaves", expected.len());
         let mut leaves: BTreeMap<String, Leaf> = BTreeMap::new();

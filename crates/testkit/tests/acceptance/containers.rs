@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use diagnostics::{Answer, Attach, DeployError, Deployed, Diagnostics, Survey, Target};
+use diagnostics::{Attach, DeployError, DeployedLibrary, Diagnostics, RefusalCode, Survey, Target};
 use testkit::{
     Machine, Recorded, Running, Runtime, agent, only_child, output_in_time, repository, sidewalk,
     stdout_of, test_folder, v2_agent, workload,
@@ -73,11 +73,11 @@ fn record(name: &str, pid: u32) -> u64 {
     recorded.stacks().with(waiting).total()
 }
 
-fn deploy(target: &Target, library: &Path) -> Result<Deployed, DeployError> {
-    Deployed::new(target, &Survey::of(target).unwrap(), library)
+fn deploy(target: &Target, library: &Path) -> Result<DeployedLibrary, DeployError> {
+    DeployedLibrary::new(target, &Survey::of(target).unwrap(), library)
 }
 
-fn attach(target: &Target, library: &Path) -> Option<Answer> {
+fn attach(target: &Target, library: &Path) -> Option<RefusalCode> {
     let diagnostics = Diagnostics::new(target, Duration::from_secs(20));
     let attached = diagnostics.attach_profiler(&Attach {
         clsid: [1; 16],
@@ -103,7 +103,7 @@ fn a_program_in_a_container_is_recorded_from_outside(runtime: &Runtime) {
     assert!(record("container", target.pid()) > 0);
     // Again: by the agent that is there, or a new one from the same copy.
     assert!(record("container-again", target.pid()) > 0);
-    let copies = std::fs::read_dir(target.seen(Path::new("/tmp"))).unwrap();
+    let copies = std::fs::read_dir(target.path_from_here(Path::new("/tmp"))).unwrap();
     let is_copy = |name: &str| name.starts_with("libsidewalk-");
     let copies = copies.filter(|entry| {
         entry
@@ -129,19 +129,22 @@ fn a_library_is_carried_into_a_container() {
             empty_tmp("-o noexec")
         ),
     );
-    assert_eq!(attach(&target, &release), Some(Answer::LIBRARY_NOT_LOADED));
+    assert_eq!(
+        attach(&target, &release),
+        Some(RefusalCode::LIBRARY_NOT_LOADED)
+    );
     let deployed = deploy(&target, &release).unwrap();
     assert!(deployed.is_copy());
     assert_eq!(deployed.library().parent(), Some(Path::new("/dev/shm")));
     assert!(!deployed.library().exists(), "it is in our view");
-    let seen = target.seen(deployed.library());
+    let seen = target.path_from_here(deployed.library());
     assert_eq!(
         std::fs::read(&seen).unwrap(),
         std::fs::read(&release).unwrap()
     );
     assert_eq!(
         attach(&target, deployed.library()),
-        Some(Answer::NOT_ATTACHABLE)
+        Some(RefusalCode::NOT_ATTACHABLE)
     );
     // Again: the same file.
     let again = deploy(&target, &release).unwrap();
@@ -152,7 +155,7 @@ fn a_library_is_carried_into_a_container() {
     assert!(seen.exists());
     // A library that no process maps is removed, but not while another tool is about to attach it.
     let other = deploy(&target, &sidewalk()).unwrap();
-    let seen = target.seen(other.library());
+    let seen = target.path_from_here(other.library());
     deploy(&target, &sidewalk()).unwrap().clean_up();
     assert!(seen.exists());
     other.clean_up();
@@ -242,12 +245,15 @@ fn another_users_program_gets_a_copy_that_it_can_load() {
     std::fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
     let library = home.path().join("libsidewalk.so");
     std::fs::copy(v2_agent(), &library).unwrap();
-    assert_eq!(attach(&target, &library), Some(Answer::LIBRARY_NOT_LOADED));
+    assert_eq!(
+        attach(&target, &library),
+        Some(RefusalCode::LIBRARY_NOT_LOADED)
+    );
     let deployed = deploy(&target, &library).unwrap();
     assert!(deployed.is_copy());
     assert_eq!(
         attach(&target, deployed.library()),
-        Some(Answer::NOT_ATTACHABLE)
+        Some(RefusalCode::NOT_ATTACHABLE)
     );
     assert_eq!(deployed.library().parent(), Some(temporary.path()));
     drop(deployed);

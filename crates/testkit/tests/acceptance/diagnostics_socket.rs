@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use diagnostics::{Answer, Attach, Diagnostics, Error, PerfMap, Target};
+use diagnostics::{Attach, Diagnostics, Error, PerfMap, RefusalCode, Target};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use testkit::{Running, Runtime, only_child, v2_agent, workload};
 
@@ -59,7 +59,11 @@ fn a_missing_library_is_told_by_name(runtime: &Runtime) {
     let error = diagnostics
         .attach_profiler(&attach("/nowhere/libsidewalk.so"))
         .unwrap_err();
-    assert_eq!(error.answer(), Some(Answer::LIBRARY_NOT_LOADED), "{error}");
+    assert_eq!(
+        error.answer(),
+        Some(RefusalCode::LIBRARY_NOT_LOADED),
+        "{error}"
+    );
     assert!(error.to_string().contains("0x8007007e"), "{error}");
     // Nothing has happened to it.
     diagnostics.probe().unwrap();
@@ -74,7 +78,7 @@ fn a_library_that_cannot_be_attached_is_refused(runtime: &Runtime) {
     let error = diagnostics
         .attach_profiler(&attach(library.to_str().unwrap()))
         .unwrap_err();
-    assert_eq!(error.answer(), Some(Answer::NOT_ATTACHABLE), "{error}");
+    assert_eq!(error.answer(), Some(RefusalCode::NOT_ATTACHABLE), "{error}");
     running.end_well();
 }
 
@@ -88,7 +92,11 @@ fn a_perf_map_is_written_where_the_runtime_can(runtime: &Runtime) {
     let enabled = diagnostics.enable_perf_map(PerfMap::Map);
     if runtime.is_core31() {
         let error = enabled.unwrap_err();
-        assert_eq!(error.answer(), Some(Answer::UNKNOWN_COMMAND), "{error}");
+        assert_eq!(
+            error.answer(),
+            Some(RefusalCode::UNKNOWN_COMMAND),
+            "{error}"
+        );
     } else {
         enabled.unwrap();
         diagnostics.disable_perf_map().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use testkit::{
-    Answer, AsyncKind, Record, Recorded, Runtime, Stacks, physical_stacks, workload_of_kind,
+    AsyncKind, ProgramOutput, Record, Recorded, Runtime, Stacks, physical_stacks, workload_of_kind,
 };
 
 on_net8_and_core31!(
@@ -63,7 +63,7 @@ pub(crate) fn calls(recorded: &Recorded) -> Stacks {
 }
 
 /// Returns the calls that the program printed: `calls COUNT ROOT;…;LEAF`.
-fn expected(answer: &Answer) -> BTreeMap<String, u64> {
+fn expected(answer: &ProgramOutput) -> BTreeMap<String, u64> {
     let lines = answer.lines("calls");
     let tree: BTreeMap<String, u64> = lines
         .iter()
@@ -78,7 +78,7 @@ fn expected(answer: &Answer) -> BTreeMap<String, u64> {
 
 /// Asserts that the tree is the one that the program printed. `suffix` is what stands behind each
 /// method of its runtime, where there are several.
-pub(crate) fn assert_known_tree(tree: &Stacks, answer: &Answer, suffix: &str) {
+pub(crate) fn assert_known_tree(tree: &Stacks, answer: &ProgramOutput, suffix: &str) {
     let expected = expected(answer);
     let counted: BTreeSet<&str> = expected.keys().flat_map(|path| path.split(';')).collect();
     // The program counts its own methods only, so those of the framework are taken out of paths.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use testkit::{
-    Answer, AsyncKind, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method,
+    AsyncKind, Machine, ProgramOutput, Record, Recorded, Runtime, Stacks, is_hole, is_method,
     logical_stacks, output_in_time, runsxs, test_folder, workload, workload_of_kind,
 };
 
@@ -106,19 +106,19 @@ impl SideBySide {
     }
 
     /// Runs alone and answers what each program printed.
-    fn alone(&self) -> Vec<Answer> {
+    fn alone(&self) -> Vec<ProgramOutput> {
         let answer = self.record().run_bare();
         self.answers(&answer)
     }
 
-    pub(crate) fn recorded(&self, options: &[&str]) -> (Recorded, Vec<Answer>) {
+    pub(crate) fn recorded(&self, options: &[&str]) -> (Recorded, Vec<ProgramOutput>) {
         let recorded = self.record().options(options).run();
         let answers = self.answers(&recorded.answer);
         (recorded, answers)
     }
 
     /// The programs' own output; of `runsxs` there must be none.
-    fn answers(&self, answer: &Answer) -> Vec<Answer> {
+    fn answers(&self, answer: &ProgramOutput) -> Vec<ProgramOutput> {
         assert!(
             answer.status.success() && answer.stdout.is_empty(),
             "{:?}: {}\n{}{}",
@@ -130,11 +130,11 @@ impl SideBySide {
         let read = |path: &Path| fs::read_to_string(path).unwrap();
         self.outs
             .iter()
-            .map(|out| Answer {
+            .map(|out| ProgramOutput {
                 stdout: read(out),
                 ..answer.clone()
             })
-            .inspect(Answer::assert_complete)
+            .inspect(ProgramOutput::assert_complete)
             .collect()
     }
 }
@@ -186,7 +186,7 @@ fn every_order_alone_and_recorded() {
         for options in [&[][..], &["--st"], &["--stagger", "20ms"]] {
             let side = SideBySide::new("order", options, &programs, false);
             for run in 0..runs() {
-                let same = |answers: Vec<Answer>| {
+                let same = |answers: Vec<ProgramOutput>| {
                     for (answer, expected) in answers.iter().zip(&expected) {
                         let results = answer.results().concat().join(" ");
                         assert_eq!(&results, expected, "{options:?} run {run}");
@@ -471,7 +471,7 @@ fn collections_of_each_stay_fast() {
         (&old, "pauses", "rounds=100"),
         (&new, "pauses", "rounds=100"),
     ];
-    let fast = |how: &str, answers: Vec<Answer>| {
+    let fast = |how: &str, answers: Vec<ProgramOutput>| {
         for (answer, (runtime, ..)) in answers.iter().zip(programs) {
             let median = answer.measured("median_ms");
             println!(
@@ -611,7 +611,7 @@ fn null_references_of_each_stay_exceptions() {
             for _ in 0..runs() {
                 let (_, answers) =
                     side.recorded(&["--frequency", "2999", "--engine", "clocks", "--quiet"]);
-                let results: Vec<_> = answers.iter().map(Answer::results).collect();
+                let results: Vec<_> = answers.iter().map(ProgramOutput::results).collect();
                 assert_eq!(results[0], results[1], "{options:?}");
             }
         }

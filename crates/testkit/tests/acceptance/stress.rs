@@ -10,7 +10,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Answer, Machine, Record, Running, Runtime, test_folder, workload};
+use testkit::{Machine, ProgramOutput, Record, Running, Runtime, test_folder, workload};
 
 use crate::attach::{ends_well, recording_in, start, until};
 use crate::change::{changed, stop};
@@ -147,7 +147,7 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
     let answer = &recorded.answer;
     assert!(answer.status.success(), "{answer:?}");
     // Two programs print at the same time.
-    let results = |answer: &Answer| {
+    let results = |answer: &ProgramOutput| {
         let mut lines: Vec<String> = answer.results().iter().map(|l| l.join(" ")).collect();
         lines.sort();
         lines

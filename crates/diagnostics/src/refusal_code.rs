@@ -8,17 +8,17 @@ use std::fmt;
 
 /// A HRESULT with which a runtime refuses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Answer(pub u32);
+pub struct RefusalCode(pub u32);
 
 macro_rules! answers {
     ($($constant:ident = $bits:literal $name:literal $advice:literal,)*) => {
-        impl Answer {
+        impl RefusalCode {
             $(
                 #[doc = concat!("`", $name, "`: ", $advice, ".")]
                 pub const $constant: Self = Self($bits);
             )*
         }
-        const KNOWN: &[(Answer, &str, &str)] = &[$((Answer::$constant, $name, $advice),)*];
+        const KNOWN: &[(RefusalCode, &str, &str)] = &[$((RefusalCode::$constant, $name, $advice),)*];
     };
 }
 
@@ -99,7 +99,7 @@ answers! {
         "the runtime met something that it did not expect",
 }
 
-impl Answer {
+impl RefusalCode {
     /// Its name, where it is one that is known to come.
     pub fn name(self) -> Option<&'static str> {
         self.known().map(|(name, _)| name)
@@ -119,7 +119,7 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for RefusalCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => write!(f, "{name} ({:#010x})", self.0),
@@ -128,7 +128,7 @@ impl fmt::Display for Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for RefusalCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_name_is_its_number() {
-        assert_eq!(Answer(0x8013_9999).to_string(), "0x80139999");
+        assert_eq!(RefusalCode(0x8013_9999).to_string(), "0x80139999");
         assert_eq!(
-            Answer::ALREADY_ACTIVE.to_string(),
+            RefusalCode::ALREADY_ACTIVE.to_string(),
             "CORPROF_E_PROFILER_ALREADY_ACTIVE (0x8013136a)"
         );
     }

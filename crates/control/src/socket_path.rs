@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The folder, from the environment that the process was started with (`/proc/PID/environ`).
-pub fn folder_of(environment: &[u8]) -> PathBuf {
+pub fn socket_folder(environment: &[u8]) -> PathBuf {
     let folder = environment
         .split(|byte| *byte == 0)
         .find_map(|variable| variable.strip_prefix(b"TMPDIR="))
@@ -18,7 +18,7 @@ pub fn folder_of(environment: &[u8]) -> PathBuf {
 }
 
 /// The file's name. `pid` is the process's number in its own namespace.
-pub fn name_of(pid: u32, start_time: u64) -> String {
+pub fn socket_name(pid: u32, start_time: u64) -> String {
     format!("sidewalk-{pid}-{start_time}.sock")
 }
 
@@ -33,10 +33,10 @@ pub fn start_time(stat: &[u8]) -> Option<u64> {
 
 /// The socket of a process, as the process sees it: `proc` is its folder in /proc, `pid` its number
 /// in its own namespace.
-pub fn path_of(proc: &Path, pid: u32) -> Option<PathBuf> {
+pub fn socket_path(proc: &Path, pid: u32) -> Option<PathBuf> {
     let stat = std::fs::read(proc.join("stat")).ok()?;
     let environment = std::fs::read(proc.join("environ")).unwrap_or_default();
-    Some(folder_of(&environment).join(name_of(pid, start_time(&stat)?)))
+    Some(socket_folder(&environment).join(socket_name(pid, start_time(&stat)?)))
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
             (b"TMPDIR=relative\0", "/tmp"),
             (b"", "/tmp"),
         ] {
-            assert_eq!(folder_of(environment), Path::new(folder));
+            assert_eq!(socket_folder(environment), Path::new(folder));
         }
     }
 
@@ -61,7 +61,7 @@ mod tests {
         let stat = b"7 (a) R 1 (b) S 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 4711 21 22";
         assert_eq!(start_time(stat), Some(4711));
         assert_eq!(start_time(b"7 (a) S 1"), None);
-        let own = path_of(Path::new("/proc/self"), 7).unwrap();
+        let own = socket_path(Path::new("/proc/self"), 7).unwrap();
         let name = own.file_name().unwrap().to_str().unwrap();
         assert!(
             name.starts_with("sidewalk-7-") && name.ends_with(".sock"),

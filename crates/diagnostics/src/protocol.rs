@@ -107,14 +107,14 @@ pub(crate) fn length_of(header: &[u8; HEADER]) -> Result<usize, Error> {
 
 /// An answer of a runtime.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Frame<'a> {
+pub(crate) enum Reply<'a> {
     /// It has done what it was asked for.
     Ok(Fields<'a>),
     /// It has not: its HRESULT.
     Error(u32),
 }
 
-impl<'a> Frame<'a> {
+impl<'a> Reply<'a> {
     /// Reads a whole message.
     ///
     /// # Errors
@@ -128,8 +128,8 @@ impl<'a> Frame<'a> {
         }
         let mut fields = Fields { rest: payload };
         match (header[16], header[17]) {
-            (SERVER, OK) => Ok(Frame::Ok(fields)),
-            (SERVER, ERROR) => Ok(Frame::Error(fields.u32()?)),
+            (SERVER, OK) => Ok(Reply::Ok(fields)),
+            (SERVER, ERROR) => Ok(Reply::Error(fields.u32()?)),
             _ => Err(Error::Malformed("it is a command, not an answer")),
         }
     }
@@ -183,7 +183,7 @@ impl Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Generation, ProcessInfo};
+    use crate::{ProcessInfo, ProcessInfoVersion};
     use proptest::prelude::*;
 
     /// Any message with this command and payload.
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn answers() {
         let error = raw(0xff, 0xff, &0x8013_1385_u32.to_le_bytes());
-        assert_eq!(Frame::read(&error).unwrap(), Frame::Error(0x8013_1385));
+        assert_eq!(Reply::read(&error).unwrap(), Reply::Error(0x8013_1385));
         for bad in [
             raw(0xff, 0xff, b"abc"),
             raw(4, 0, b""),
@@ -228,7 +228,7 @@ mod tests {
             [&raw(0xff, 0, b"")[..], b"x"].concat(),
             b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
         ] {
-            assert!(matches!(Frame::read(&bad), Err(Error::Malformed(_))));
+            assert!(matches!(Reply::read(&bad), Err(Error::Malformed(_))));
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn a_text_longer_than_the_answer_is_refused() {
         for units in [1, 0x8000_0000, u32::MAX] {
             let message = raw(0xff, 0, &units.to_le_bytes());
-            let Frame::Ok(mut fields) = Frame::read(&message).unwrap() else {
+            let Reply::Ok(mut fields) = Reply::read(&message).unwrap() else {
                 panic!("it is an error");
             };
             assert!(matches!(fields.text(), Err(Error::Malformed(_))));
@@ -249,7 +249,7 @@ mod tests {
             let mut payload = Vec::new();
             put_text(&mut payload, &text);
             let message = raw(0xff, 0, &payload);
-            let Frame::Ok(mut fields) = Frame::read(&message).unwrap() else {
+            let Reply::Ok(mut fields) = Reply::read(&message).unwrap() else {
                 panic!("it is an error");
             };
             prop_assert_eq!(fields.text().unwrap(), text);
@@ -258,8 +258,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Frame::read(&bytes);
-            for generation in [Generation::First, Generation::Second, Generation::Third] {
+            let _ = Reply::read(&bytes);
+            for generation in [ProcessInfoVersion::First, ProcessInfoVersion::Second, ProcessInfoVersion::Third] {
                 let answer = raw(0xff, 0, &bytes);
                 if let Ok(Ok(info)) = ProcessInfo::read(&answer, generation) {
                     // A UTF-16 unit is at most three bytes of UTF-8.
