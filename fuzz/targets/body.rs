@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each target uses one of the functions")]
 
 use profile::Import;
-use profile::ops::{By, Direction, Stacks, Tree, Weight, seen_by, totals, without_native};
+use profile::ops::{
+    Direction, GroupBy, StackView, Tree, Weight, totals, with_stack_view, without_native,
+};
 use recording::{BlockSplitter, Item, MethodKind, Reader, file_header};
 
 /// Reads bytes as a recording, with a header in front where they have none, and makes a profile.
@@ -46,23 +48,23 @@ pub(crate) fn recording(bytes: &[u8]) {
         sum.samples
     };
     for by in [
-        By::Method,
-        By::Line,
-        By::Module,
-        By::Runtime,
-        By::Thread,
-        By::Event,
-        By::Process,
+        GroupBy::Method,
+        GroupBy::Line,
+        GroupBy::Module,
+        GroupBy::Runtime,
+        GroupBy::Thread,
+        GroupBy::Event,
+        GroupBy::Process,
     ] {
         let rows = totals(&profile, by, |_| true);
         assert_eq!(sum(&mut rows.iter().map(|row| row.own)), samples as u64);
     }
-    for stacks in Stacks::ALL {
-        let seen = seen_by(profile.clone(), stacks);
-        let rows = totals(&seen, By::Method, |_| true);
+    for stacks in StackView::ALL {
+        let seen = with_stack_view(profile.clone(), stacks);
+        let rows = totals(&seen, GroupBy::Method, |_| true);
         assert_eq!(sum(&mut rows.iter().map(|row| row.own)), samples as u64);
     }
-    let tree = Tree::new(&profile, By::Method, Direction::Callees, |_| true);
+    let tree = Tree::new(&profile, GroupBy::Method, Direction::Callees, |_| true);
     assert_eq!(tree.root().total.samples, samples as u64);
     assert_eq!(without_native(profile).samples.len(), samples);
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use formats::{By, Format, Sort, Stacks};
+use formats::{Format, GroupBy, Sort, StackView};
 use nix::sys::signal::Signal;
 use recording::Event;
 
@@ -482,7 +482,7 @@ pub(crate) struct ReportArgs {
     /// several are given), detail (a type of exception, of object…) [default: detail for an event
     /// that has them, else method]
     #[arg(long, value_name = "WHAT", value_parser = by, add = candidates::rows(), help_heading = SHOWN)]
-    pub(crate) by: Option<By>,
+    pub(crate) by: Option<GroupBy>,
 
     /// Order of the rows: self (what has the row for its leaf), total (what has it anywhere)
     #[arg(long, value_name = "ORDER", default_value = "self", value_parser = sort, add = candidates::orders(), help_heading = SHOWN)]
@@ -606,7 +606,7 @@ pub(crate) struct AsyncStacks {
     /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical
     /// (what was on the thread's stack: a resumed method is called by the runtime's dispatcher)
     #[arg(long = "async", value_name = "STACKS", default_value = "logical", value_parser = stacks, add = candidates::stacks(), help_heading = SHOWN)]
-    pub(crate) stacks: Stacks,
+    pub(crate) stacks: StackView,
 }
 
 /// Native frames or not.
@@ -898,12 +898,12 @@ fn one_of<const N: usize>(names: [&str; N]) -> String {
     format!("expected one of {}", names.join(", "))
 }
 
-fn by(text: &str) -> Result<By, String> {
-    By::from_name(text).ok_or_else(|| one_of(By::ALL.map(By::name)))
+fn by(text: &str) -> Result<GroupBy, String> {
+    GroupBy::from_name(text).ok_or_else(|| one_of(GroupBy::ALL.map(GroupBy::name)))
 }
 
-fn stacks(text: &str) -> Result<Stacks, String> {
-    Stacks::from_name(text).ok_or_else(|| one_of(Stacks::ALL.map(Stacks::name)))
+fn stacks(text: &str) -> Result<StackView, String> {
+    StackView::from_name(text).ok_or_else(|| one_of(StackView::ALL.map(StackView::name)))
 }
 
 fn sort(text: &str) -> Result<Sort, String> {

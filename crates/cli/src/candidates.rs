@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
 };
-use formats::{By, Format, Sort, Stacks};
+use formats::{Format, GroupBy, Sort, StackView};
 
 use crate::topics::TOPICS;
 use crate::{running, units};
@@ -81,7 +81,7 @@ pub(crate) fn formats() -> ArgValueCandidates {
 
 /// Completes the kinds of rows of a report.
 pub(crate) fn rows() -> ArgValueCandidates {
-    some(|| By::ALL.iter().map(|by| by.name().to_owned()))
+    some(|| GroupBy::ALL.iter().map(|by| by.name().to_owned()))
 }
 
 /// Orders of the rows of a report.
@@ -91,7 +91,7 @@ pub(crate) fn orders() -> ArgValueCandidates {
 
 /// Both stacks of async methods.
 pub(crate) fn stacks() -> ArgValueCandidates {
-    some(|| Stacks::ALL.iter().map(|stacks| stacks.name().to_owned()))
+    some(|| StackView::ALL.iter().map(|stacks| stacks.name().to_owned()))
 }
 
 /// Verbs and topics.

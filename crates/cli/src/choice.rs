@@ -8,7 +8,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use profile::Profile;
-use profile::ops::{By, Filter, Stacks, totals};
+use profile::ops::{Filter, GroupBy, StackView, totals};
 use regex::Regex;
 
 /// The heading of these options.
@@ -107,12 +107,12 @@ struct Stage {
     said: String,
     filter: Filter,
     of: &'static str,
-    by: By,
+    by: GroupBy,
 }
 
 impl Choice {
     /// Leaves out what was not chosen, and puts into the profile's notes how much that was.
-    pub(crate) fn apply(&self, mut profile: Profile, stacks: Stacks) -> Chosen {
+    pub(crate) fn apply(&self, mut profile: Profile, stacks: StackView) -> Chosen {
         let stages = self.stages(stacks);
         let whole = profile.samples.len();
         let mut nothing = None;
@@ -136,11 +136,11 @@ impl Choice {
 
     /// Whether any option was given.
     pub(crate) fn is_made(&self) -> bool {
-        !self.stages(Stacks::default()).is_empty()
+        !self.stages(StackView::default()).is_empty()
     }
 
     /// One for each option that was given.
-    fn stages(&self, stacks: Stacks) -> Vec<Stage> {
+    fn stages(&self, stacks: StackView) -> Vec<Stage> {
         let names = |names: &[Name]| names.iter().map(|name| name.regex.clone()).collect();
         let typed = |names: &[Name]| names.iter().map(|name| name.text.clone()).collect();
         let written = |regexes: &[Regex]| regexes.iter().map(Regex::to_string).collect();
@@ -148,7 +148,7 @@ impl Choice {
             stacks,
             ..Filter::default()
         };
-        let rows: [(&str, Vec<String>, Filter, &'static str, By); 4] = [
+        let rows: [(&str, Vec<String>, Filter, &'static str, GroupBy); 4] = [
             (
                 "--process",
                 typed(&self.process),
@@ -157,7 +157,7 @@ impl Choice {
                     ..whole()
                 },
                 "processes",
-                By::Process,
+                GroupBy::Process,
             ),
             (
                 "--thread",
@@ -167,7 +167,7 @@ impl Choice {
                     ..whole()
                 },
                 "threads",
-                By::Thread,
+                GroupBy::Thread,
             ),
             (
                 "--focus",
@@ -177,7 +177,7 @@ impl Choice {
                     ..whole()
                 },
                 "methods",
-                By::Method,
+                GroupBy::Method,
             ),
             (
                 "--ignore",
@@ -187,7 +187,7 @@ impl Choice {
                     ..whole()
                 },
                 "methods",
-                By::Method,
+                GroupBy::Method,
             ),
         ];
         let given = rows.into_iter().filter(|row| !row.1.is_empty());
@@ -241,7 +241,7 @@ mod tests {
         };
         let left = |focus: &[&str]| {
             let whole = profile::testing::tree().profile();
-            let chosen = choice(focus).apply(whole, Stacks::Logical);
+            let chosen = choice(focus).apply(whole, StackView::Logical);
             chosen.profile.samples.len()
         };
         let worker = left(&["Tools[.]Worker"]);

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use formats::diff::Shown;
+use formats::diff::RowSelection;
 use profile::Profile;
-use profile::ops::{self, Question};
+use profile::ops::{self, DiffRequest};
 
 use crate::args::{DiffArgs, Written};
 use crate::console::{Console, shown};
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         all.map(|path| {
             let size = args.view.limits.size.max_size;
             let profile = saved::load(path, size, args.view.names.signatures)?;
-            let profile = ops::seen_by(profile, args.view.stacks.stacks);
+            let profile = ops::with_stack_view(profile, args.view.stacks.stacks);
             let chosen = saved::chosen(profile, &args.view)?;
             is_left |= chosen.nothing.is_none();
             nothing = nothing.take().or(chosen.nothing);
@@ -42,7 +42,8 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         })
         .collect()
     };
-    let (profile, first_after) = ops::both(side(before, &args.before)?, side(after, &args.after)?);
+    let (profile, first_after) =
+        ops::merge_sides(side(before, &args.before)?, side(after, &args.after)?);
     if let Some(why) = nothing.filter(|_| !is_left) {
         bail!("{why}");
     }
@@ -50,21 +51,21 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
     let Some(event) = args.event.or_else(|| ops::main_event(&profile)) else {
         bail!("there are no samples in these recordings");
     };
-    let question = Question {
+    let request = DiffRequest {
         event,
         by: args.by,
         per: args.per,
         error: ops::ERROR,
     };
-    let diff = ops::diff(&profile, first_after, question);
-    let table = Shown {
+    let diff = ops::diff(&profile, first_after, request);
+    let table = RowSelection {
         top: args.top,
         all: args.all,
     };
     let write = |written: Written, out: &mut dyn Write| match written {
-        Written::Text => formats::diff::text(&profile, &diff, question, table, out),
-        Written::Json => formats::diff::json(&profile, &diff, question, out),
-        Written::Html => formats::diff::html(&profile, &diff, question, out),
+        Written::Text => formats::diff::text(&profile, &diff, request, table, out),
+        Written::Json => formats::diff::json(&profile, &diff, request, out),
+        Written::Html => formats::diff::html(&profile, &diff, request, out),
     };
     for output in &args.outputs {
         write_whole(&output.path, Old::Kept, |out| {

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use profile::ops::Stacks;
+use profile::ops::StackView;
 
 use crate::args::DumpArgs;
 use crate::console::{Console, shown};
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Resul
             shown(file)
         );
     }
-    let profile = args.choice.apply(profile, Stacks::Logical).some()?;
+    let profile = args.choice.apply(profile, StackView::Logical).some()?;
     let profile = saved::with_or_without(profile, &args.native);
     saved::print(&if args.json {
         formats::dump_json(&profile) + "\n"

@@ -62,7 +62,7 @@ pub(crate) fn read(path: &Path, size: Option<u64>) -> Result<Profile> {
 /// # Errors
 /// As those of [`load`].
 pub(crate) fn read_to_look_up(path: &Path, size: Option<u64>) -> Result<Profile> {
-    read_by(path, size, Import::read_keeping_places)
+    read_by(path, size, Import::read_with_locations)
 }
 
 /// Reads what the recording at `path` says of itself, in a small part of the memory.
@@ -85,7 +85,7 @@ fn read_by<T>(
         }
         let mut reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
         if let Some(size) = size {
-            reader = reader.allow(size);
+            reader = reader.with_unpack_limit(size);
         }
         import(reader).map_err(|error| match error.kind() {
             // Not the file system's: it does not refuse to read.

@@ -538,7 +538,7 @@ fn a_deep_chain_is_refused_where_it_would_fill_the_disk() {
 /// lz4 makes 255 bytes of one, and a record of a few bytes is more in memory.
 #[test]
 fn a_recording_that_unpacks_to_too_much_is_refused() {
-    use recording::{Event, ProcessKey, Pushed, Record, WalkEnd, Writer};
+    use recording::{Event, ProcessKey, PushOutcome, Record, WalkEnd, Writer};
     let folder = folder();
     let mut file = recording::file_header("a test");
     let mut writer = Writer::new(ProcessKey(7));
@@ -553,7 +553,7 @@ fn a_recording_that_unpacks_to_too_much_is_refused() {
             detail: None,
             logical: None,
         };
-        if writer.push(&sample) != Pushed::Kept {
+        if writer.push(&sample) != PushOutcome::Added {
             writer.take_block_into(&mut file);
         }
     }

@@ -13,10 +13,10 @@ use profile::model::{Frame, FrameId, FrameKind, ThreadId, Tier};
 use profile::ops::Weight;
 
 use crate::check_size;
-use crate::forest::{Merged, NONE};
-use crate::labels::{Keys, Labels};
+use crate::forest::{MergedStacks, NONE};
+use crate::labels::{FrameKeys, Labels};
 use crate::options::Options;
-use crate::select::{Selection, shown};
+use crate::select::{Selection, with_details_shown};
 use crate::visible::visible;
 
 /// Writes one event of `profile` ([`Options::event`]) as collapsed stacks.
@@ -31,14 +31,14 @@ use crate::visible::visible;
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
-    let profile = &*shown(profile, options);
-    check_size(profile::ops::written_out(profile))?;
+    let profile = &*with_details_shown(profile, options);
+    check_size(profile::ops::expanded_frames(profile))?;
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, true);
     let text = |id| frame_text(&labels, profile, id, options.annotate);
-    let keys = Keys::new(profile, text);
+    let keys = FrameKeys::new(profile, text);
     let names: Vec<String> = keys.first.iter().map(|&id| text(id)).collect();
-    let merged = Merged::new(profile, &keys.of_frame);
+    let merged = MergedStacks::new(profile, &keys.of_frame);
 
     // Lines in order without holding them: they may be many times the size of the profile.
     let mut children = merged.children();

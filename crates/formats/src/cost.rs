@@ -79,7 +79,7 @@ impl Cost {
 
     /// `cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks
     /// 0.10 modelled)`; or that it is not known.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         // Every agent uses some time, so none has told.
         if self.total_ns() == 0 && self.program_ns == 0 {
             let why = if self.ended_abruptly {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn the_whole_is_held_against_the_program_without_it() {
         assert_eq!(
-            Cost::of(&health()).said(),
+            Cost::of(&health()).text(),
             "cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
              0.10 modelled)"
         );
@@ -252,7 +252,7 @@ mod tests {
             ..of(CostPart::Probes, "", 5_000)
         });
         assert_eq!(
-            Cost::of(&traced).said(),
+            Cost::of(&traced).text(),
             "cost 51.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
              0.10 modelled, probes 50.00 modelled)"
         );
@@ -270,7 +270,7 @@ mod tests {
             ..health()
         };
         assert_eq!(
-            Cost::of(&older).said(),
+            Cost::of(&older).text(),
             "cost 0.70 % of the program's 10.060 s (agent 0.40, handlers 0.30; callbacks and ticks not \
              counted; call hooks not counted)"
         );
@@ -283,7 +283,7 @@ mod tests {
             ..health()
         };
         assert_eq!(
-            Cost::of(&much).said(),
+            Cost::of(&much).text(),
             "cost 0.130 s beside the program's 0.010 s (agent 0.040 s, callbacks 0.050 s, handlers 0.030 s, \
              ticks 0.010 s modelled)"
         );
@@ -292,7 +292,7 @@ mod tests {
             ..health()
         };
         assert_eq!(
-            Cost::of(&nothing).said(),
+            Cost::of(&nothing).text(),
             "cost 0.130 s (agent 0.040 s, callbacks 0.050 s, handlers 0.030 s, ticks 0.010 s modelled)"
         );
     }

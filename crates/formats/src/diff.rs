@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use profile::Profile;
 use profile::model::Unit;
-use profile::ops::{Change, Compared, Diff, Per, Question, Side};
+use profile::ops::{AmountPair, Diff, DiffRequest, DiffRow, Scaling, Side};
 use serde::Serialize;
 
 use crate::health::honest_line;
@@ -20,7 +20,7 @@ use crate::wording::{amount, plural};
 
 /// The shown part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct RowSelection {
     /// Rows of the table.
     pub top: usize,
     /// Rows that may be chance too.
@@ -34,12 +34,12 @@ pub struct Shown {
 pub fn text(
     profile: &Profile,
     diff: &Diff,
-    question: Question,
-    shown: Shown,
+    request: DiffRequest,
+    shown: RowSelection,
     mut out: impl Write,
 ) -> io::Result<()> {
-    let names = Names::new(profile, diff);
-    let unit = unit_name(question.event.unit());
+    let names = SideNames::new(profile, diff);
+    let unit = unit_name(request.event.unit());
     for (word, side, names) in [
         ("before", diff.sides[0], names.before),
         ("after ", diff.sides[1], names.after),
@@ -54,9 +54,9 @@ pub fn text(
         }
         writeln!(out, "{word}  {names}: {says}")?;
     }
-    let per = match question.per {
-        Per::Whole => "parts of all that was sampled",
-        Per::Second => "by the second",
+    let per = match request.per {
+        Scaling::Whole => "parts of all that was sampled",
+        Scaling::Second => "by the second",
     };
     let runs = match diff.sides.iter().all(|side| side.units == side.recordings) {
         true => "runs with runs",
@@ -65,17 +65,17 @@ pub fn text(
     writeln!(
         out,
         "{}: {per}; {}, {runs}; at most {:.0} % that any change is none",
-        question.event.name(),
+        request.event.name(),
         plural(diff.tested as u64, "comparison"),
-        question.error * 100.0
+        request.error * 100.0
     )?;
     writeln!(out)?;
-    let is_shown = |row: &&Change| shown.all || row.own.certain;
-    let rows: Vec<&Change> = diff.rows.iter().filter(is_shown).collect();
+    let is_shown = |row: &&DiffRow| shown.all || row.own.certain;
+    let rows: Vec<&DiffRow> = diff.rows.iter().filter(is_shown).collect();
     if rows.is_empty() {
         writeln!(out, "nothing changed by more than chance")?;
     } else {
-        table(&rows[..rows.len().min(shown.top)], question, &mut out)?;
+        table(&rows[..rows.len().min(shown.top)], request, &mut out)?;
     }
     if rows.len() > shown.top {
         writeln!(out, "… and {} more", rows.len() - shown.top)?;
@@ -100,7 +100,7 @@ pub fn text(
     out.flush()
 }
 
-fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Result<()> {
+fn table(rows: &[&DiffRow], request: DiffRequest, out: &mut impl Write) -> io::Result<()> {
     let mut cells = vec![
         [
             "self before",
@@ -116,8 +116,8 @@ fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Resu
         .to_vec(),
     ];
     for row in rows {
-        let mut line = compared(row.own, question);
-        line.extend(compared(row.total, question));
+        let mut line = amount_cells(row.own, request);
+        line.extend(amount_cells(row.total, request));
         cells.push(line);
     }
     let width = |column: usize| {
@@ -128,7 +128,7 @@ fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Resu
     let names = rows
         .iter()
         .map(|row| visible(&row.group.label).into_owned());
-    let names = [question.by.name().to_owned()].into_iter().chain(names);
+    let names = [request.by.name().to_owned()].into_iter().chain(names);
     for (line, name) in cells.iter().zip(names) {
         for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
             // Nothing is between a change and whether it is certain.
@@ -145,12 +145,12 @@ fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Resu
 }
 
 /// Before, after, by how much, and `?` where that may be chance.
-fn compared(of: Compared, question: Question) -> Vec<String> {
-    let one = |amount: f64| match (question.per, question.event.unit()) {
-        (Per::Whole, _) => format!("{:.2} %", amount * 100.0),
-        (Per::Second, Unit::Nanoseconds) => format!("{:.2} ms/s", amount / 1e6),
-        (Per::Second, Unit::Bytes) => format!("{:.1} KiB/s", amount / 1024.0),
-        (Per::Second, Unit::Count) => format!("{amount:.1}/s"),
+fn amount_cells(of: AmountPair, request: DiffRequest) -> Vec<String> {
+    let one = |amount: f64| match (request.per, request.event.unit()) {
+        (Scaling::Whole, _) => format!("{:.2} %", amount * 100.0),
+        (Scaling::Second, Unit::Nanoseconds) => format!("{:.2} ms/s", amount / 1e6),
+        (Scaling::Second, Unit::Bytes) => format!("{:.1} KiB/s", amount / 1024.0),
+        (Scaling::Second, Unit::Count) => format!("{amount:.1}/s"),
     };
     let [before, after] = of.amounts;
     let change = match (before > 0.0, after > 0.0) {
@@ -167,13 +167,13 @@ fn compared(of: Compared, question: Question) -> Vec<String> {
 }
 
 /// The files of the two sides.
-struct Names {
+struct SideNames {
     before: String,
     after: String,
 }
 
-impl Names {
-    fn new(profile: &Profile, diff: &Diff) -> Names {
+impl SideNames {
+    fn new(profile: &Profile, diff: &Diff) -> SideNames {
         let shown = |names: &[String]| match names {
             [] => "nothing".to_owned(),
             [one] => visible(one).into_owned(),
@@ -181,7 +181,7 @@ impl Names {
         };
         let at = diff.sides[0].recordings.min(profile.recordings.len());
         let (before, after) = profile.recordings.split_at(at);
-        Names {
+        SideNames {
             before: shown(before),
             after: shown(after),
         }
@@ -192,15 +192,20 @@ impl Names {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn html(profile: &Profile, diff: &Diff, question: Question, out: impl Write) -> io::Result<()> {
-    let names = Names::new(profile, diff);
-    let changed = |is: fn(&Change) -> bool| {
+pub fn html(
+    profile: &Profile,
+    diff: &Diff,
+    request: DiffRequest,
+    out: impl Write,
+) -> io::Result<()> {
+    let names = SideNames::new(profile, diff);
+    let changed = |is: fn(&DiffRow) -> bool| {
         let rows = diff.rows.iter().filter(|row| is(row));
         rows.map(|row| row.group.label.clone()).collect()
     };
     let options = Options {
         title: Some(format!("{} → {}", names.before, names.after)),
-        event: Some(question.event),
+        event: Some(request.event),
         sides: Some(Sides {
             first_after: diff.sides[0].recordings,
             own: changed(|row| row.own.certain),
@@ -265,7 +270,7 @@ struct ComparedJson {
 pub fn json(
     profile: &Profile,
     diff: &Diff,
-    question: Question,
+    request: DiffRequest,
     mut out: impl Write,
 ) -> io::Result<()> {
     let at = diff.sides[0].recordings.min(profile.recordings.len());
@@ -277,7 +282,7 @@ pub fn json(
         value: side.weight.value,
         seconds: side.seconds,
     };
-    let compared = |of: Compared| ComparedJson {
+    let compared = |of: AmountPair| ComparedJson {
         before: of.amounts[0],
         after: of.amounts[1],
         change: Some(of.relative()).filter(|change| change.is_finite()),
@@ -292,14 +297,14 @@ pub fn json(
         total: compared(row.total),
     });
     let all = DiffJson {
-        event: question.event.name(),
-        unit: unit_name(question.event.unit()),
-        by: question.by.name(),
-        per: match question.per {
-            Per::Whole => "whole",
-            Per::Second => "second",
+        event: request.event.name(),
+        unit: unit_name(request.event.unit()),
+        by: request.by.name(),
+        per: match request.per {
+            Scaling::Whole => "whole",
+            Scaling::Second => "second",
         },
-        error: question.error,
+        error: request.error,
         tested: diff.tested,
         before: side(diff.sides[0], before),
         after: side(diff.sides[1], after),

@@ -19,8 +19,8 @@ use profile::model::{
 use profile::ops::Runtimes;
 
 use crate::labels::{Labels, kind_name, tier_name};
-use crate::options::{Options, Weight};
-use crate::select::{Selection, shown, unit_name};
+use crate::options::{Options, WeightBy};
+use crate::select::{Selection, unit_name, with_details_shown};
 use crate::text::with_module;
 use crate::visible::{visible, write_json};
 use crate::wording::amount;
@@ -33,7 +33,7 @@ use crate::wording::amount;
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
-    let profile = &*shown(profile, options);
+    let profile = &*with_details_shown(profile, options);
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, false);
     let start = profile
@@ -93,7 +93,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
                 let handle = to.add_thread(process, of.tid, since(of.start_ns), false);
                 let name = format!("{} ({})", visible(&of.name), sample.event.name());
                 to.set_thread_name(handle, &name);
-                if sample.event.unit() == Unit::Bytes && options.weight != Weight::Samples {
+                if sample.event.unit() == Unit::Bytes && options.weight != WeightBy::Samples {
                     to.set_thread_samples_weight_type(handle, fx::WeightType::Bytes);
                 }
                 handle
@@ -102,16 +102,16 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
 
     show_busiest(&mut to, profile, &threads, &beside);
     let categories = Categories::new(&mut to, profile);
-    let mut stacks = Stacks {
+    let mut stacks = StackTable {
         profile,
         labels: &labels,
         categories,
         frames: HashMap::new(),
         stacks: HashMap::new(),
     };
-    let mut weights = Weights {
+    let mut weights = SampleWeights {
         profile,
-        samples: options.weight == Weight::Samples,
+        samples: options.weight == WeightBy::Samples,
         left: HashMap::new(),
     };
     for sample in &profile.samples {
@@ -279,7 +279,7 @@ impl fx::StaticSchemaMarker for EventMarker {
 /// They are intervals of time, bytes or pieces; 1 for an event that takes time of its own. A sample
 /// of time need not be whole intervals (walker `shadow` measures it): what is left over goes to the
 /// next sample of its track, so that a track's weights add up to its time.
-struct Weights<'p> {
+struct SampleWeights<'p> {
     profile: &'p Profile,
     /// Each sample is one.
     samples: bool,
@@ -287,7 +287,7 @@ struct Weights<'p> {
     left: HashMap<fx::ThreadHandle, i128>,
 }
 
-impl Weights<'_> {
+impl SampleWeights<'_> {
     fn of(&mut self, track: fx::ThreadHandle, event: Event, value: u64) -> i32 {
         if self.samples {
             return 1;
@@ -419,7 +419,7 @@ impl Categories {
     }
 
     fn of(&self, frame: &Frame) -> fx::CategoryPairHandle {
-        let runtime = self.runtimes.told(frame);
+        let runtime = self.runtimes.label_index(frame);
         let found = match frame.kind {
             FrameKind::Managed => {
                 let of_runtime = self.managed.iter().find(|(of, ..)| *of == runtime);
@@ -442,7 +442,7 @@ impl Categories {
 }
 
 /// Stacks and frames of each thread: the format shares none between threads.
-struct Stacks<'a, 'p> {
+struct StackTable<'a, 'p> {
     profile: &'p Profile,
     labels: &'a Labels<'p>,
     categories: Categories,
@@ -450,7 +450,7 @@ struct Stacks<'a, 'p> {
     stacks: HashMap<(fx::ThreadHandle, StackId), fx::StackHandle>,
 }
 
-impl Stacks<'_, '_> {
+impl StackTable<'_, '_> {
     fn stack(
         &mut self,
         to: &mut fx::Profile,

@@ -61,14 +61,14 @@ impl Children {
 }
 
 /// Stacks in which frames of one key are the same frame.
-pub(crate) struct Merged {
+pub(crate) struct MergedStacks {
     /// By node: parent ([`NONE`] at a root) and key; parents before children.
     pub(crate) nodes: Vec<(u32, u32)>,
     /// By stack: its node; [`NONE`] for a stack that no sample needs.
     pub(crate) of_stack: Vec<u32>,
 }
 
-impl Merged {
+impl MergedStacks {
     /// Merges what the sampled stacks and their callers are made of. `key` is by frame.
     pub(crate) fn new(profile: &Profile, key: &[u32]) -> Self {
         let stacks = &profile.stacks;

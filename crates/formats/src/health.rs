@@ -1,6 +1,6 @@
 //! The honest line: what a recording could not see, in one line that ends every report.
 
-use profile::model::{Health, Source, Unit, Unseen};
+use profile::model::{Health, SampleSource, Unit, UnsampledTime};
 
 use crate::cost::Cost;
 use crate::select::unit_name;
@@ -25,12 +25,12 @@ pub fn honest_line(health: &Health) -> String {
         health.truncated,
         percent(health.truncated, due),
     );
-    line.push_str(&unknown(health));
+    line.push_str(&unknown_frames(health));
     line.push_str(&chains(health));
     line.push_str(&limited(health));
     line.push_str(&not_sampled(health));
-    line.push_str(&abrupt(health));
-    let by_event: Vec<&Source> = health.sources.iter().filter(|s| !s.by_time).collect();
+    line.push_str(&abrupt_ends(health));
+    let by_event: Vec<&SampleSource> = health.sources.iter().filter(|s| !s.by_time).collect();
     let walker = named(&health.walker);
     if !health.engine.is_empty() || by_event.is_empty() {
         line.push_str(&format!(
@@ -40,20 +40,20 @@ pub fn honest_line(health: &Health) -> String {
     } else {
         line.push_str(&format!("; walker {walker}"));
     }
-    line.push_str(&slower(health));
+    line.push_str(&slower_than_asked(health));
     for source in by_event {
-        line.push_str(&format!("; {}", said(source)));
+        line.push_str(&format!("; {}", source_text(source)));
         if source.walker != health.walker {
             line.push_str(&format!(", walker {}", named(&source.walker)));
         }
     }
     line.push_str(&pauses(health));
-    line.push_str(&format!("; {}", Cost::of(health).said()));
+    line.push_str(&format!("; {}", Cost::of(health).text()));
     line
 }
 
 /// `, 34 of 1782 frames unknown (1.91 %)`: code that could not be identified.
-fn unknown(health: &Health) -> String {
+fn unknown_frames(health: &Health) -> String {
     let (unknown, frames) = (health.unknown_frames, health.frames);
     if unknown == 0 {
         return String::new();
@@ -84,7 +84,7 @@ fn chains(health: &Health) -> String {
 /// `; not sampled: 1.97 s, 2 threads that block our signal`, where it is more than the error of
 /// sampling.
 fn not_sampled(health: &Health) -> String {
-    let each: Vec<String> = health.unseen.iter().map(said_unseen).collect();
+    let each: Vec<String> = health.unseen.iter().map(unsampled_text).collect();
     match &each[..] {
         [] => String::new(),
         [one] => format!("; not sampled: {one}"),
@@ -97,7 +97,7 @@ fn not_sampled(health: &Health) -> String {
 
 /// `; process 4242 ended abruptly: up to its last 0.1 s is missing`: what the agent had not sent
 /// yet.
-fn abrupt(health: &Health) -> String {
+fn abrupt_ends(health: &Health) -> String {
     match &health.abrupt[..] {
         [] => String::new(),
         [pid] => format!("; process {pid} ended abruptly: up to its last 0.1 s is missing"),
@@ -115,7 +115,7 @@ pub(crate) fn unseen_ns(health: &Health) -> u64 {
 }
 
 /// `1.97 s, 2 threads that block our signal`.
-pub(crate) fn said_unseen(unseen: &Unseen) -> String {
+pub(crate) fn unsampled_text(unseen: &UnsampledTime) -> String {
     let (time, reason) = (seconds(unseen.cpu_ns), visible(&unseen.reason));
     let threads = match unseen.threads {
         0 => String::new(),
@@ -163,7 +163,7 @@ fn limited(health: &Health) -> String {
 }
 
 /// `; asked for 999 samples a second, got 275 (…)`, where that is so.
-fn slower(health: &Health) -> String {
+fn slower_than_asked(health: &Health) -> String {
     if !health.is_slower_than_asked() {
         return String::new();
     }
@@ -190,7 +190,7 @@ fn slower(health: &Health) -> String {
 }
 
 /// `alloc from AllocationTick every 100.00 KiB`.
-pub(crate) fn said(source: &Source) -> String {
+pub(crate) fn source_text(source: &SampleSource) -> String {
     let mut text = format!("{} from {}", source.event.name(), named(&source.source));
     if source.interval > 0 {
         let every = amount(source.interval, unit_name(source.event.unit()));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use profile::Profile;
-use profile::model::{Cost, CostPart, Event, Health, Limited};
+use profile::model::{Cost, CostPart, Event, Health, LimitedEvents};
 use profile::ops::{Counts, Weight, main_of, runtime_labels};
 use serde::Serialize;
 
 use crate::cost::CostJson;
-use crate::health::{honest_line, said, sum, unseen_ns};
+use crate::health::{honest_line, source_text, sum, unseen_ns};
 use crate::labels::{Labels, command_line};
 use crate::select::unit_name;
 use crate::visible::{visible, write_json};
@@ -155,10 +155,10 @@ struct PausesJson {
 }
 
 /// Events that have samples or were kept out by a limit, with both.
-fn all_events(profile: &Profile, counts: &Counts) -> Vec<(Event, Weight, Limited)> {
+fn all_events(profile: &Profile, counts: &Counts) -> Vec<(Event, Weight, LimitedEvents)> {
     let limits = &profile.health.limited;
     let limit_of = |event| {
-        let none = Limited {
+        let none = LimitedEvents {
             event,
             count: 0,
             value: 0,
@@ -401,7 +401,11 @@ pub fn inspect_text(profile: &Profile, counts: &Counts) -> String {
     for source in &h.sources {
         line(
             "source",
-            format!("{}, walker {}", said(source), visible(&source.walker)),
+            format!(
+                "{}, walker {}",
+                source_text(source),
+                visible(&source.walker)
+            ),
         );
     }
     if h.pauses.count > 0 {

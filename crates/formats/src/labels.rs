@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use profile::Profile;
 use profile::model::{Frame, FrameId, FrameKind, Location, ModuleId, ProcessId, Tier};
-use profile::ops::{By, Groups};
+use profile::ops::{GroupBy, Groups};
 
 use crate::visible::visible;
 use crate::wording::shortened;
@@ -16,14 +16,14 @@ use crate::wording::shortened;
 /// Names of one profile's frames, modules and processes.
 pub(crate) struct Labels<'p> {
     profile: &'p Profile,
-    /// By group of [`By::Method`].
+    /// By group of [`GroupBy::Method`].
     names: Vec<String>,
     group_of_frame: Vec<u32>,
 }
 
 impl<'p> Labels<'p> {
     pub(crate) fn new(profile: &'p Profile) -> Self {
-        let Groups { groups, of_frame } = Groups::new(profile, By::Method);
+        let Groups { groups, of_frame } = Groups::new(profile, GroupBy::Method);
         let names = groups
             .iter()
             .map(|group| visible(&group.label).into_owned())
@@ -99,14 +99,14 @@ pub fn command_line(words: &[String]) -> String {
 }
 
 /// A partition of a profile's frames.
-pub(crate) struct Keys {
+pub(crate) struct FrameKeys {
     /// By [`FrameId`].
     pub(crate) of_frame: Vec<u32>,
     /// By key: its first frame.
     pub(crate) first: Vec<FrameId>,
 }
 
-impl Keys {
+impl FrameKeys {
     pub(crate) fn new<K: Hash + Eq>(profile: &Profile, key: impl Fn(FrameId) -> K) -> Self {
         let mut numbers: HashMap<K, u32> = HashMap::new();
         let mut first = Vec::new();

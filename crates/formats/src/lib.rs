@@ -32,9 +32,9 @@ pub use dump::{dump_json, dump_text, has_dump};
 pub use health::honest_line;
 pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;
-pub use options::{Options, Sides, Sort, Weight};
+pub use options::{Options, Sides, Sort, WeightBy};
 pub use profile::Profile;
-pub use profile::ops::{By, Stacks};
+pub use profile::ops::{GroupBy, StackView};
 pub use visible::{visible, visible_lines, write_json};
 pub use wording::{percent, plural};
 

@@ -1,11 +1,11 @@
 //! The caller's choices about an output. Plain data; every format ignores what is not its.
 
 use profile::model::Event;
-use profile::ops::{By, Stacks};
+use profile::ops::{GroupBy, StackView};
 
 /// The measure of a stack's width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Weight {
+pub enum WeightBy {
     /// As the format's readers expect: see [`Options::weight`].
     #[default]
     Auto,
@@ -53,9 +53,9 @@ pub struct Options {
     /// The event of outputs that hold one; `None`: the one that was sampled by time, else the one
     /// with most samples. `html` and `pprof` hold all.
     pub event: Option<Event>,
-    /// The measure that counts. [`Weight::Auto`] is samples for the collapsed format of CPU time
+    /// The measure that counts. [`WeightBy::Auto`] is samples for the collapsed format of CPU time
     /// (flame graph tools expect counts), else the value, and samples where all values are 0.
-    pub weight: Weight,
+    pub weight: WeightBy,
     /// `collapsed`: mark the kind of a frame behind its name, as flame graph tools know them.
     pub annotate: bool,
     /// `collapsed`: the thread is the first frame.
@@ -68,14 +68,14 @@ pub struct Options {
     pub tree: bool,
     /// `text`: what a row is; `None`: what the event is about, where it is about something, else
     /// methods.
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// `text`: the order of the rows.
     pub sort: Sort,
     /// `html`, `speedscope`, `firefox`, `collapsed`: what an event is about is the leaf of its
     /// stack, above the method that it happened in. The page can turn that off and on.
     pub details: bool,
     /// The stacks of samples in async methods. The page has both, and shows this one first.
-    pub stacks: Stacks,
+    pub stacks: StackView,
     /// `text`: JSON instead of a table.
     pub json: bool,
     /// `html`: recordings are compared, of which the profile was made.
@@ -103,7 +103,7 @@ impl Default for Options {
         Self {
             title: None,
             event: None,
-            weight: Weight::Auto,
+            weight: WeightBy::Auto,
             annotate: false,
             threads: false,
             processes: false,
@@ -112,7 +112,7 @@ impl Default for Options {
             by: None,
             sort: Sort::Own,
             details: true,
-            stacks: Stacks::Logical,
+            stacks: StackView::Logical,
             json: false,
             sides: None,
             sources: std::collections::BTreeMap::new(),

@@ -6,7 +6,7 @@ use profile::Profile;
 use profile::model::{Event, Sample, Unit};
 use profile::ops::{self, Weight as Sum};
 
-use crate::options::{Options, Weight};
+use crate::options::{Options, WeightBy};
 
 /// The word for a unit.
 pub(crate) const fn unit_name(unit: Unit) -> &'static str {
@@ -27,17 +27,17 @@ pub(crate) fn events(profile: &Profile) -> Vec<(Event, Sum)> {
 }
 
 /// The profile with the one stack of each sample that an output shows.
-pub(crate) fn viewed<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+pub(crate) fn with_stack_view<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
     if ops::has_logical(profile) {
-        Cow::Owned(ops::seen_by(profile.clone(), options.stacks))
+        Cow::Owned(ops::with_stack_view(profile.clone(), options.stacks))
     } else {
         Cow::Borrowed(profile)
     }
 }
 
 /// The profile as an output with frames for what events are about shows it.
-pub(crate) fn shown<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
-    let viewed = viewed(profile, options);
+pub(crate) fn with_details_shown<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+    let viewed = with_stack_view(profile, options);
     let any = || profile.samples.iter().any(|s| s.detail.is_some());
     if options.details && any() {
         Cow::Owned(ops::with_details(viewed.into_owned()))
@@ -76,9 +76,9 @@ impl Selection {
     /// The same of one event, whose samples sum up to `sum`.
     pub(crate) fn of(event: Event, sum: Sum, options: &Options, counts: bool) -> Self {
         let by_value = match options.weight {
-            Weight::Samples => false,
-            Weight::Value => true,
-            Weight::Auto => sum.value > 0 && !(counts && event == Event::Cpu),
+            WeightBy::Samples => false,
+            WeightBy::Value => true,
+            WeightBy::Auto => sum.value > 0 && !(counts && event == Event::Cpu),
         };
         Self {
             event,

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::check_size;
 use crate::labels::Labels;
 use crate::options::Options;
-use crate::select::{Selection, events, shown};
+use crate::select::{Selection, events, with_details_shown};
 use crate::visible::{visible, write_json};
 
 /// Frames of the deepest stack that is written whole. speedscope sorts by recursion: it opened
@@ -69,7 +69,7 @@ struct Sampled {
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
-    let profile = &*shown(profile, options);
+    let profile = &*with_details_shown(profile, options);
     // Unlike other formats it has each sample, not each stack.
     let depths = profile::ops::depths(profile);
     let frames = profile.samples.iter().fold(0_u64, |sum, sample| {
@@ -86,7 +86,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
     if selections.is_empty() {
         selections.push(Selection::new(profile, options, false));
     }
-    let mut frames = Frames {
+    let mut frames = FrameTable {
         labels: &labels,
         profile,
         known: HashMap::new(),
@@ -142,7 +142,7 @@ fn unit(selection: &Selection) -> &'static str {
 fn of_event(
     profile: &Profile,
     labels: &Labels<'_>,
-    frames: &mut Frames<'_, '_>,
+    frames: &mut FrameTable<'_, '_>,
     selection: &Selection,
     before: &str,
 ) -> Vec<Sampled> {
@@ -188,7 +188,7 @@ fn of_event(
 }
 
 /// Frames in order of first use.
-struct Frames<'a, 'p> {
+struct FrameTable<'a, 'p> {
     labels: &'a Labels<'p>,
     profile: &'p Profile,
     /// By method.
@@ -198,7 +198,7 @@ struct Frames<'a, 'p> {
     list: Vec<Frame>,
 }
 
-impl Frames<'_, '_> {
+impl FrameTable<'_, '_> {
     fn stack(&mut self, stack: StackId) -> Vec<u32> {
         let leaf_part = self.profile.frames_of(stack).take(DEEPEST);
         let mut frames: Vec<u32> = leaf_part.map(|frame| self.frame(frame)).collect();

@@ -13,18 +13,18 @@ const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '
 
 /// The scale of several methods' strips.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scale {
+pub(crate) struct SpreadScale {
     octaves: RangeInclusive<u32>,
     /// Powers of two that are one cell.
     step: u32,
 }
 
-impl Scale {
+impl SpreadScale {
     /// `None` where nothing was called.
     pub(crate) fn of<'a>(
         methods: impl IntoIterator<Item = &'a TracedMethod>,
         most_cells: u32,
-    ) -> Option<Scale> {
+    ) -> Option<SpreadScale> {
         let octaves = methods
             .into_iter()
             .flat_map(|one| one.octaves().into_keys());
@@ -32,7 +32,7 @@ impl Scale {
             let (low, high) = range.unwrap_or((at, at));
             Some((low.min(at), high.max(at)))
         })?;
-        Some(Scale {
+        Some(SpreadScale {
             octaves: low..=high,
             step: (high - low + 1).div_ceil(most_cells.max(1)),
         })
@@ -100,21 +100,21 @@ mod tests {
     fn methods_have_one_scale() {
         let quick = method(&[(100, 1_000_000), (128, 900), (191, 100)]);
         let slow = method(&[(192, 1)]);
-        let scale = Scale::of([&quick, &slow], 20).unwrap();
+        let scale = SpreadScale::of([&quick, &slow], 20).unwrap();
         assert_eq!(scale.bounds(), [64, 128, 256, 512]);
         assert_eq!(scale.cells(&quick), [1_000_000, 1000, 0]);
         assert_eq!(
             (scale.bars(&quick), scale.bars(&slow)),
             ("█▅ ".into(), "  █".into())
         );
-        assert_eq!(Scale::of([&method(&[])], 20), None);
+        assert_eq!(SpreadScale::of([&method(&[])], 20), None);
     }
 
     #[test]
     fn there_are_never_more_cells_and_no_call_is_without() {
         let wide = method(&[(0, 1), (1000, 5), (64 * 37 - 1, 1)]);
         for most in [1, 2, 7, 16, 37, 100] {
-            let scale = Scale::of([&wide], most).unwrap();
+            let scale = SpreadScale::of([&wide], most).unwrap();
             let cells = scale.cells(&wide);
             assert!(cells.len() <= most as usize, "{most}");
             assert_eq!(cells.iter().sum::<u64>(), 7);

@@ -2,7 +2,7 @@
 //!
 //! The invariant: what comes out has no control character, no line end, and nothing that moves or
 //! hides other text. [`visible`] is for one name, [`visible_lines`] for a text of ours that may
-//! have unchecked names in it, [`VisibleJson`] for all strings of a JSON text, keys too.
+//! have unchecked names in it, [`EscapingFormatter`] for all strings of a JSON text, keys too.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -17,21 +17,21 @@ pub fn visible(name: &str) -> Cow<'_, str> {
     if name.trim().is_empty() {
         return Cow::Borrowed("[no name]");
     }
-    written_out(name, acts)
+    escape_where(name, needs_escape)
 }
 
 /// `text` with the same characters written out, but for the ends of its lines.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
-    written_out(text, |c| acts(c) && c != '\n')
+    escape_where(text, |c| needs_escape(c) && c != '\n')
 }
 
-fn written_out(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.chars().any(&acts) {
+fn escape_where(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if acts(c) {
+        if needs_escape(c) {
             // Writing to a String cannot fail.
             let _ = write!(shown, "{}", c.escape_unicode());
         } else {
@@ -47,15 +47,15 @@ fn written_out(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// # Errors
 /// Those of `out`.
 pub fn write_json(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(out, VisibleJson);
+    let mut serializer = serde_json::Serializer::with_formatter(out, EscapingFormatter);
     value.serialize(&mut serializer)?;
     Ok(())
 }
 
 /// `serde_json` asks it for each piece of a string that it does not escape itself.
-struct VisibleJson;
+struct EscapingFormatter;
 
-impl serde_json::ser::Formatter for VisibleJson {
+impl serde_json::ser::Formatter for EscapingFormatter {
     fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
     where
         W: ?Sized + io::Write,
@@ -65,7 +65,7 @@ impl serde_json::ser::Formatter for VisibleJson {
             return writer.write_all(fragment.as_bytes());
         }
         let mut rest = fragment;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| acts(*c)) {
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| needs_escape(*c)) {
             writer.write_all(&rest.as_bytes()[..at])?;
             for unit in c.encode_utf16(&mut [0; 2]) {
                 write!(writer, "\\u{unit:04x}")?;
@@ -77,7 +77,7 @@ impl serde_json::ser::Formatter for VisibleJson {
 }
 
 /// Characters that change how others look, or that a terminal or parser obeys.
-fn acts(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}'

@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{HOSTILE, Taken, awaited, profile_of};
-use formats::{By, Format, Options, Profile, Stacks};
+use common::{HOSTILE, RecordedProfile, awaited, profile_of};
+use formats::{Format, GroupBy, Options, Profile, StackView};
 use profile::model::Event;
 use profile::ops::Counts;
 
 /// Every hostile name as process, thread, runtime, module, file, frame, reason and note.
 fn hostile() -> Profile {
-    let stacks = (0..HOSTILE.len()).map(|at| Taken {
+    let stacks = (0..HOSTILE.len()).map(|at| RecordedProfile {
         thread: at as u32,
         stack: vec![at, at + 1, at + 2],
         event: Event::Cpu,
@@ -34,7 +34,7 @@ fn acts(c: char) -> bool {
 
 #[test]
 fn nothing_acts_in_text() {
-    for by in By::ALL {
+    for by in GroupBy::ALL {
         let options = Options {
             by: Some(by),
             tree: true,
@@ -138,7 +138,7 @@ fn json_formats_keep_names_as_strings() {
 #[test]
 fn logical_stacks_are_as_inert() {
     let profile = awaited(hostile(), HOSTILE);
-    for stacks in Stacks::ALL {
+    for stacks in StackView::ALL {
         let options = Options {
             stacks,
             tree: true,

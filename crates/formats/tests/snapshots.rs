@@ -2,7 +2,7 @@
 //!
 //! Binary outputs (pprof, the payload of the HTML file) are snapshot beside their modules.
 
-use formats::{By, Format, Options, Profile, Stacks};
+use formats::{Format, GroupBy, Options, Profile, StackView};
 use profile::model::Event;
 use profile::ops::Counts;
 use profile::testing;
@@ -110,7 +110,7 @@ fn the_live_heap() {
 fn either_stack() {
     let profile = testing::awaits().profile();
     let physical = Options {
-        stacks: Stacks::Physical,
+        stacks: StackView::Physical,
         ..Options::default()
     };
     let lines = text(Format::Collapsed, &profile, &physical);
@@ -120,7 +120,7 @@ fn either_stack() {
 #[test]
 fn collapsed_weighs_by_value() {
     let value = Options {
-        weight: formats::Weight::Value,
+        weight: formats::WeightBy::Value,
         ..Options::default()
     };
     let lines = text(Format::Collapsed, &testing::tiny().profile(), &value);
@@ -130,10 +130,10 @@ fn collapsed_weighs_by_value() {
 #[test]
 fn report() {
     for (name, profile) in scenes() {
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             let options = Options {
                 by: Some(by),
-                tree: by == By::Method,
+                tree: by == GroupBy::Method,
                 ..Options::default()
             };
             let report = text(Format::Text, &profile, &options);

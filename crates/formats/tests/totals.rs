@@ -5,8 +5,8 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use common::{HOSTILE, INTERVAL, Taken, awaited, profile_of};
-use formats::{By, Format, Options, Profile, Stacks, Weight};
+use common::{HOSTILE, INTERVAL, RecordedProfile, awaited, profile_of};
+use formats::{Format, GroupBy, Options, Profile, StackView, WeightBy};
 use profile::model::{Event, ThreadId};
 use profile::ops;
 use proptest::prelude::*;
@@ -28,14 +28,14 @@ fn any_event() -> impl Strategy<Value = Event> {
     ])
 }
 
-fn any_sample() -> impl Strategy<Value = Taken> {
+fn any_sample() -> impl Strategy<Value = RecordedProfile> {
     (
         0_u32..6,
         prop::collection::vec(0..HOSTILE.len(), 1..12),
         any_event(),
         0_u64..5_000_000,
     )
-        .prop_map(|(thread, stack, event, value)| Taken {
+        .prop_map(|(thread, stack, event, value)| RecordedProfile {
             thread,
             stack,
             event,
@@ -56,10 +56,16 @@ fn any_profile() -> impl Strategy<Value = Profile> {
 }
 
 /// The weight of the samples of one event.
-fn total(profile: &Profile, event: Event, weight: Weight) -> u64 {
+fn total(profile: &Profile, event: Event, weight: WeightBy) -> u64 {
     let samples = profile.samples.iter().filter(|s| s.event == event);
     samples
-        .map(|s| if weight == Weight::Value { s.value } else { 1 })
+        .map(|s| {
+            if weight == WeightBy::Value {
+                s.value
+            } else {
+                1
+            }
+        })
         .sum()
 }
 
@@ -143,7 +149,7 @@ proptest! {
     #[test]
     fn collapsed(profile in any_profile(), threads: bool, processes: bool, annotate: bool) {
         for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Live, Event::Exception] {
-            for weight in [Weight::Samples, Weight::Value] {
+            for weight in [WeightBy::Samples, WeightBy::Value] {
                 let options = Options {
                     event: Some(event), weight, threads, processes, annotate, ..Options::default()
                 };
@@ -159,7 +165,7 @@ proptest! {
 
     #[test]
     fn speedscope(profile in any_profile()) {
-        for weight in [Weight::Samples, Weight::Value] {
+        for weight in [WeightBy::Samples, WeightBy::Value] {
             let options = Options { event: Some(Event::Cpu), weight, ..Options::default() };
             let text = written(Format::Speedscope, &profile, &options);
             let file: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -184,7 +190,7 @@ proptest! {
 
     #[test]
     fn firefox(profile in any_profile()) {
-        let options = Options { event: Some(Event::Wall), weight: Weight::Samples, ..Options::default() };
+        let options = Options { event: Some(Event::Wall), weight: WeightBy::Samples, ..Options::default() };
         let text = written(Format::Firefox, &profile, &options);
         let file: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut sum = 0;
@@ -210,13 +216,13 @@ proptest! {
         }
         // Other events that add up over time have tracks of their own.
         let tracks = [Event::Wall, Event::Cpu, Event::Alloc, Event::Live];
-        let samples = tracks.map(|event| total(&profile, event, Weight::Samples));
+        let samples = tracks.map(|event| total(&profile, event, WeightBy::Samples));
         prop_assert_eq!(sum, samples.iter().sum::<u64>());
         // All others are markers, as allocations are too.
         let markers = file["threads"].as_array().unwrap().iter();
         let markers = markers.map(|thread| thread["markers"]["length"].as_u64().unwrap());
         let events = [Event::Alloc, Event::Live, Event::Exception];
-        let events = events.map(|event| total(&profile, event, Weight::Samples));
+        let events = events.map(|event| total(&profile, event, WeightBy::Samples));
         prop_assert_eq!(markers.sum::<u64>(), events.iter().sum::<u64>());
     }
 
@@ -251,7 +257,7 @@ proptest! {
     /// All events are there unless one is asked for.
     #[test]
     fn speedscope_has_all_events(profile in any_profile()) {
-        let options = Options { weight: Weight::Samples, ..Options::default() };
+        let options = Options { weight: WeightBy::Samples, ..Options::default() };
         let text = written(Format::Speedscope, &profile, &options);
         let file: serde_json::Value = serde_json::from_str(&text).unwrap();
         let profiles = file["profiles"].as_array().unwrap().iter();
@@ -262,8 +268,8 @@ proptest! {
     /// Self adds up to everything, whatever a row is.
     #[test]
     fn report(profile in any_profile(), samples: bool) {
-        let weight = if samples { Weight::Samples } else { Weight::Value };
-        for by in By::ALL {
+        let weight = if samples { WeightBy::Samples } else { WeightBy::Value };
+        for by in GroupBy::ALL {
             let options = Options {
                 event: Some(Event::Cpu), weight, by: Some(by), json: true, tree: true, top: 1000,
                 ..Options::default()
@@ -272,11 +278,11 @@ proptest! {
             let report: serde_json::Value = serde_json::from_str(&text).unwrap();
             let rows = report["rows"].as_array().unwrap();
             let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
-            if by == By::Event {
+            if by == GroupBy::Event {
                 prop_assert_eq!(sum("self_samples"), profile.samples.len() as u64);
             } else {
                 prop_assert_eq!(sum("self"), total(&profile, Event::Cpu, weight));
-                prop_assert_eq!(sum("self_samples"), total(&profile, Event::Cpu, Weight::Samples));
+                prop_assert_eq!(sum("self_samples"), total(&profile, Event::Cpu, WeightBy::Samples));
             }
             let tree = report["tree"].as_array().unwrap();
             let own: u64 = tree.iter().map(|node| node["self"].as_u64().unwrap()).sum();
@@ -290,18 +296,18 @@ proptest! {
     #[test]
     fn both_views_add_up_to_the_same(profile in any_profile()) {
         let profile = awaited(profile, HOSTILE);
-        for stacks in Stacks::ALL {
+        for stacks in StackView::ALL {
             let options = Options {
-                event: Some(Event::Cpu), weight: Weight::Value, stacks, json: true, ..Options::default()
+                event: Some(Event::Cpu), weight: WeightBy::Value, stacks, json: true, ..Options::default()
             };
-            let all = total(&profile, Event::Cpu, Weight::Value);
+            let all = total(&profile, Event::Cpu, WeightBy::Value);
             let text = written(Format::Collapsed, &profile, &options);
             prop_assert_eq!(collapsed_total(&text), all);
             let text = written(Format::Speedscope, &profile, &options);
             let file: serde_json::Value = serde_json::from_str(&text).unwrap();
             let profiles = file["profiles"].as_array().unwrap().iter();
             prop_assert_eq!(profiles.map(|p| p["endValue"].as_u64().unwrap()).sum::<u64>(), all);
-            let text = written(Format::Text, &profile, &Options { by: Some(By::Method), top: 1000, ..options });
+            let text = written(Format::Text, &profile, &Options { by: Some(GroupBy::Method), top: 1000, ..options });
             let report: serde_json::Value = serde_json::from_str(&text).unwrap();
             let rows = report["rows"].as_array().unwrap();
             prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
@@ -328,7 +334,7 @@ proptest! {
             let taken = profile.samples.iter().filter(|sample| sample.event == event);
             let all: u64 = taken.map(|sample| part(sample.time_ns, sample.value)).sum();
             let options = Options {
-                event: Some(event), weight: Weight::Value, json: true, by: Some(By::Method), top: 1000, ..Options::default()
+                event: Some(event), weight: WeightBy::Value, json: true, by: Some(GroupBy::Method), top: 1000, ..Options::default()
             };
             prop_assert_eq!(collapsed_total(&written(Format::Collapsed, &within, &options)), all);
             let file: serde_json::Value =
@@ -341,7 +347,7 @@ proptest! {
             prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
             let pprof = pprof_totals(&within, &options);
             let in_pprof = |name: String| pprof.get(&name).copied().unwrap_or(0);
-            let count = total(&within, event, Weight::Samples);
+            let count = total(&within, event, WeightBy::Samples);
             // Of memory there are objects beside bytes, which are no samples.
             let (value, samples) = match event {
                 Event::Alloc => ("alloc_space".to_owned(), None),
@@ -372,8 +378,8 @@ proptest! {
             let behind = range(from + length, 200).apply(profile.clone());
             let both = range(from, 200).apply(profile.clone());
             prop_assert_eq!(
-                total(&both, event, Weight::Value),
-                all + total(&behind, event, Weight::Value)
+                total(&both, event, WeightBy::Value),
+                all + total(&behind, event, WeightBy::Value)
             );
         }
     }
@@ -394,7 +400,7 @@ proptest! {
 /// A flame graph tool takes what we write, and sees as many samples.
 #[test]
 fn inferno_takes_collapsed_stacks() {
-    let stacks = (0..HOSTILE.len()).map(|at| Taken {
+    let stacks = (0..HOSTILE.len()).map(|at| RecordedProfile {
         thread: at as u32,
         stack: vec![at, at + 1],
         event: Event::Cpu,
@@ -422,7 +428,7 @@ fn inferno_takes_collapsed_stacks() {
             );
             inferno::flamegraph::from_lines(&mut flame, text.lines(), &mut svg).expect("accepted");
             let svg = String::from_utf8(svg).expect("SVG is UTF-8");
-            let samples = total(&profile, Event::Cpu, Weight::Samples);
+            let samples = total(&profile, Event::Cpu, WeightBy::Samples);
             let all = format!("<title>all ({samples} samples, 100%)</title>");
             assert!(
                 svg.contains(&all),

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use formats::{Format, Options, Profile, visible};
-use profile::ops::{self, By, Stacks};
+use profile::ops::{self, GroupBy, StackView};
 use testkit::{Tools, stdout_of};
 
 use scenes::scenes;
@@ -45,10 +45,10 @@ fn node(tools: &Tools, script: &str) -> Command {
 
 /// Self and total by name, as the report has them.
 fn rows(profile: &Profile) -> BTreeMap<String, (u64, u64)> {
-    let profile = &ops::seen_by(profile.clone(), Stacks::Logical);
+    let profile = &ops::with_stack_view(profile.clone(), StackView::Logical);
     let event = ops::main_event(profile).expect("there are samples");
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for row in ops::totals(profile, By::Method, |sample| sample.event == event) {
+    for row in ops::totals(profile, GroupBy::Method, |sample| sample.event == event) {
         let sum = sums
             .entry(visible(&row.group.label).into_owned())
             .or_default();
@@ -73,9 +73,9 @@ fn pprof_has_the_numbers_of_the_report() {
         let seen: BTreeMap<String, (u64, u64)> = table.lines().map(pprof_row).collect();
         assert_eq!(seen, rows(&profile), "{scene}");
         // In the same order, as far as rows have a self.
-        let profile = ops::seen_by(profile, Stacks::Logical);
+        let profile = ops::with_stack_view(profile, StackView::Logical);
         let event = ops::main_event(&profile).expect("there are samples");
-        let report = ops::totals(&profile, By::Method, |sample| sample.event == event);
+        let report = ops::totals(&profile, GroupBy::Method, |sample| sample.event == event);
         let report = report.iter().filter(|row| row.own.value > 0);
         let report: Vec<String> = report
             .map(|row| visible(&row.group.label).into_owned())

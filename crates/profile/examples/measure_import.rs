@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use profile::Import;
 use recording::{
-    Event, Frame, Item, ProcessKey, Pushed, Reader, Record, Tier, WalkEnd, Writer, file_header,
+    Event, Frame, Item, ProcessKey, PushOutcome, Reader, Record, Tier, WalkEnd, Writer, file_header,
 };
 
 /// xorshift: the same recording every time.
@@ -65,7 +65,7 @@ fn main() {
     );
 
     let start = Instant::now();
-    let rows = profile::ops::totals(&profile, profile::ops::By::Method, |_| true);
+    let rows = profile::ops::totals(&profile, profile::ops::GroupBy::Method, |_| true);
     println!(
         "totals {} ms, {} rows",
         start.elapsed().as_millis(),
@@ -79,7 +79,7 @@ fn write(samples: u64) -> (Vec<u8>, u128) {
     let mut file = file_header("measure_import");
     let mut writer = Writer::new(ProcessKey(1));
     let mut push = |record: &Record<'_>, file: &mut Vec<u8>| {
-        if writer.push(record) != Pushed::Kept {
+        if writer.push(record) != PushOutcome::Added {
             writer.take_block_into(file);
         }
     };

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::builder::Builder;
 use crate::model::{
-    DetailId, Frame, FrameId, Health, Limited, LiveHeap, LiveMoment, LiveSum, Location, Module,
-    ModuleId, Pause, Pauses, Process, ProcessId, Profile, Runtime, RuntimeId, Sample, StackId,
-    StringId, Thread, ThreadId, TracedMethod,
+    DetailId, Frame, FrameId, Health, LimitedEvents, LiveHeap, LiveMoment, LiveSum, Location,
+    Module, ModuleId, Pause, Pauses, Process, ProcessId, Profile, Runtime, RuntimeId, Sample,
+    StackId, StringId, Thread, ThreadId, TracedMethod,
 };
 
 /// One profile of several, each with the name of its file, named already: addresses mean nothing
@@ -27,10 +27,10 @@ pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
         return first;
     }
     first.recordings = vec![name];
-    let modules = first.modules.iter().map(id_of).zip(0..).collect();
-    let clock = wall_clock(&first);
+    let modules = first.modules.iter().map(file_id).zip(0..).collect();
+    let clock = wall_clock_offset(&first);
     let earliest = earliest(&first).unwrap_or(0);
-    let mut merged = Merged {
+    let mut merged = Merger {
         builder: Builder::from_profile(first),
         modules,
         clock,
@@ -45,7 +45,7 @@ pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
 /// The identity of a file in two recordings: path, whether it is managed, build, place in the file.
 type FileId = (String, bool, Vec<u8>, u64);
 
-fn id_of(module: &Module) -> FileId {
+fn file_id(module: &Module) -> FileId {
     let Module {
         path,
         managed,
@@ -58,7 +58,7 @@ fn id_of(module: &Module) -> FileId {
 
 /// The amount to add to a recording's clock to have nanoseconds since 1970; 0 where it is not
 /// recorded.
-fn wall_clock(profile: &Profile) -> i64 {
+fn wall_clock_offset(profile: &Profile) -> i64 {
     let known = |process: &&Process| process.start_unix_ns > 0;
     let process = profile.processes.iter().find(known);
     process.map_or(0, |process| {
@@ -72,7 +72,7 @@ fn earliest(profile: &Profile) -> Option<u64> {
     profile.processes.iter().map(|p| p.start_ns).min()
 }
 
-struct Merged {
+struct Merger {
     builder: Builder,
     modules: HashMap<FileId, u32>,
     /// Of the first recording, whose clock all have in the end.
@@ -81,10 +81,10 @@ struct Merged {
     earliest: u64,
 }
 
-impl Merged {
+impl Merger {
     fn add(&mut self, name: String, profile: Profile) {
         // A recording whose clock is not known begins with the first.
-        let shift = match (wall_clock(&profile), self.clock) {
+        let shift = match (wall_clock_offset(&profile), self.clock) {
             (0, _) | (_, 0) => {
                 let own = earliest(&profile).unwrap_or(0);
                 self.earliest.cast_signed() - own.cast_signed()
@@ -95,7 +95,7 @@ impl Merged {
             let theirs = theirs.cast_signed().saturating_add(shift);
             if theirs < 0 {
                 // It was recorded before the first one's clock began.
-                self.later_by(theirs.unsigned_abs());
+                self.shift_later(theirs.unsigned_abs());
                 return self.add(name, profile);
             }
         }
@@ -124,7 +124,7 @@ impl Merged {
             .into_iter()
             .map(|module| {
                 let next = to.profile.modules.len() as u32;
-                let id = *self.modules.entry(id_of(&module)).or_insert(next);
+                let id = *self.modules.entry(file_id(&module)).or_insert(next);
                 if id == next {
                     to.profile.modules.push(module);
                 }
@@ -239,7 +239,7 @@ impl Merged {
     }
 
     /// Moves all that is there: clocks begin so much earlier.
-    fn later_by(&mut self, nanoseconds: u64) {
+    fn shift_later(&mut self, nanoseconds: u64) {
         let profile = &mut self.builder.profile;
         let later = |time: &mut u64| *time = time.saturating_add(nanoseconds);
         for process in &mut profile.processes {
@@ -377,7 +377,7 @@ fn add_health(to: &mut Health, of: Health, first_process: u32, name: &str) {
     for of in limited {
         let known = to.limited.iter_mut().find(|known| known.event == of.event);
         match known {
-            Some(Limited { count, value, .. }) => {
+            Some(LimitedEvents { count, value, .. }) => {
                 *count += of.count;
                 *value = value.saturating_add(of.value);
             }

@@ -227,7 +227,7 @@ pub struct Sample {
     /// Stack, leaf: what was on the thread's stack (the physical one).
     pub stack: StackId,
     /// Leaf of the callers and awaiters, where that is another stack. Take one of both by
-    /// [`crate::ops::seen_by`].
+    /// [`crate::ops::with_stack_view`].
     pub logical: Option<StackId>,
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -269,7 +269,7 @@ pub struct Pause {
 /// An event of a process that was recorded for a part of the time only: the events of the session
 /// were changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Partial {
+pub struct PartialEvent {
     /// Process.
     pub process: ProcessId,
     /// The event.
@@ -487,7 +487,7 @@ impl LiveHeap {
 
 /// Where the samples of an event come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Source {
+pub struct SampleSource {
     /// The event.
     pub event: Event,
     /// e.g. `perf task-clock`, `AllocationTick`.
@@ -502,7 +502,7 @@ pub struct Source {
 
 /// Events that happened and were not kept as samples, because of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limited {
+pub struct LimitedEvents {
     /// The event.
     pub event: Event,
     /// How many.
@@ -528,7 +528,7 @@ pub struct Pauses {
 
 /// CPU time that no sample stands for, by reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unseen {
+pub struct UnsampledTime {
     /// e.g. `threads that block our signal`; `unknown`.
     pub reason: String,
     /// How many threads; 0 where they were not counted.
@@ -579,7 +579,7 @@ pub struct Health {
     pub seen_ns: u64,
     /// The CPU time that no sample stands for, where it is more than the error of sampling; most
     /// first.
-    pub unseen: Vec<Unseen>,
+    pub unseen: Vec<UnsampledTime>,
     /// Processes that did not say that they ended, by their numbers: up to the last tenth of a
     /// second of each is missing.
     pub abrupt: Vec<u32>,
@@ -608,11 +608,11 @@ pub struct Health {
     /// it: by part, most first in each. Handlers are always there.
     pub cost: Vec<Cost>,
     /// Where samples come from, those by time first; each once, whatever the number of processes.
-    pub sources: Vec<Source>,
+    pub sources: Vec<SampleSource>,
     /// Events that were recorded for a part of the time only.
-    pub partial: Vec<Partial>,
+    pub partial: Vec<PartialEvent>,
     /// The samples that limits kept out, by event.
-    pub limited: Vec<Limited>,
+    pub limited: Vec<LimitedEvents>,
     /// How long runtimes were stopped.
     pub pauses: Pauses,
     /// Things a reader should be told, such as a recording that ends in the middle.

@@ -5,7 +5,7 @@
 //! always; change one and many snapshots change.
 
 use recording::{
-    CostPart, Event, Frame, MethodKind, ModuleKind, ProcessKey, Pushed, Record, Tier, WalkEnd,
+    CostPart, Event, Frame, MethodKind, ModuleKind, ProcessKey, PushOutcome, Record, Tier, WalkEnd,
     Writer, file_header,
 };
 
@@ -328,7 +328,7 @@ impl Scene {
                 writers.push(Writer::new(*process));
                 writers.len() - 1
             });
-            if writers[at].push(record) != Pushed::Kept {
+            if writers[at].push(record) != PushOutcome::Added {
                 writers[at].take_block_into(&mut file);
             }
         }

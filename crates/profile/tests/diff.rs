@@ -3,7 +3,7 @@
 use profile::model::{
     Event, Frame, FrameKind, Process, ProcessId, Sample, Thread, ThreadId, WalkEnd,
 };
-use profile::ops::{By, Diff, ERROR, Per, Question, both, diff};
+use profile::ops::{Diff, DiffRequest, ERROR, GroupBy, Scaling, diff, merge_sides};
 use profile::{Builder, Profile};
 
 /// SplitMix64: the same numbers on every machine.
@@ -108,15 +108,15 @@ fn named(profiles: Vec<Profile>) -> Vec<(String, Profile)> {
     profiles.into_iter().enumerate().map(number).collect()
 }
 
-fn compared(before: Vec<Profile>, after: Vec<Profile>, per: Per) -> Diff {
-    let (profile, first_after) = both(named(before), named(after));
-    let question = Question {
+fn compared(before: Vec<Profile>, after: Vec<Profile>, per: Scaling) -> Diff {
+    let (profile, first_after) = merge_sides(named(before), named(after));
+    let request = DiffRequest {
         event: Event::Cpu,
-        by: By::Method,
+        by: GroupBy::Method,
         per,
         error: ERROR,
     };
-    diff(&profile, first_after, question)
+    diff(&profile, first_after, request)
 }
 
 fn certain(diff: &Diff) -> Vec<&str> {
@@ -134,7 +134,7 @@ fn found(samples: u64, slower: f64, stays: f64, is_found: impl Fn(&Diff) -> bool
     let of = |pair: u64| {
         let before = simulated(pair * 2 + 1, samples, 1.0, stays);
         let after = simulated(pair * 2 + 2, samples, slower, stays);
-        is_found(&compared(vec![before], vec![after], Per::Whole))
+        is_found(&compared(vec![before], vec![after], Scaling::Whole))
     };
     (0..PAIRS).filter(|pair| of(*pair)).count()
 }
@@ -167,7 +167,11 @@ fn a_method_that_takes_a_twentieth_longer_is_found() {
 #[test]
 fn shares_of_a_side_are_its_whole() {
     let slow = simulated(2, 9_000, 1.5, 1.0);
-    let diff = compared(vec![simulated(1, 4_000, 1.0, 1.0)], vec![slow], Per::Whole);
+    let diff = compared(
+        vec![simulated(1, 4_000, 1.0, 1.0)],
+        vec![slow],
+        Scaling::Whole,
+    );
     for side in 0..2 {
         let own: f64 = diff.rows.iter().map(|row| row.own.amounts[side]).sum();
         assert!((own - 1.0).abs() < 1e-9, "{own}");
@@ -198,7 +202,7 @@ fn by_the_second_only_what_grew_is_more() {
         sample.time_ns = (sample.time_ns as f64 * squeeze) as u64;
     }
     after.processes[0].end_ns = 5 + 50_000 * INTERVAL;
-    let diff = compared(vec![hot(1.0, 3)], vec![after], Per::Second);
+    let diff = compared(vec![hot(1.0, 3)], vec![after], Scaling::Second);
     let own: Vec<&str> = diff
         .rows
         .iter()
@@ -221,11 +225,11 @@ fn runs_are_compared_with_runs() {
     };
     let before = || side([1, 2, 3, 4], [0.9, 1.1, 1.0, 1.05]);
     let same = side([5, 6, 7, 8], [1.1, 0.95, 0.9, 1.15]);
-    let diff = compared(before(), same, Per::Whole);
+    let diff = compared(before(), same, Scaling::Whole);
     assert_eq!(certain(&diff), [] as [&str; 0]);
     assert_eq!(diff.sides.map(|side| side.units), [4, 4]);
     let slow = side([5, 6, 7, 8], [2.1, 2.0, 1.9, 2.2]);
-    assert!(certain(&compared(before(), slow, Per::Whole)).contains(&"Shop.Hot"));
+    assert!(certain(&compared(before(), slow, Scaling::Whole)).contains(&"Shop.Hot"));
 }
 
 #[test]
@@ -241,7 +245,7 @@ fn a_method_that_calls_itself_by_another_has_each_sample_once() {
         builder.profile.samples[at].stack = again;
     }
     let profile = builder.finish();
-    let diff = compared(vec![profile.clone()], vec![profile], Per::Whole);
+    let diff = compared(vec![profile.clone()], vec![profile], Scaling::Whole);
     let main = diff.rows.iter().find(|row| row.group.label == "Shop.Main");
     let main = main.unwrap();
     assert_eq!(main.total.weights.map(|of| of.samples), [1_000; 2]);
@@ -258,7 +262,7 @@ fn what_is_new_and_what_is_gone() {
     };
     rename(&mut old, "Shop.Gone");
     rename(&mut new, "Shop.New");
-    let diff = compared(vec![old], vec![new], Per::Whole);
+    let diff = compared(vec![old], vec![new], Scaling::Whole);
     assert_eq!(diff.rows[0].group.label, "Shop.New");
     assert!(diff.rows[0].own.relative().is_infinite());
     assert_eq!(certain(&diff), ["Shop.New", "Shop.Gone"]);
@@ -266,7 +270,7 @@ fn what_is_new_and_what_is_gone() {
     let nothing = compared(
         vec![Profile::default()],
         vec![Profile::default()],
-        Per::Whole,
+        Scaling::Whole,
     );
     assert!(nothing.rows.is_empty());
 }

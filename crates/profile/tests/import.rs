@@ -1,7 +1,7 @@
 //! Recordings in, profiles out.
 
 use profile::model::{Event, FrameKind, Pauses};
-use profile::ops::{Counts, Stacks};
+use profile::ops::{Counts, StackView};
 use profile::testing::{self, Scene};
 use profile::{Import, LOST_FRAME, Profile, Totals};
 use recording::{ProcessKey, Reader, Record, Tier, WalkEnd};
@@ -519,9 +519,9 @@ fn processes_keep_their_own_ids_and_share_what_is_the_same() {
         (1, 2, 2)
     );
     // One method in two processes is one row.
-    let rows = profile::ops::totals(&profile, profile::ops::By::Method, |_| true);
+    let rows = profile::ops::totals(&profile, profile::ops::GroupBy::Method, |_| true);
     assert_eq!((rows.len(), rows[0].own.samples), (1, 21));
-    let rows = profile::ops::totals(&profile, profile::ops::By::Process, |_| true);
+    let rows = profile::ops::totals(&profile, profile::ops::GroupBy::Process, |_| true);
     let rows: Vec<_> = rows
         .iter()
         .map(|row| (row.group.label.as_str(), row.own.samples))
@@ -695,15 +695,15 @@ fn an_older_recording_has_nothing_to_hold_samples_against() {
     assert_eq!(profile.health.unseen, []);
 }
 
-fn seen_by(profile: &Profile, stacks: Stacks) -> Vec<String> {
-    collapsed(&profile::ops::seen_by(profile.clone(), stacks))
+fn with_stack_view(profile: &Profile, stacks: StackView) -> Vec<String> {
+    collapsed(&profile::ops::with_stack_view(profile.clone(), stacks))
 }
 
 #[test]
 fn a_logical_stack_reads_as_the_source_does() {
     let profile = testing::awaits().profile();
     assert_eq!(
-        seen_by(&profile, Stacks::Logical),
+        with_stack_view(&profile, StackView::Logical),
         [
             "[async: gate closed];Shop.Cart.Buy;Shop.Cart.Burn 5",
             "[blocking wait];Shop.Program.Main;Shop.Cart.Checkout;[Task.Run];Shop.Cart.Buy;Shop.Cart.Burn 30",
@@ -711,7 +711,7 @@ fn a_logical_stack_reads_as_the_source_does() {
             "start_thread;Shop.Program.Main;Shop.Cart.Checkout;Shop.Cart.Burn 10",
         ]
     );
-    let physical = seen_by(&profile, Stacks::Physical);
+    let physical = with_stack_view(&profile, StackView::Physical);
     assert_eq!(physical.len(), 3, "{physical:?}");
     assert!(physical.iter().any(|line| {
         line.starts_with("start_thread;System.Threading.ThreadPoolWorkQueue.Dispatch;")
@@ -725,8 +725,8 @@ fn a_logical_stack_reads_as_the_source_does() {
 
 #[test]
 fn a_method_that_awaits_is_the_same_row_as_when_it_runs() {
-    let profile = profile::ops::seen_by(testing::awaits().profile(), Stacks::Logical);
-    let rows = profile::ops::totals(&profile, profile::ops::By::Method, |_| true);
+    let profile = profile::ops::with_stack_view(testing::awaits().profile(), StackView::Logical);
+    let rows = profile::ops::totals(&profile, profile::ops::GroupBy::Method, |_| true);
     let of = |name: &str| {
         let rows: Vec<_> = rows.iter().filter(|row| row.group.label == name).collect();
         assert_eq!(rows.len(), 1, "{name}");
@@ -779,9 +779,9 @@ fn first_runs_are_folded_in_every_recording() {
     let profile = import.finish();
     let first_run =
         "start_thread;Shop.Program.Main;Shop.Cart.Checkout;Shop.Cart.Burn 10".to_owned();
-    let logical = seen_by(&profile, Stacks::Logical);
+    let logical = with_stack_view(&profile, StackView::Logical);
     assert!(logical.contains(&first_run), "{logical:?}");
-    let physical = seen_by(&profile, Stacks::Physical);
+    let physical = with_stack_view(&profile, StackView::Physical);
     let of = |lines: &[String], name: &str| lines.iter().filter(|line| line.contains(name)).count();
     assert_eq!(of(&physical, "AsyncMethodBuilderCore.Start"), 1);
     assert_eq!(of(&logical, "AsyncMethodBuilderCore.Start"), 0);
@@ -850,7 +850,7 @@ fn only_the_own_frames_of_a_first_run_are_folded() {
         scene.samples(thread, *stack, 1);
     }
     scene.awaited(thread, any, any, 1);
-    let profile = profile::ops::seen_by(scene.profile(), Stacks::Logical);
+    let profile = profile::ops::with_stack_view(scene.profile(), StackView::Logical);
     for (sample, (_, expected)) in profile.samples.iter().zip(&stacks) {
         let mut names: Vec<_> = profile
             .frames_of(sample.stack)

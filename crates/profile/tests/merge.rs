@@ -1,7 +1,7 @@
 //! Several recordings as one profile.
 
 use profile::model::Profile;
-use profile::ops::{By, Weight, totals};
+use profile::ops::{GroupBy, Weight, totals};
 use profile::{merge, testing};
 
 /// All that a recording says in the order of time, by the clock on the wall.
@@ -104,7 +104,7 @@ fn rows_are_those_of_all() {
     let one = testing::tiny().profile();
     let named = ["a.swk", "b.swk"].map(|name| (name.to_owned(), one.clone()));
     let twice = merge(named.to_vec());
-    for by in By::ALL {
+    for by in GroupBy::ALL {
         let weights = |profile: &Profile, times: u64| -> Vec<(String, Weight, Weight)> {
             let rows = totals(profile, by, |_| true).into_iter();
             let doubled = |weight: Weight| Weight {
@@ -117,14 +117,14 @@ fn rows_are_those_of_all() {
         };
         match by {
             // These are as many as before in each.
-            By::Process | By::Thread => {
+            GroupBy::Process | GroupBy::Thread => {
                 assert_eq!(
                     weights(&twice, 1).len(),
                     2 * weights(&one, 1).len(),
                     "{by:?}"
                 );
             }
-            By::Recording => {
+            GroupBy::Recording => {
                 let names: Vec<_> = weights(&twice, 1).into_iter().map(|row| row.0).collect();
                 assert_eq!(names, ["a.swk", "b.swk"]);
             }

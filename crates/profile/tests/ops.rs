@@ -5,14 +5,14 @@ use profile::model::{
     WalkEnd,
 };
 use profile::ops::{
-    By, Direction, Filter, Stacks, Tree, Weight, cut, events, has_details, has_logical, main_event,
-    seen_by, texts, totals, with_details, with_runtime_work, without_native,
+    Direction, Filter, GroupBy, StackView, Tree, Weight, cut, events, has_details, has_logical,
+    main_event, texts, totals, with_details, with_runtime_work, with_stack_view, without_native,
 };
 use profile::{Builder, testing};
 use proptest::prelude::*;
 use regex::Regex;
 
-fn table(profile: &Profile, by: By) -> String {
+fn table(profile: &Profile, by: GroupBy) -> String {
     let line = |row: &profile::ops::Row| {
         let kind = row
             .group
@@ -43,12 +43,12 @@ fn drawn(tree: &Tree) -> String {
 fn tables_of_tiny() {
     let profile = testing::tiny().profile();
     let all = [
-        By::Method,
-        By::Module,
-        By::Runtime,
-        By::Thread,
-        By::Event,
-        By::Process,
+        GroupBy::Method,
+        GroupBy::Module,
+        GroupBy::Runtime,
+        GroupBy::Thread,
+        GroupBy::Event,
+        GroupBy::Process,
     ];
     let tables: Vec<_> = all
         .into_iter()
@@ -61,15 +61,15 @@ fn tables_of_tiny() {
 fn trees_of_tiny() {
     let profile = testing::tiny().profile();
     let tree = |by, direction| drawn(&Tree::new(&profile, by, direction, |_| true));
-    insta::assert_snapshot!("tiny_callees", tree(By::Method, Direction::Callees));
-    insta::assert_snapshot!("tiny_callers", tree(By::Method, Direction::Callers));
-    insta::assert_snapshot!("tiny_modules", tree(By::Module, Direction::Callees));
+    insta::assert_snapshot!("tiny_callees", tree(GroupBy::Method, Direction::Callees));
+    insta::assert_snapshot!("tiny_callers", tree(GroupBy::Method, Direction::Callers));
+    insta::assert_snapshot!("tiny_modules", tree(GroupBy::Module, Direction::Callees));
 }
 
 #[test]
 fn two_runtimes_are_told_apart() {
     let profile = testing::two_runtimes().profile();
-    insta::assert_snapshot!(drawn(&Tree::new(&profile, By::Method, Direction::Callees, |sample| {
+    insta::assert_snapshot!(drawn(&Tree::new(&profile, GroupBy::Method, Direction::Callees, |sample| {
         sample.event == Event::Cpu
     })), @r"
        0   40  all
@@ -80,7 +80,7 @@ fn two_runtimes_are_told_apart() {
        0   10            bridge_call
       10   10              Shared.Step [8.0.4]
     ");
-    insta::assert_snapshot!(table(&profile, By::Runtime), @r"
+    insta::assert_snapshot!(table(&profile, GroupBy::Runtime), @r"
       30   40  .NET 3.1.23  Managed
       20   50  .NET 8.0.4  Managed
        0   40  [native]  Native
@@ -110,14 +110,14 @@ fn files_of_two_runtimes_are_told_apart() {
     scene.samples(thread, stack, 1);
     scene.end();
     let profile = scene.profile();
-    insta::assert_snapshot!(table(&profile, By::Module), @r"
+    insta::assert_snapshot!(table(&profile, GroupBy::Module), @r"
     1    1  libc.so.6  Native
     0    1  app.dll [3.1.23]  Managed
     0    1  app.dll [8.0.4]  Managed
     0    1  libcoreclr.so [3.1.23]  Runtime
     0    1  libcoreclr.so [8.0.4]  Runtime
     ");
-    insta::assert_snapshot!(table(&profile, By::Method), @r"
+    insta::assert_snapshot!(table(&profile, GroupBy::Method), @r"
     1    1  write  Native
     0    1  App.Main [3.1.23]  Managed
     0    1  App.Main [8.0.4]  Managed
@@ -130,7 +130,7 @@ fn files_of_two_runtimes_are_told_apart() {
 fn what_events_are_about() {
     let profile = testing::events().profile();
     let of = |event: Event| {
-        totals(&profile, By::Detail, |sample| sample.event == event)
+        totals(&profile, GroupBy::Detail, |sample| sample.event == event)
             .iter()
             .map(|row| {
                 format!(
@@ -160,7 +160,7 @@ fn what_events_are_about() {
     assert_eq!(texts, [(77, 3), (76, 1)]);
     insta::assert_snapshot!(drawn(&Tree::new(
         &with_details(profile.clone()),
-        By::Method,
+        GroupBy::Method,
         Direction::Callees,
         |sample| sample.event == Event::Exception
     )), @r"
@@ -276,12 +276,12 @@ fn what_the_runtime_is_at_is_named_where_it_is_known() {
 #[test]
 fn recursion_counts_once_in_totals_and_no_depth_overflows() {
     let profile = testing::deep().profile();
-    insta::assert_snapshot!(table(&profile, By::Method), @r"
+    insta::assert_snapshot!(table(&profile, GroupBy::Method), @r"
       10   10  Deep.Program.Down  Managed
        0    8  Deep.Program.Main  Managed
        0    2  [truncated]  Pseudo
     ");
-    let tree = Tree::new(&profile, By::Method, Direction::Callers, |_| true);
+    let tree = Tree::new(&profile, GroupBy::Method, Direction::Callers, |_| true);
     let mut deepest = 0;
     tree.walk(|_, depth| {
         deepest = deepest.max(depth);
@@ -293,7 +293,7 @@ fn recursion_counts_once_in_totals_and_no_depth_overflows() {
 #[test]
 fn without_native_keeps_every_sample() {
     let profile = without_native(testing::tiny().profile());
-    insta::assert_snapshot!(drawn(&Tree::new(&profile, By::Method, Direction::Callees, |_| true)), @r"
+    insta::assert_snapshot!(drawn(&Tree::new(&profile, GroupBy::Method, Direction::Callees, |_| true)), @r"
        0  100  all
        0   48    Sample.Program.Main
       45   48      Sample.Worker.Hash
@@ -525,7 +525,7 @@ fn frames_are_looked_for_in_the_stacks_that_are_shown_and_in_details() {
     });
     let only_there = format!("^{}$", regex::escape(only_there.unwrap()));
     let with = |stacks| count(awaits(), &only_there, stacks);
-    assert!(with(Stacks::Logical) > with(Stacks::Physical));
+    assert!(with(StackView::Logical) > with(StackView::Physical));
     let events = testing::events().profile();
     let thrown = events
         .samples
@@ -540,7 +540,7 @@ fn frames_are_looked_for_in_the_stacks_that_are_shown_and_in_details() {
     });
     let same = same.count();
     assert_eq!(
-        count(events.clone(), &format!("^{name}$"), Stacks::Logical),
+        count(events.clone(), &format!("^{name}$"), StackView::Logical),
         same
     );
 }
@@ -656,7 +656,7 @@ proptest! {
     #[test]
     fn self_sums_are_all_samples_and_totals_never_more(profile in any_profile()) {
         let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             let rows = totals(&profile, by, |_| true);
             prop_assert_eq!(sum(rows.iter().map(|row| row.own)), all, "{:?}", by);
             for row in &rows {
@@ -669,7 +669,7 @@ proptest! {
     #[test]
     fn totals_count_a_sample_once(profile in any_profile()) {
         // The slow way, straight from the definition.
-        for row in totals(&profile, By::Line, |_| true) {
+        for row in totals(&profile, GroupBy::Line, |_| true) {
             let frame = row.group.frame.unwrap();
             let having = profile.samples.iter().filter(|sample| {
                 profile.frames_of(sample.stack).any(|other| other == frame)
@@ -681,7 +681,7 @@ proptest! {
     #[test]
     fn a_tree_adds_up_both_ways(profile in any_profile()) {
         let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             for direction in [Direction::Callees, Direction::Callers] {
                 let tree = Tree::new(&profile, by, direction, |_| true);
                 prop_assert_eq!(tree.root().total, all);
@@ -716,7 +716,7 @@ proptest! {
             prop_assert_eq!(expected, found);
         }
         // Texts tell frames apart that are one method.
-        let rows = totals(&after, By::Method, |sample| sample.detail.is_some());
+        let rows = totals(&after, GroupBy::Method, |sample| sample.detail.is_some());
         let own = rows.iter().filter(|row| row.own.samples > 0);
         prop_assert!(own.into_iter().all(|row| row.group.kind == Some(FrameKind::Detail)));
         prop_assert!(rows.iter().filter(|row| row.group.kind == Some(FrameKind::Detail)).count() <= 3);
@@ -733,10 +733,10 @@ proptest! {
             });
             each.collect()
         };
-        for stacks in Stacks::ALL {
-            let seen = seen_by(profile.clone(), stacks);
+        for stacks in StackView::ALL {
+            let seen = with_stack_view(profile.clone(), stacks);
             prop_assert!(!has_logical(&seen));
-            for by in By::ALL {
+            for by in GroupBy::ALL {
                 let rows = totals(&seen, by, |_| true);
                 prop_assert_eq!(sum(rows.iter().map(|row| row.own)), all);
             }
@@ -746,7 +746,7 @@ proptest! {
                 &|profile| cut(profile, depth).unwrap(),
             ] {
                 let first = names(&change(seen.clone()));
-                prop_assert_eq!(names(&seen_by(change(profile.clone()), stacks)), first);
+                prop_assert_eq!(names(&with_stack_view(change(profile.clone()), stacks)), first);
             }
         }
     }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use crate::record::{CostPart, Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
-use crate::wire::{Body, Malformed, put_bytes, put_delta, put_str, put_varint};
+use crate::wire::{BodyReader, Malformed, put_bytes, put_delta, put_str, put_varint};
 
 pub(crate) const KIND_SAMPLE: u8 = 1;
 pub(crate) const KIND_STACK: u8 = 2;
@@ -73,7 +73,7 @@ pub(crate) fn put_head(out: &mut Vec<u8>, kind: u8, length: usize) {
 }
 
 /// Reads a head: kind, and the body's bytes, which are taken off `block`.
-pub(crate) fn take_record<'a>(block: &mut Body<'a>) -> Result<(u8, &'a [u8]), Malformed> {
+pub(crate) fn take_record<'a>(block: &mut BodyReader<'a>) -> Result<(u8, &'a [u8]), Malformed> {
     let head = block.byte()?;
     let (kind, length) = if head & SHORT_HEAD != 0 {
         ((head >> 4) & 7, usize::from(head & 15))
@@ -92,7 +92,7 @@ impl Deltas {
         self.time = time;
     }
 
-    fn take_time(&mut self, body: &mut Body<'_>) -> Result<u64, Malformed> {
+    fn take_time(&mut self, body: &mut BodyReader<'_>) -> Result<u64, Malformed> {
         self.time = body.delta(self.time)?;
         Ok(self.time)
     }
@@ -520,7 +520,7 @@ fn put_ids(out: &mut Vec<u8>, ids: &[u32]) {
     }
 }
 
-fn take_ids(body: &mut Body<'_>) -> Result<Vec<u32>, Malformed> {
+fn take_ids(body: &mut BodyReader<'_>) -> Result<Vec<u32>, Malformed> {
     let count = usize::try_from(body.varint()?).map_err(|_| Malformed)?;
     // Each takes a byte at least: what a damaged length says is not believed.
     let mut ids = Vec::with_capacity(count.min(body.0.len()));
@@ -595,7 +595,7 @@ pub(crate) fn decode<'a>(
     body: &'a [u8],
     deltas: &mut Deltas,
 ) -> Result<Option<Record<'a>>, Malformed> {
-    let mut body = Body(body);
+    let mut body = BodyReader(body);
     let body = &mut body;
     Ok(Some(match kind {
         KIND_SAMPLE => {
@@ -943,7 +943,7 @@ pub(crate) fn decode<'a>(
     }))
 }
 
-fn take_option32(body: &mut Body<'_>) -> Result<Option<u32>, Malformed> {
+fn take_option32(body: &mut BodyReader<'_>) -> Result<Option<u32>, Malformed> {
     match body.varint()? {
         0 => Ok(None),
         value => u32::try_from(value - 1).map(Some).map_err(|_| Malformed),
@@ -951,14 +951,14 @@ fn take_option32(body: &mut Body<'_>) -> Result<Option<u32>, Malformed> {
 }
 
 /// A field that is left out at the end of a body, or that an older body does not have.
-fn take_later_option32(body: &mut Body<'_>) -> Result<Option<u32>, Malformed> {
+fn take_later_option32(body: &mut BodyReader<'_>) -> Result<Option<u32>, Malformed> {
     match body.0.is_empty() {
         true => Ok(None),
         false => take_option32(body),
     }
 }
 
-fn decode_frame<'a>(body: &mut Body<'a>) -> Result<Frame<'a>, Malformed> {
+fn decode_frame<'a>(body: &mut BodyReader<'a>) -> Result<Frame<'a>, Malformed> {
     Ok(match body.byte()? {
         FRAME_MANAGED => Frame::Managed {
             method: body.varint32()?,

@@ -6,22 +6,22 @@
 //! is longer. It is a part of the recording's format: writer and reader count by the same buckets.
 
 /// Buckets of a power of two.
-const SUB: u64 = 64;
+const BUCKETS_PER_OCTAVE: u64 = 64;
 /// Bits of them.
-const SUB_BITS: u32 = SUB.trailing_zeros();
+const SUB_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
 /// Powers of two that have buckets, behind the first 64 nanoseconds: to 2^42 ns, an hour and a
 /// quarter.
 const OCTAVES: u32 = 36;
 /// Buckets of a power of two, and of what comes before the first one.
-pub const OCTAVE: u32 = SUB as u32;
+pub const OCTAVE: u32 = BUCKETS_PER_OCTAVE as u32;
 /// How many buckets there are.
-pub const BUCKETS: usize = (SUB as usize) * (OCTAVES as usize + 1);
+pub const BUCKETS: usize = (BUCKETS_PER_OCTAVE as usize) * (OCTAVES as usize + 1);
 
 /// The bucket of a duration.
 #[must_use]
 #[inline]
 pub const fn bucket(ns: u64) -> usize {
-    if ns < SUB {
+    if ns < BUCKETS_PER_OCTAVE {
         return ns as usize;
     }
     let octave = ns.ilog2() - SUB_BITS;
@@ -29,7 +29,7 @@ pub const fn bucket(ns: u64) -> usize {
         return BUCKETS - 1;
     }
     // The first bit is the octave's; the six behind it are the bucket in it.
-    ((octave as u64 + 1) * SUB + ((ns >> octave) - SUB)) as usize
+    ((octave as u64 + 1) * BUCKETS_PER_OCTAVE + ((ns >> octave) - BUCKETS_PER_OCTAVE)) as usize
 }
 
 /// The shortest duration of a bucket, nanoseconds; that of the last for one that there is not.
@@ -41,10 +41,10 @@ pub const fn low(bucket: usize) -> u64 {
         BUCKETS - 1
     };
     let bucket = last as u64;
-    if bucket < SUB {
+    if bucket < BUCKETS_PER_OCTAVE {
         return bucket;
     }
-    (SUB + bucket % SUB) << (bucket / SUB - 1)
+    (BUCKETS_PER_OCTAVE + bucket % BUCKETS_PER_OCTAVE) << (bucket / BUCKETS_PER_OCTAVE - 1)
 }
 
 /// Value that stands for the durations of a bucket: its middle, at most 1/128 from each of them.
@@ -52,7 +52,7 @@ pub const fn low(bucket: usize) -> u64 {
 #[must_use]
 pub const fn middle(bucket: usize) -> u64 {
     let from = low(bucket);
-    let width = if bucket < SUB as usize {
+    let width = if bucket < BUCKETS_PER_OCTAVE as usize {
         1
     } else {
         1 << (from.ilog2() - SUB_BITS)

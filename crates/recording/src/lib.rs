@@ -25,10 +25,12 @@ pub use block::{
     BLOCK_HEADER, BLOCK_VERSION, FILE_MAGIC, FILE_VERSION, FLUSH_AT, MAX_BLOCK, MAX_READ_BLOCK,
     SYNC, file_header,
 };
-pub use reader::{Damage, DamageReason, Item, MOST_AT_LEAST, MOST_TIMES, OpenError, Reader};
+pub use reader::{
+    Damage, DamageReason, Item, MAX_UNPACK_FACTOR, MIN_UNPACK_LIMIT, OpenError, Reader,
+};
 pub use record::{
     CostPart, Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, Unit, WalkEnd,
 };
-pub use split::{Block, BlockSplitter, NotBlocks};
+pub use split::{Block, BlockSplitter, InvalidStream};
 pub use wire::MAX_STRING;
-pub use writer::{Pushed, Writer};
+pub use writer::{PushOutcome, Writer};

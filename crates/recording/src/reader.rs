@@ -4,8 +4,8 @@
 //! (`profile::import`) says so. The invariants: any input is read to its end without a panic; every
 //! whole block is delivered; every byte that is not is reported once, as [`Damage`]; memory is
 //! bounded by one block, its records and a few bytes for each process; and what is delivered is
-//! bounded by what was read ([`MOST_AT_LEAST`], [`MOST_TIMES`]), so that no small file makes its
-//! reader hold a large profile.
+//! bounded by what was read ([`MIN_UNPACK_LIMIT`], [`MAX_UNPACK_FACTOR`]), so that no small file
+//! makes its reader hold a large profile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,16 +16,16 @@ use crate::block::{
 };
 use crate::codec::{self, Deltas};
 use crate::record::{ProcessKey, Record};
-use crate::wire::{Body, Malformed};
+use crate::wire::{BodyReader, Malformed};
 
 /// How much is asked of the source at once, bytes.
-const READ_AT_ONCE: usize = 64 * 1024;
+const READ_SIZE: usize = 64 * 1024;
 
 /// A recording may unpack to this many bytes, whatever its size …
-pub const MOST_AT_LEAST: u64 = 16 << 20;
+pub const MIN_UNPACK_LIMIT: u64 = 16 << 20;
 /// … and to this many times its size. Recordings of real programs unpack to less than four times
 /// theirs.
-pub const MOST_TIMES: u64 = 32;
+pub const MAX_UNPACK_FACTOR: u64 = 32;
 
 /// Why a file cannot be read at all.
 #[derive(Debug)]
@@ -171,11 +171,11 @@ pub struct Reader<R> {
     /// The block whose records are being given out.
     block: OpenBlock,
     /// Found, and to be given out before the next block.
-    waiting: Option<Damage>,
+    pending_damage: Option<Damage>,
     /// Bytes of records unpacked so far.
     unpacked: u64,
     /// How many may be, beyond what the size of the file allows.
-    allowed: u64,
+    unpack_limit: u64,
 }
 
 /// Bytes that are no whole block.
@@ -217,9 +217,9 @@ impl<R: Read> Reader<R> {
                 at: 0,
                 deltas: Deltas::default(),
             },
-            waiting: None,
+            pending_damage: None,
             unpacked: 0,
-            allowed: MOST_AT_LEAST,
+            unpack_limit: MIN_UNPACK_LIMIT,
         };
         let fixed = FILE_MAGIC.len() + 3;
         reader.fill(fixed)?;
@@ -246,11 +246,11 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// Allows this many bytes of records, whatever the size of the file; [`MOST_AT_LEAST`]
+    /// Allows this many bytes of records, whatever the size of the file; [`MIN_UNPACK_LIMIT`]
     /// otherwise.
     #[must_use]
-    pub fn allow(mut self, bytes: u64) -> Reader<R> {
-        self.allowed = bytes;
+    pub fn with_unpack_limit(mut self, bytes: u64) -> Reader<R> {
+        self.unpack_limit = bytes;
         self
     }
 
@@ -281,11 +281,11 @@ impl<R: Read> Reader<R> {
     /// The source fails, or the recording unpacks to more than is allowed (`FileTooLarge`). Damage
     /// is no error.
     pub fn next_item(&mut self) -> io::Result<Option<Item<'_>>> {
-        while self.waiting.is_some() || self.block.at >= self.block.records.len() {
-            if let Some(damage) = self.waiting.take() {
+        while self.pending_damage.is_some() || self.block.at >= self.block.records.len() {
+            if let Some(damage) = self.pending_damage.take() {
                 return Ok(Some(Item::Damage(damage)));
             }
-            if !self.open_block()? && self.waiting.is_none() {
+            if !self.open_block()? && self.pending_damage.is_none() {
                 return Ok(None);
             }
         }
@@ -296,7 +296,7 @@ impl<R: Read> Reader<R> {
             at,
             deltas,
         } = &mut self.block;
-        let mut rest = Body(records.get(*at..).unwrap_or_default());
+        let mut rest = BodyReader(records.get(*at..).unwrap_or_default());
         let decoded = codec::take_record(&mut rest).and_then(|(kind, body)| {
             *at = records.len() - rest.0.len();
             codec::decode(kind, body, deltas)
@@ -356,7 +356,8 @@ impl<R: Read> Reader<R> {
                 reason,
             };
             if header.version != BLOCK_VERSION {
-                self.waiting = Some(damage(DamageReason::OtherVersion(header.version), length));
+                self.pending_damage =
+                    Some(damage(DamageReason::OtherVersion(header.version), length));
                 self.expected
                     .insert(header.process, header.sequence.wrapping_add(1));
                 self.consume(length);
@@ -369,12 +370,14 @@ impl<R: Read> Reader<R> {
             };
             self.unpacked = self.unpacked.saturating_add(raw_length);
             let read = offset.saturating_add(length as u64);
-            let allowed = read.saturating_mul(MOST_TIMES).max(self.allowed);
-            if self.unpacked > allowed {
+            let unpack_limit = read
+                .saturating_mul(MAX_UNPACK_FACTOR)
+                .max(self.unpack_limit);
+            if self.unpacked > unpack_limit {
                 return Err(io::Error::new(
                     io::ErrorKind::FileTooLarge,
                     format!(
-                        "the recording unpacks to more than {allowed} bytes at byte {offset}: no \
+                        "the recording unpacks to more than {unpack_limit} bytes at byte {offset}: no \
                          program that was recorded makes such a file"
                     ),
                 ));
@@ -399,12 +402,12 @@ impl<R: Read> Reader<R> {
                 .unwrap_or(0);
             if !unpacked {
                 self.block.records.clear();
-                self.waiting = Some(damage(DamageReason::Malformed, length));
+                self.pending_damage = Some(damage(DamageReason::Malformed, length));
             } else if header.sequence > expected {
                 let missing = header.sequence - expected;
-                self.waiting = Some(damage(DamageReason::MissingBlocks(missing), 0));
+                self.pending_damage = Some(damage(DamageReason::MissingBlocks(missing), 0));
             } else if header.sequence < expected {
-                self.waiting = Some(damage(DamageReason::OutOfOrder, 0));
+                self.pending_damage = Some(damage(DamageReason::OutOfOrder, 0));
             }
             self.consume(length);
             return Ok(true);
@@ -442,7 +445,7 @@ impl<R: Read> Reader<R> {
         } else {
             DamageReason::Corrupt
         };
-        self.waiting = Some(Damage {
+        self.pending_damage = Some(Damage {
             offset,
             length: self.offset - offset,
             process: None,
@@ -467,7 +470,7 @@ impl<R: Read> Reader<R> {
             self.buffer.drain(..self.start);
             self.start = 0;
             let end = self.buffer.len();
-            let want = (length - end).max(READ_AT_ONCE);
+            let want = (length - end).max(READ_SIZE);
             self.buffer.resize(end + want, 0);
             let got = loop {
                 match self.source.read(&mut self.buffer[end..]) {

@@ -635,7 +635,7 @@ impl CostPart {
 impl Event {
     /// The events of a set: bit n stands for the one with code n. Those of a newer version are left
     /// out.
-    pub fn of_bits(bits: u32) -> impl Iterator<Item = Event> {
+    pub fn from_bits(bits: u32) -> impl Iterator<Item = Event> {
         (0..32u8)
             .filter(move |code| bits & 1 << code != 0)
             .filter_map(Event::from_code)

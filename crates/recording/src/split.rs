@@ -23,14 +23,14 @@ pub struct Block<'a> {
 
 /// The peer does not send blocks, or sends damaged ones. The connection is of no more use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NotBlocks {
+pub struct InvalidStream {
     /// Bytes of this connection before the place.
     pub offset: u64,
     /// The kind of error.
     pub reason: &'static str,
 }
 
-impl fmt::Display for NotBlocks {
+impl fmt::Display for InvalidStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -40,7 +40,7 @@ impl fmt::Display for NotBlocks {
     }
 }
 
-impl std::error::Error for NotBlocks {}
+impl std::error::Error for InvalidStream {}
 
 /// Cuts a stream of bytes into blocks.
 ///
@@ -66,7 +66,7 @@ pub struct BlockSplitter {
     start: usize,
     /// Offset of `buffer[start]` in the stream.
     offset: u64,
-    failed: Option<NotBlocks>,
+    failed: Option<InvalidStream>,
 }
 
 impl BlockSplitter {
@@ -91,7 +91,7 @@ impl BlockSplitter {
     ///
     /// # Errors
     /// The next bytes are no block. Every later call gives the same error.
-    pub fn next_block(&mut self) -> Result<Option<Block<'_>>, NotBlocks> {
+    pub fn next_block(&mut self) -> Result<Option<Block<'_>>, InvalidStream> {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
@@ -131,8 +131,8 @@ impl BlockSplitter {
         self.buffer.len() - self.start
     }
 
-    fn fail(&mut self, reason: &'static str) -> NotBlocks {
-        let failed = NotBlocks {
+    fn fail(&mut self, reason: &'static str) -> InvalidStream {
+        let failed = InvalidStream {
             offset: self.offset,
             reason,
         };

@@ -1,7 +1,7 @@
 //! Numbers and strings as bytes: LEB128 varints, zigzag for signed differences.
 //!
-//! It knows nothing of records. The invariant: [`Body`] never panics and never allocates, whatever
-//! the bytes.
+//! It knows nothing of records. The invariant: [`BodyReader`] never panics and never allocates,
+//! whatever the bytes.
 
 use std::borrow::Cow;
 
@@ -43,9 +43,9 @@ pub(crate) fn put_str(out: &mut Vec<u8>, text: &str) {
 
 /// The unread rest of a record's body (or of a block).
 #[derive(Clone, Copy)]
-pub(crate) struct Body<'a>(pub(crate) &'a [u8]);
+pub(crate) struct BodyReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Body<'a> {
+impl<'a> BodyReader<'a> {
     pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
@@ -121,7 +121,7 @@ mod tests {
                 let mut out = Vec::new();
                 put_varint(&mut out, value);
                 put_delta(&mut out, base, value);
-                let mut body = Body(&out);
+                let mut body = BodyReader(&out);
                 assert_eq!(body.varint(), Ok(value));
                 assert_eq!(body.delta(base), Ok(value));
                 assert!(body.0.is_empty());
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn too_long_a_number_is_malformed() {
-        assert_eq!(Body(&[0x80; 11]).varint(), Err(Malformed));
+        assert_eq!(BodyReader(&[0x80; 11]).varint(), Err(Malformed));
         let more_than_64_bits = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02];
-        assert_eq!(Body(&more_than_64_bits).varint(), Err(Malformed));
+        assert_eq!(BodyReader(&more_than_64_bits).varint(), Err(Malformed));
     }
 
     #[test]
@@ -141,6 +141,6 @@ mod tests {
         let long = format!("{}é tail", "x".repeat(MAX_STRING - 1));
         let mut out = Vec::new();
         put_str(&mut out, &long);
-        assert_eq!(Body(&out).text().unwrap(), "x".repeat(MAX_STRING - 1));
+        assert_eq!(BodyReader(&out).text().unwrap(), "x".repeat(MAX_STRING - 1));
     }
 }

@@ -12,14 +12,14 @@ use crate::record::{ProcessKey, Record};
 /// Result of pushing a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It is in the current block.
-    Kept,
+    Added,
     /// It is in the current block, and the block is big enough to be taken.
     FlushDue,
     /// It is not in the block: the block is full ([`MAX_BLOCK`]). Take the block and push again,
     /// or count the record as lost.
-    Refused,
+    Full,
 }
 
 /// Turns the records of one process into blocks.
@@ -70,23 +70,23 @@ impl Writer {
     }
 
     /// Adds a record to the current block. Strings longer than 16 KiB are cut.
-    pub fn push(&mut self, record: &Record<'_>) -> Pushed {
+    pub fn push(&mut self, record: &Record<'_>) -> PushOutcome {
         let before = self.deltas;
         self.body.clear();
         let kind = codec::encode(record, &mut self.deltas, &mut self.body);
         // A head is at most 1 + 10 bytes.
         if self.records.len() + self.body.len() + 11 > MAX_BLOCK {
             self.deltas = before;
-            return Pushed::Refused;
+            return PushOutcome::Full;
         }
         self.make_room(self.body.len() + 11);
         codec::put_head(&mut self.records, kind, self.body.len());
         self.records.extend_from_slice(&self.body);
         self.has_end |= matches!(record, Record::End { .. });
         if self.records.len() >= FLUSH_AT {
-            Pushed::FlushDue
+            PushOutcome::FlushDue
         } else {
-            Pushed::Kept
+            PushOutcome::Added
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
                 type_name: text.into(),
                 name: text.into(),
             };
-            if writer.push(&record) == Pushed::Refused {
+            if writer.push(&record) == PushOutcome::Full {
                 break;
             }
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use proptest::prelude::*;
 use recording::{
     Block, BlockSplitter, CostPart, DamageReason, Event, Frame, Item, MAX_BLOCK, MAX_STRING,
-    MethodKind, ModuleKind, ProcessKey, Pushed, Reader, Record, SYNC, Tier, WalkEnd, Writer,
+    MethodKind, ModuleKind, ProcessKey, PushOutcome, Reader, Record, SYNC, Tier, WalkEnd, Writer,
     file_header,
 };
 
@@ -249,7 +249,7 @@ fn write(blocks: &Blocks) -> (Vec<u8>, Vec<usize>) {
     for (process, records) in blocks {
         let writer = &mut writers[process.0 as usize];
         for record in records {
-            assert_eq!(writer.push(record), Pushed::Kept);
+            assert_eq!(writer.push(record), PushOutcome::Added);
         }
         assert!(writer.take_block_into(&mut file));
         ends.push(file.len());
@@ -503,11 +503,11 @@ fn a_full_writer_refuses_and_loses_nothing() {
     let mut due_at = None;
     loop {
         match writer.push(&sample(kept)) {
-            Pushed::Kept => {}
-            Pushed::FlushDue => {
+            PushOutcome::Added => {}
+            PushOutcome::FlushDue => {
                 due_at.get_or_insert(writer.pending());
             }
-            Pushed::Refused => break,
+            PushOutcome::Full => break,
         }
         kept += 1;
     }
@@ -515,7 +515,7 @@ fn a_full_writer_refuses_and_loses_nothing() {
     assert!(writer.pending() <= MAX_BLOCK);
     let mut file = file_header("");
     assert!(writer.take_block_into(&mut file));
-    assert_eq!(writer.push(&sample(kept)), Pushed::Kept);
+    assert_eq!(writer.push(&sample(kept)), PushOutcome::Added);
     assert!(writer.take_block_into(&mut file));
     assert!(!writer.take_block_into(&mut file));
     let (records, damages) = read(&file);
@@ -539,7 +539,7 @@ fn long_strings_are_cut_and_the_block_stays_bounded() {
         type_name: long.as_str().into(),
         name: long.as_str().into(),
     };
-    while writer.push(&method) != Pushed::Refused {}
+    while writer.push(&method) != PushOutcome::Full {}
     assert!(writer.pending() <= MAX_BLOCK);
     let file = [file_header(""), writer.take_block().unwrap()].concat();
     let (records, _) = read(&file);

@@ -438,8 +438,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "import: callers of an async method are folded in the wrong order",
         file: "crates/profile/src/import/logical.rs",
-        from: "for own in [Role::Step, Role::Plain, Role::Entry] {",
-        to: "for own in [Role::Entry, Role::Plain, Role::Step] {",
+        from: "for own in [AsyncRole::Step, AsyncRole::Plain, AsyncRole::Entry] {",
+        to: "for own in [AsyncRole::Entry, AsyncRole::Plain, AsyncRole::Step] {",
         tests: &[
             default(
                 "profile::import",
@@ -453,7 +453,7 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "import: a stack in a lost block is not marked broken",
-        file: "crates/profile/src/import/state.rs",
+        file: "crates/profile/src/import/process.rs",
         from: "end: if stack.lost { WalkEnd::Broken } else { end },",
         to: "end,",
         tests: &[default(
@@ -539,8 +539,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "text: p99 is p90",
         file: "crates/formats/src/text/traced.rs",
-        from: "const TOLD: [u64; 3] = [500, 900, 990];",
-        to: "const TOLD: [u64; 3] = [500, 900, 900];",
+        from: "const QUANTILES: [u64; 3] = [500, 900, 990];",
+        to: "const QUANTILES: [u64; 3] = [500, 900, 900];",
         tests: &[default(
             "formats",
             "text::traced::tests::each_column_has_its_own_number",

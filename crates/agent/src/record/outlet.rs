@@ -4,7 +4,7 @@
 //! and goes silent for good when the tool is gone. It never waits longer than the channel does
 //! and never fails: a record that cannot be sent any more is of no use.
 
-use recording::{ProcessKey, Pushed, Record, Writer};
+use recording::{ProcessKey, PushOutcome, Record, Writer};
 
 use super::channel::{Channel, Command};
 
@@ -35,9 +35,9 @@ impl Outlet {
         };
         self.pushed = self.pushed.wrapping_add(1);
         match writer.push(record) {
-            Pushed::Kept => {}
-            Pushed::FlushDue => self.flush(),
-            Pushed::Refused => {
+            PushOutcome::Added => {}
+            PushOutcome::FlushDue => self.flush(),
+            PushOutcome::Full => {
                 self.flush();
                 // A record alone always fits an empty block: strings are cut by the writer.
                 if let Some(writer) = &mut self.writer {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use profile::ops::{By, Change, Compared, Per};
+use profile::ops::{AmountPair, DiffRow, GroupBy, Scaling};
 use recording::Event;
 use regex::Regex;
 
@@ -61,12 +61,12 @@ pub(crate) struct DiffArgs {
 
     /// What a row is: method, line, module
     #[arg(long, value_name = "WHAT", default_value = "method", value_parser = by)]
-    pub(crate) by: By,
+    pub(crate) by: GroupBy,
 
     /// What amounts are compared: whole (parts of all that was sampled: for runs that did not do
     /// the same work), second (what was sampled in a second: for services under the same load)
     #[arg(long, value_name = "WHAT", default_value = "whole", value_parser = per)]
-    pub(crate) per: Per,
+    pub(crate) per: Scaling,
 
     /// Rows of the table
     #[arg(long, value_name = "N", default_value_t = 30)]
@@ -80,16 +80,16 @@ pub(crate) struct DiffArgs {
     pub(crate) view: View,
 }
 
-fn by(text: &str) -> Result<By, String> {
-    let known = [By::Method, By::Line, By::Module];
+fn by(text: &str) -> Result<GroupBy, String> {
+    let known = [GroupBy::Method, GroupBy::Line, GroupBy::Module];
     let found = known.into_iter().find(|by| by.name() == text);
     found.ok_or_else(|| "expected one of method, line, module".to_owned())
 }
 
-fn per(text: &str) -> Result<Per, String> {
+fn per(text: &str) -> Result<Scaling, String> {
     match text {
-        "whole" => Ok(Per::Whole),
-        "second" => Ok(Per::Second),
+        "whole" => Ok(Scaling::Whole),
+        "second" => Ok(Scaling::Second),
         _ => Err("expected whole or second".to_owned()),
     }
 }
@@ -160,10 +160,10 @@ impl Rule {
         })
     }
 
-    pub(crate) fn holds(&self, row: &Change) -> bool {
+    pub(crate) fn holds(&self, row: &DiffRow) -> bool {
         let both = [row.own, row.total];
         let by = |relative: f64| if self.grew { relative } else { -relative };
-        let enough = |of: &Compared| of.certain && by(of.relative()) >= self.least;
+        let enough = |of: &AmountPair| of.certain && by(of.relative()) >= self.least;
         self.name.is_match(&row.group.label) && both.iter().any(enough)
     }
 }

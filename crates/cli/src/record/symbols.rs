@@ -9,7 +9,7 @@ use std::io::BufReader;
 
 use anyhow::Result;
 use profile::model::Module;
-use recording::{Frame, Item, ModuleKind, ProcessKey, Pushed, Reader, Record, Writer};
+use recording::{Frame, Item, ModuleKind, ProcessKey, PushOutcome, Reader, Record, Writer};
 use symbolize::{NativeSymbol, Symbolizer};
 
 use super::sink::Sink;
@@ -109,7 +109,8 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
 
 fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Lookups)>> {
     let file = File::open(sink.path())?;
-    let mut reader = Reader::open(BufReader::with_capacity(1 << 16, file))?.allow(u64::MAX);
+    let mut reader =
+        Reader::open(BufReader::with_capacity(1 << 16, file))?.with_unpack_limit(u64::MAX);
     let mut processes: HashMap<ProcessKey, Lookups> = HashMap::new();
     while let Some(item) = reader.next_item()? {
         let Item::Record(process, record) = item else {
@@ -177,11 +178,11 @@ fn push(writer: &mut Writer, blocks: &mut Vec<u8>, frame: u32, name: &str, file:
         line,
     };
     match writer.push(&record) {
-        Pushed::Kept => {}
-        Pushed::FlushDue => {
+        PushOutcome::Added => {}
+        PushOutcome::FlushDue => {
             writer.take_block_into(blocks);
         }
-        Pushed::Refused => {
+        PushOutcome::Full => {
             writer.take_block_into(blocks);
             // An empty block has room for any record.
             let _ = writer.push(&record);

@@ -121,7 +121,7 @@ impl Window {
         };
         Ok(Window {
             // Blocks that have been shown are dropped, so the whole may be of any size.
-            reader: Reader::open(header)?.allow(u64::MAX),
+            reader: Reader::open(header)?.with_unpack_limit(u64::MAX),
             import: Import::new(),
             symbolizer: Symbolizer::new(options),
             of_frame: Vec::new(),
@@ -148,7 +148,7 @@ impl Window {
     pub(crate) fn picture(&mut self, now_ns: u64) -> Picture {
         let from_ns = now_ns.saturating_sub(self.length_ns);
         self.import.forget_samples_before(from_ns);
-        let profile = self.import.so_far();
+        let profile = self.import.profile_so_far();
         let span_ns = now_ns.saturating_sub(from_ns.max(self.began_ns)).max(1);
         let mut sums = Sums::default();
         let mut on_stack = HashSet::new();

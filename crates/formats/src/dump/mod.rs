@@ -24,7 +24,7 @@ mod waits;
 
 /// Threads of a process that did the same.
 #[derive(Debug)]
-struct Group {
+struct ThreadGroup {
     process: ProcessId,
     threads: Vec<ThreadId>,
     state: char,
@@ -36,7 +36,7 @@ struct Group {
 
 /// Suspended async methods of a process that have the same stack.
 #[derive(Debug)]
-struct Suspended {
+struct SuspendedGroup {
     process: ProcessId,
     count: u64,
     /// The youngest method first.
@@ -51,8 +51,8 @@ pub fn has_dump(profile: &Profile) -> bool {
 /// The dump for people. Ends with the honest line.
 pub fn dump_text(profile: &Profile) -> String {
     let labels = Labels::new(profile);
-    let groups = groups(profile, &labels);
-    let suspended = suspended(profile, &labels);
+    let groups = thread_groups(profile, &labels);
+    let suspended = suspended_groups(profile, &labels);
     let mut text = String::new();
     for (number, process) in profile.processes.iter().enumerate() {
         let id = ProcessId(number as u32);
@@ -84,7 +84,7 @@ pub fn dump_text(profile: &Profile) -> String {
     text
 }
 
-fn write_group(text: &mut String, profile: &Profile, labels: &Labels<'_>, group: &Group) {
+fn write_group(text: &mut String, profile: &Profile, labels: &Labels<'_>, group: &ThreadGroup) {
     let who: Vec<String> = group
         .threads
         .iter()
@@ -109,7 +109,7 @@ fn write_suspended(
     text: &mut String,
     profile: &Profile,
     labels: &Labels<'_>,
-    groups: &[&Suspended],
+    groups: &[&SuspendedGroup],
 ) {
     let Some(sum) = groups
         .iter()
@@ -203,7 +203,7 @@ struct FrameJson<'a> {
 /// The dump for programs, on one line.
 pub fn dump_json(profile: &Profile) -> String {
     let labels = Labels::new(profile);
-    let groups = groups(profile, &labels);
+    let groups = thread_groups(profile, &labels);
     let some = |text: &'_ str| -> Option<()> { (!text.is_empty()).then_some(()) };
     let stacks = groups
         .iter()
@@ -231,7 +231,7 @@ pub fn dump_json(profile: &Profile) -> String {
             frames: frames_json(profile, &labels, &group.frames),
         })
         .collect();
-    let suspended = suspended(profile, &labels)
+    let suspended = suspended_groups(profile, &labels)
         .iter()
         .map(|group| SuspendedJson {
             pid: profile.process(group.process).pid,
@@ -281,7 +281,7 @@ fn frames_json<'a>(
 
 /// Suspended async methods, by process; the largest groups first. Methods that look the same are
 /// one group: they have code of several tiers.
-fn suspended(profile: &Profile, labels: &Labels<'_>) -> Vec<Suspended> {
+fn suspended_groups(profile: &Profile, labels: &Labels<'_>) -> Vec<SuspendedGroup> {
     let mut counts: BTreeMap<(ProcessId, StackId), u64> = BTreeMap::new();
     let samples = profile.samples.iter();
     for sample in samples.filter(|sample| sample.event == Event::Suspended) {
@@ -290,26 +290,26 @@ fn suspended(profile: &Profile, labels: &Labels<'_>) -> Vec<Suspended> {
         let count = counts.entry((process, stack)).or_default();
         *count = count.saturating_add(sample.value);
     }
-    let mut by_text: BTreeMap<(ProcessId, String), Suspended> = BTreeMap::new();
+    let mut by_text: BTreeMap<(ProcessId, String), SuspendedGroup> = BTreeMap::new();
     for ((process, stack), count) in counts {
         let frames: Vec<FrameId> = profile.frames_of(stack).collect();
         let mut text = String::new();
         write_frames(&mut text, profile, labels, &frames);
-        let group = by_text.entry((process, text)).or_insert(Suspended {
+        let group = by_text.entry((process, text)).or_insert(SuspendedGroup {
             process,
             count: 0,
             frames,
         });
         group.count = group.count.saturating_add(count);
     }
-    let mut groups: Vec<Suspended> = by_text.into_values().collect();
+    let mut groups: Vec<SuspendedGroup> = by_text.into_values().collect();
     groups.sort_by_key(|group| (group.process, Reverse(group.count)));
     groups
 }
 
 /// Threads that did the same, by process: those with managed frames first, and in each the first
 /// thread's.
-fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
+fn thread_groups(profile: &Profile, labels: &Labels<'_>) -> Vec<ThreadGroup> {
     let mut stacks: BTreeMap<ThreadId, (StackId, WalkEnd)> = BTreeMap::new();
     let samples = profile.samples.iter();
     for sample in samples.filter(|sample| sample.event != Event::Suspended) {
@@ -317,7 +317,7 @@ fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
             .entry(sample.thread)
             .or_insert((sample.stack, sample.end));
     }
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<ThreadGroup> = Vec::new();
     let mut threads: Vec<(ThreadId, &Thread)> = profile
         .threads
         .iter()
@@ -336,8 +336,8 @@ fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
             true => state.missing.clone(),
             false => String::new(),
         };
-        let waits = waits::of(profile, labels, thread, &frames);
-        let same = |group: &&mut Group| {
+        let waits = waits::wait_of(profile, labels, thread, &frames);
+        let same = |group: &&mut ThreadGroup| {
             group.process == thread.process
                 && group.state == state.code
                 && group.waits == waits
@@ -346,7 +346,7 @@ fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.threads.push(id),
-            None => groups.push(Group {
+            None => groups.push(ThreadGroup {
                 process: thread.process,
                 threads: vec![id],
                 state: state.code,
@@ -356,7 +356,7 @@ fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
             }),
         }
     }
-    let is_managed = |group: &Group| {
+    let is_managed = |group: &ThreadGroup| {
         let mut kinds = group.frames.iter().map(|frame| profile.frame(*frame).kind);
         kinds.any(|kind| kind == FrameKind::Managed)
     };
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn equal_stacks_are_one_group_and_the_largest_is_the_first() {
         let profile = scene().profile();
-        let groups = suspended(&profile, &Labels::new(&profile));
+        let groups = suspended_groups(&profile, &Labels::new(&profile));
         let told: Vec<_> = groups
             .iter()
             .map(|group| {
@@ -410,7 +410,7 @@ mod tests {
         let expected = [(9, vec!["leaf", "root"]), (3, vec!["root"])];
         assert_eq!(told, expected);
         let without = testing::awaits().profile();
-        assert!(suspended(&without, &Labels::new(&without)).is_empty());
+        assert!(suspended_groups(&without, &Labels::new(&without)).is_empty());
         // Found, not sampled.
         assert_eq!(profile.health.samples, without.health.samples);
     }

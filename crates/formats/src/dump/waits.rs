@@ -212,7 +212,7 @@ const CORE: &str = "System.Private.CoreLib.dll";
 
 /// Returns what a thread with these frames, leaf first, waits for; empty where it does not wait or
 /// that is not known.
-pub(super) fn of(
+pub(super) fn wait_of(
     profile: &Profile,
     labels: &Labels<'_>,
     thread: &Thread,

@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use profile::Profile;
 use profile::model::{Frame, FrameId, FrameKind, Location, Process, Tier};
-use profile::ops::{self, Runtimes, Stacks};
+use profile::ops::{self, Runtimes, StackView};
 
 use super::samples::{self, EventHead};
 use super::sources::{self, SourceHead};
 use super::traced::{self, TracedHead};
-use crate::forest::{Merged, NONE};
+use crate::forest::{MergedStacks, NONE};
 use crate::health::honest_line;
-use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
+use crate::labels::{FrameKeys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::{Options, Sides};
 use crate::select::Selection;
 use crate::text::{LiveJson, live_json, notes};
@@ -179,8 +179,8 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(profile: &Profile, keys: &Keys) -> Self {
-        let merged = Merged::new(profile, &keys.of_frame);
+    fn new(profile: &Profile, keys: &FrameKeys) -> Self {
+        let merged = MergedStacks::new(profile, &keys.of_frame);
         let mut place = vec![NONE; merged.nodes.len()];
         let mut list = Vec::with_capacity(merged.nodes.len());
         merged.children().preorder(|node| {
@@ -212,14 +212,14 @@ impl Nodes {
 pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u8> {
     let first = options.stacks;
     let second = ops::has_logical(profile).then(|| {
-        let other = Stacks::ALL.into_iter().find(|stacks| *stacks != first);
+        let other = StackView::ALL.into_iter().find(|stacks| *stacks != first);
         other.unwrap_or(first)
     });
     let with_details = options.details.then(|| ops::with_details(profile.clone()));
     let profile = with_details.as_ref().unwrap_or(profile);
     let labels = Labels::new(profile);
     let runtimes = Runtimes::new(profile);
-    let keys = Keys::new(profile, |id| {
+    let keys = FrameKeys::new(profile, |id| {
         let f = profile.frame(id);
         let detail = match f.location {
             Location::Detail(detail) => Some(detail),
@@ -391,7 +391,8 @@ fn push_frame(
         .signature
         .map(|id| visible(profile.string(id)).into_owned());
     to.signature.push(strings.optional(signature));
-    to.clr.push(runtimes.told(frame).map_or(0, |clr| clr + 1));
+    to.clr
+        .push(runtimes.label_index(frame).map_or(0, |clr| clr + 1));
     to.text.push(strings.optional(labels.text(frame)));
 }
 

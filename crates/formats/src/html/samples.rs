@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use profile::Profile;
 use profile::model::{Event, Sample};
-use profile::ops::{self, Stacks};
+use profile::ops::{self, StackView};
 use serde::Serialize;
 
 use super::payload::varint;
@@ -58,11 +58,11 @@ pub(super) fn push(
     bytes: &mut Vec<u8>,
     profile: &Profile,
     of_stack: &[u32],
-    views: [Option<Stacks>; 2],
+    views: [Option<StackView>; 2],
     (begin, tick): (u64, u64),
 ) -> Vec<EventHead> {
-    let node = |sample: &Sample, stacks: Stacks| {
-        let logical = sample.logical.filter(|_| stacks == Stacks::Logical);
+    let node = |sample: &Sample, stacks: StackView| {
+        let logical = sample.logical.filter(|_| stacks == StackView::Logical);
         of_stack[logical.unwrap_or(sample.stack).0 as usize]
     };
     let pair = |sample: &Sample| views.map(|view| view.map_or(0, |stacks| node(sample, stacks)));
@@ -121,7 +121,7 @@ pub(super) fn push(
                 unit: unit_name(event.unit()),
                 scale,
                 constant: constant.then_some(first / scale),
-                lasts: ops::lasts_from(profile, event),
+                lasts: ops::duration_threshold(profile, event),
             }
         })
         .collect()

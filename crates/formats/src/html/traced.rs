@@ -4,7 +4,7 @@ use profile::Profile;
 use profile::model::TracedMethod;
 use serde::Serialize;
 
-use crate::spread::Scale;
+use crate::spread::SpreadScale;
 use crate::text::traced::{COLUMNS, name, numbers, ranked, time};
 
 /// Most cells of a strip.
@@ -37,7 +37,7 @@ pub(super) fn head(profile: &Profile) -> Option<TracedHead> {
         .filter(called)
         .take(MOST)
         .collect();
-    let scale = Scale::of(methods.iter().copied(), MOST_CELLS)?;
+    let scale = SpreadScale::of(methods.iter().copied(), MOST_CELLS)?;
     let method = |one: &TracedMethod| MethodHead {
         name: name(profile, one),
         says: numbers(one).into(),

@@ -19,7 +19,7 @@ use crate::check_size;
 use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
-use crate::select::{Selection, events, unit_name, viewed};
+use crate::select::{Selection, events, unit_name, with_stack_view};
 use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::duration_ns;
@@ -36,8 +36,8 @@ use crate::wording::duration_ns;
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, out: impl Write) -> io::Result<()> {
-    let profile = &*viewed(profile, options);
-    check_size(profile::ops::written_out(profile))?;
+    let profile = &*with_stack_view(profile, options);
+    check_size(profile::ops::expanded_frames(profile))?;
     let encoded = Encoder::new(profile).encode(options).encode_to_vec();
     // No time in the header: the same profile makes the same file.
     let mut gzip = GzBuilder::new().write(out, Compression::default());
@@ -155,8 +155,8 @@ impl<'p> Encoder<'p> {
 
     fn samples(&mut self, first_value: &HashMap<Event, usize>) {
         let profile = self.profile;
-        type Place = (ThreadId, StackId, u8, Option<DetailId>);
-        let mut sums: BTreeMap<Place, (Event, Weight, f64)> = BTreeMap::new();
+        type SampleKey = (ThreadId, StackId, u8, Option<DetailId>);
+        let mut sums: BTreeMap<SampleKey, (Event, Weight, f64)> = BTreeMap::new();
         for sample in &profile.samples {
             let at = (
                 sample.thread,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use profile::Profile;
-use profile::ops::By;
+use profile::ops::GroupBy;
 use serde::Serialize;
 
 use super::report::Report;
@@ -98,7 +98,7 @@ pub(super) fn write(
     report: &Report,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let one_event = report.by != By::Event;
+    let one_event = report.by != GroupBy::Event;
     let selection = report.selection;
     let whole = report.whole();
     let rows = report
@@ -112,8 +112,8 @@ pub(super) fn write(
             file: row.file.as_deref(),
             line: Some(row.line).filter(|&line| line > 0),
             unit: row.event.map(|_| report.unit(row)),
-            own: report.shown(row.own),
-            total: report.shown(row.total),
+            own: report.shown_amount(row.own),
+            total: report.shown_amount(row.total),
             self_samples: row.own.samples,
             total_samples: row.total.samples,
             self_percent: share(report.weigh(row.own), whole),

@@ -15,25 +15,25 @@ use std::io::{self, Write};
 
 use profile::Profile;
 use profile::model::{Event, Unit};
-use profile::ops::By;
+use profile::ops::GroupBy;
 
 use crate::health::honest_line;
 use crate::labels::{Labels, runtime_versions};
 use crate::options::Options;
-use crate::select::{events, unit_name, viewed};
+use crate::select::{events, unit_name, with_stack_view};
 use crate::table;
 use crate::visible::visible;
 use crate::wording::{amount, duration_ns, percent, plural, seconds, shortened};
 use report::{Report, Row};
 
-/// Writes the report of one event (of all, with [`By::Event`]).
+/// Writes the report of one event (of all, with [`GroupBy::Event`]).
 ///
 /// Options: `event`, `weight`, `by`, `top`, `tree`, `json`, `title`.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
-    let profile = &*viewed(profile, options);
+    let profile = &*with_stack_view(profile, options);
     let report = Report::new(profile, options);
     if options.json {
         json::write(profile, options, &report, &mut out)?;
@@ -92,7 +92,7 @@ fn header(
         facts.push(format!(".NET {}", versions.join(", ")));
     }
     writeln!(out, "{}", facts.join(", "))?;
-    if report.by != By::Event {
+    if report.by != GroupBy::Event {
         let selection = report.selection;
         let (event, sum) = (selection.event, selection.sum);
         let mut says = plural(sum.samples, "sample");
@@ -134,7 +134,7 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     } else {
         head.push("value");
         // Values of several events have no sum that one could be a part of.
-        if report.by != By::Event {
+        if report.by != GroupBy::Event {
             head.push("%");
         }
         head.push("samples");
@@ -150,12 +150,12 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     for row in report.rows.iter().take(report.top) {
         let mut line = Vec::with_capacity(6);
         let (unit, whole) = (report.unit(row), report.whole());
-        line.push(amount(report.shown(row.own), unit));
-        if report.by != By::Event {
+        line.push(amount(report.shown_amount(row.own), unit));
+        if report.by != GroupBy::Event {
             line.push(share(report.weigh(row.own), whole));
         }
         if both {
-            line.push(amount(report.shown(row.total), unit));
+            line.push(amount(report.shown_amount(row.total), unit));
             line.push(share(report.weigh(row.total), whole));
         }
         line.push(row.own.samples.to_string());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use profile::Profile;
 use profile::model::{Event, FrameId, FrameKind, Sample};
-use profile::ops::{self, By, Weight as Sum};
+use profile::ops::{self, GroupBy, Weight as Sum};
 
 use crate::labels::kind_name;
 use crate::options::{Options, Sort};
@@ -38,7 +38,7 @@ pub(super) struct Row {
 
 /// Rows in the order that was asked for, most first, none without a sample.
 pub(super) struct Report {
-    pub(super) by: By,
+    pub(super) by: GroupBy,
     pub(super) selection: Selection,
     pub(super) rows: Vec<Row>,
     pub(super) top: usize,
@@ -48,7 +48,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(profile: &Profile, options: &Options) -> Self {
         let mut selection = Selection::new(profile, options, false);
-        let slow = options.event.is_none() && options.by == Some(By::Detail);
+        let slow = options.event.is_none() && options.by == Some(GroupBy::Detail);
         if slow && !ops::has_details(profile, selection.event) {
             // Samples by time have no subject: the request means the methods that were traced.
             let of = Event::TracedCall;
@@ -60,9 +60,9 @@ impl Report {
         let by = options.by.unwrap_or_else(|| {
             // The subject of a lock wait is only whether the lock is a managed one.
             if selection.event != Event::Contention && ops::has_details(profile, selection.event) {
-                By::Detail
+                GroupBy::Detail
             } else {
-                By::Method
+                GroupBy::Method
             }
         });
         let mut report = Self {
@@ -72,9 +72,9 @@ impl Report {
             top: options.top,
             samples: profile.samples.len() as u64,
         };
-        let include = |sample: &Sample| by == By::Event || selection.includes(sample);
-        let texts = (by == By::Detail).then(|| ops::texts(profile, include));
-        let mut calls = Calls::of(profile, by, selection.event);
+        let include = |sample: &Sample| by == GroupBy::Event || selection.includes(sample);
+        let texts = (by == GroupBy::Detail).then(|| ops::texts(profile, include));
+        let mut calls = RowCalls::of(profile, by, selection.event);
         let mut rows: Vec<Row> = ops::totals(profile, by, include)
             .into_iter()
             .map(|row| {
@@ -83,20 +83,20 @@ impl Report {
                     let detail = detail?;
                     texts.get(&(detail.event, detail.name))
                 });
-                let told = texts.into_iter().flatten();
-                let told = told
+                let counted = texts.into_iter().flatten();
+                let counted = counted
                     .map(|(text, sum)| (visible(profile.string(*text)).into_owned(), sum.samples));
                 let calls = calls.take(&row);
                 Row {
                     calls,
-                    texts: told.collect(),
+                    texts: counted.collect(),
                     ..Row::new(profile, by, row)
                 }
             })
             .collect();
         rows.extend(calls.rest(profile, by));
-        if by == By::Event {
-            limits(profile, &mut rows);
+        if by == GroupBy::Event {
+            add_limits(profile, &mut rows);
         }
         // `totals` orders by value, and the weight may be samples. What has no time has calls.
         let weighed = |row: &Row| (report.weigh(row.own), report.weigh(row.total));
@@ -120,7 +120,7 @@ impl Report {
 
     /// A row has a total that is not its self.
     pub(super) fn self_and_total(&self) -> bool {
-        of_frames(self.by)
+        groups_frames(self.by)
     }
 
     /// Rows say how often they were called.
@@ -141,7 +141,7 @@ impl Report {
     /// The number that a row is ranked by. Values of different events have no order: there it is
     /// samples.
     pub(super) fn weigh(&self, sum: Sum) -> u64 {
-        if self.by == By::Event {
+        if self.by == GroupBy::Event {
             sum.samples
         } else {
             self.selection.weigh(sum)
@@ -150,7 +150,7 @@ impl Report {
 
     /// The weight of all rows together.
     pub(super) fn whole(&self) -> u64 {
-        if self.by == By::Event {
+        if self.by == GroupBy::Event {
             self.samples
         } else {
             self.selection.total()
@@ -158,8 +158,8 @@ impl Report {
     }
 
     /// The amount that is shown for a row, in its unit.
-    pub(super) fn shown(&self, sum: Sum) -> u64 {
-        if self.by == By::Event {
+    pub(super) fn shown_amount(&self, sum: Sum) -> u64 {
+        if self.by == GroupBy::Event {
             sum.value
         } else {
             self.selection.weigh(sum)
@@ -168,39 +168,42 @@ impl Report {
 }
 
 /// A row is something that stands in stacks.
-fn of_frames(by: By) -> bool {
-    matches!(by, By::Method | By::Line | By::Module | By::Runtime)
+fn groups_frames(by: GroupBy) -> bool {
+    matches!(
+        by,
+        GroupBy::Method | GroupBy::Line | GroupBy::Module | GroupBy::Runtime
+    )
 }
 
 /// Calls of each row's frames, beside another event.
-struct Calls {
+struct RowCalls {
     /// Whether there are any to tell.
-    told: bool,
+    is_shown: bool,
     /// By the row's first frame.
     of: BTreeMap<Option<FrameId>, ops::Row>,
 }
 
-impl Calls {
-    fn of(profile: &Profile, by: By, event: Event) -> Self {
-        let told = of_frames(by)
+impl RowCalls {
+    fn of(profile: &Profile, by: GroupBy, event: Event) -> Self {
+        let is_shown = groups_frames(by)
             && event != Event::Call
             && profile.samples.iter().any(|s| s.event == Event::Call);
         let mut of = BTreeMap::new();
-        if told {
+        if is_shown {
             let rows = ops::totals(profile, by, |sample| sample.event == Event::Call);
             of.extend(rows.into_iter().map(|row| (row.group.frame, row)));
         }
-        Self { told, of }
+        Self { is_shown, of }
     }
 
     /// The calls of a row, which are then told.
     fn take(&mut self, row: &ops::Row) -> Option<u64> {
         let calls = self.of.remove(&row.group.frame);
-        self.told.then(|| calls.map_or(0, |row| row.own.value))
+        self.is_shown.then(|| calls.map_or(0, |row| row.own.value))
     }
 
     /// Rows of what was called and has nothing of the event.
-    fn rest(self, profile: &Profile, by: By) -> impl Iterator<Item = Row> {
+    fn rest(self, profile: &Profile, by: GroupBy) -> impl Iterator<Item = Row> {
         self.of.into_values().map(move |row| Row {
             calls: Some(row.own.value),
             own: Sum::default(),
@@ -211,16 +214,16 @@ impl Calls {
 }
 
 /// Tells rows of events what was not kept of them; an event of which nothing was kept is a row too.
-fn limits(profile: &Profile, rows: &mut Vec<Row>) {
+fn add_limits(profile: &Profile, rows: &mut Vec<Row>) {
     let limited = profile.health.limited.iter().filter(|l| l.count > 0);
     for limited in limited {
-        let told = Some((limited.count, limited.value));
+        let kept_out = Some((limited.count, limited.value));
         match rows.iter_mut().find(|row| row.event == Some(limited.event)) {
-            Some(row) => row.limited = told,
+            Some(row) => row.limited = kept_out,
             None => rows.push(Row {
                 name: limited.event.name().to_owned(),
                 event: Some(limited.event),
-                limited: told,
+                limited: kept_out,
                 ..Row::default()
             }),
         }
@@ -228,16 +231,16 @@ fn limits(profile: &Profile, rows: &mut Vec<Row>) {
 }
 
 impl Row {
-    fn new(profile: &Profile, by: By, row: ops::Row) -> Self {
+    fn new(profile: &Profile, by: GroupBy, row: ops::Row) -> Self {
         let frame = row
             .group
             .frame
-            .filter(|_| by == By::Line)
+            .filter(|_| by == GroupBy::Line)
             .map(|frame| profile.frame(frame));
         let file = frame
             .and_then(|frame| frame.file)
             .map(|file| profile.string(file));
-        let code = matches!(by, By::Method | By::Line);
+        let code = matches!(by, GroupBy::Method | GroupBy::Line);
         let managed = Some(FrameKind::Managed);
         let module = row
             .group
@@ -252,7 +255,7 @@ impl Row {
             kind: row.group.kind.filter(|_| code).map(kind_name),
             own: row.own,
             total: row.total,
-            event: if by == By::Event {
+            event: if by == GroupBy::Event {
                 event(&row.group.label)
             } else {
                 None

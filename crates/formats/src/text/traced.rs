@@ -7,13 +7,13 @@ use profile::model::TracedMethod;
 use profile::ops::runtime_labels;
 use serde::Serialize;
 
-use crate::spread::Scale;
+use crate::spread::SpreadScale;
 use crate::table;
 use crate::visible::visible;
 use crate::wording::plural;
 
 /// The quantiles that are told, in thousandths.
-const TOLD: [u64; 3] = [500, 900, 990];
+const QUANTILES: [u64; 3] = [500, 900, 990];
 /// The meanings of [`numbers`].
 pub(crate) const COLUMNS: [&str; 8] = [
     "calls", "errors", "total", "mean", "p50", "p90", "p99", "max",
@@ -63,7 +63,7 @@ pub(crate) fn ranked(profile: &Profile) -> Vec<&TracedMethod> {
 pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
     let labels = runtime_labels(profile);
     let of = |one: &TracedMethod| {
-        let [p50_ns, p90_ns, p99_ns] = TOLD.map(|part| one.quantile_ns(part));
+        let [p50_ns, p90_ns, p99_ns] = QUANTILES.map(|part| one.quantile_ns(part));
         let process = profile.processes.get(one.process.0 as usize);
         TracedJson {
             name: visible(profile.string(one.name)).into_owned(),
@@ -95,7 +95,7 @@ pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
 
 /// The numbers of a method's calls, by column.
 pub(crate) fn numbers(one: &TracedMethod) -> [String; COLUMNS.len()] {
-    let [p50, p90, p99] = TOLD.map(|part| time(one.quantile_ns(part)));
+    let [p50, p90, p99] = QUANTILES.map(|part| time(one.quantile_ns(part)));
     [
         one.calls().to_string(),
         one.errors.to_string(),
@@ -127,10 +127,10 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
     )?;
     let called: Vec<_> = traced.iter().filter(|one| one.calls() > 0).collect();
     let shown = || called.iter().take(top).map(|one| **one);
-    let scale = Scale::of(shown(), MOST_CELLS);
+    let scale = SpreadScale::of(shown(), MOST_CELLS);
     let strip = COLUMNS.len();
     let mut head: Vec<String> = COLUMNS.map(str::to_owned).into();
-    head.push(match scale.as_ref().map(Scale::bounds).as_deref() {
+    head.push(match scale.as_ref().map(SpreadScale::bounds).as_deref() {
         Some([first, .., last]) => format!("{} – {}", time(*first), time(*last)),
         _ => String::new(),
     });

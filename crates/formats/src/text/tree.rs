@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use profile::Profile;
-use profile::ops::{self, By, Direction, Tree};
+use profile::ops::{self, Direction, GroupBy, Tree};
 
 use super::report::Report;
 use crate::visible::visible;
@@ -22,8 +22,8 @@ struct Branch {
 /// Methods of the report's event, merged; what the event is about above them, where rows are that.
 pub(super) fn tree(profile: &Profile, report: &Report) -> Tree {
     let include = |sample: &_| report.selection.includes(sample);
-    let tree = |profile| Tree::new(profile, By::Method, Direction::Callees, include);
-    if report.by == By::Detail {
+    let tree = |profile| Tree::new(profile, GroupBy::Method, Direction::Callees, include);
+    if report.by == GroupBy::Detail {
         tree(&ops::with_details(profile.clone()))
     } else {
         tree(profile)
@@ -81,7 +81,7 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
             [only] if selection.weigh(tree.nodes[node as usize].own) == 0 => Some(only),
             _ => None,
         };
-        let Circle { last, times } = circle(&tree, node, only);
+        let Cycle { last, times } = find_cycle(&tree, node, only);
         for (at, &node) in last.iter().enumerate() {
             let row = &tree.nodes[node as usize];
             let again = match (times, last.len()) {
@@ -107,7 +107,7 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
 }
 
 /// Methods that call each other in a circle without anything beside it.
-struct Circle {
+struct Cycle {
     /// The nodes of its last time round, the caller first; one where there is no circle.
     last: Vec<u32>,
     /// How often it goes round.
@@ -115,20 +115,20 @@ struct Circle {
 }
 
 /// More methods than this in a circle are not looked for.
-const LONGEST_CIRCLE: usize = 8;
+const MAX_CYCLE: usize = 8;
 
 /// The shortest circle that begins at `node`; `only` is the one callee of a node with nothing
 /// beside it.
-fn circle(tree: &Tree, node: u32, only: impl Fn(u32) -> Option<u32>) -> Circle {
+fn find_cycle(tree: &Tree, node: u32, only: impl Fn(u32) -> Option<u32>) -> Cycle {
     let method = |node: u32| tree.nodes[node as usize].group;
     let chain = |from: u32| std::iter::successors(Some(from), |&node| only(node));
-    let begin: Vec<u32> = chain(node).take(2 * LONGEST_CIRCLE).collect();
+    let begin: Vec<u32> = chain(node).take(2 * MAX_CYCLE).collect();
     let is_repeated = |length: &usize| {
         begin.len() >= 2 * length
             && (0..*length).all(|at| method(begin[at]) == method(begin[at + length]))
     };
-    let Some(length) = (1..=LONGEST_CIRCLE).find(is_repeated) else {
-        return Circle {
+    let Some(length) = (1..=MAX_CYCLE).find(is_repeated) else {
+        return Cycle {
             last: vec![node],
             times: 1,
         };
@@ -146,5 +146,5 @@ fn circle(tree: &Tree, node: u32, only: impl Fn(u32) -> Option<u32>) -> Circle {
             times += 1;
         }
     }
-    Circle { last, times }
+    Cycle { last, times }
 }

@@ -3,7 +3,7 @@
 use profile::Builder;
 use profile::model::{
     Detail, Event, Frame, FrameKind, Health, Location, Module, ModuleId, Process, ProcessId,
-    Profile, Runtime, RuntimeId, Sample, Source, Thread, ThreadId, Tier, WalkEnd,
+    Profile, Runtime, RuntimeId, Sample, SampleSource, Thread, ThreadId, Tier, WalkEnd,
 };
 
 /// Names that try to leave their place.
@@ -35,7 +35,7 @@ pub(crate) const INTERVAL: u64 = 1_000_000;
 
 /// One sample of a profile made by [`profile_of`].
 #[derive(Clone, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct RecordedProfile {
     /// Index into the threads.
     pub(crate) thread: u32,
     /// Indices into the names, root first; not empty.
@@ -48,7 +48,7 @@ pub(crate) struct Taken {
 
 /// A profile of one process per two threads in which everything that can have a name has one of
 /// `names`.
-pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Profile {
+pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[RecordedProfile]) -> Profile {
     let mut b = Builder::new();
     let name = |at: usize| names[at % names.len()].to_owned();
     let processes = threads.div_ceil(2).max(1);
@@ -159,7 +159,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
         event: Some(Event::Cpu),
         interval_ns: INTERVAL,
         sources: [Event::Cpu, Event::Wall]
-            .map(|event| Source {
+            .map(|event| SampleSource {
                 event,
                 source: name(3),
                 walker: name(4),

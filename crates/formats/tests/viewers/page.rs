@@ -5,10 +5,10 @@ use std::path::Path;
 
 use formats::{Format, visible};
 use profile::model::{Event, FrameKind};
-use profile::ops::{self, By, Direction, Stacks};
+use profile::ops::{self, Direction, GroupBy, StackView};
 use testkit::{Tools, stdout_of};
 
-use crate::common::{Taken, profile_of};
+use crate::common::{RecordedProfile, profile_of};
 use crate::scenes::{phased, scenes, waiting};
 use crate::{file, node};
 
@@ -61,8 +61,8 @@ fn a_range_of_the_page_is_that_of_the_report() {
             let text = stdout_of(&mut page);
             let mut seen: Vec<&str> = text.lines().collect();
             let event = ops::main_event(&profile).expect("there are samples");
-            let within = ops::seen_by(filter.apply(profile.clone()), Stacks::Logical);
-            let table = ops::totals(&within, By::Method, |sample| sample.event == event);
+            let within = ops::with_stack_view(filter.apply(profile.clone()), StackView::Logical);
+            let table = ops::totals(&within, GroupBy::Method, |sample| sample.event == event);
             let mut expected: Vec<String> = table
                 .into_iter()
                 .map(|row| {
@@ -88,12 +88,12 @@ fn the_page_draws_the_profile() {
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
     let views = scenes().into_iter().flat_map(|(scene, profile)| {
         let has_both = ops::has_logical(&profile);
-        let views = Stacks::ALL.into_iter().take(1 + usize::from(has_both));
+        let views = StackView::ALL.into_iter().take(1 + usize::from(has_both));
         views.map(move |stacks| (scene, profile.clone(), stacks))
     });
     for (scene, profile, stacks) in views {
         let path = file(scene, Format::Html, &profile);
-        let profile = ops::seen_by(profile, stacks);
+        let profile = ops::with_stack_view(profile, stacks);
         let mut page = node(&tools, "page.mjs");
         page.arg(path).arg(stacks.name()).arg("all");
         page.args(SCRIPTS.map(|script| assets.join(script)));
@@ -112,7 +112,7 @@ fn the_page_draws_the_profile() {
             ("callees", Direction::Callees),
             ("callers", Direction::Callers),
         ] {
-            let tree = ops::Tree::new(&profile, By::Method, direction, |s| s.event == event);
+            let tree = ops::Tree::new(&profile, GroupBy::Method, direction, |s| s.event == event);
             tree.walk(|at, depth| {
                 let node = &tree.nodes[at as usize];
                 let (total, own) = (node.total, node.own);
@@ -188,7 +188,7 @@ fn the_page_draws_the_profile() {
         let trees: Vec<String> = trees.into_iter().map(str::to_owned).collect();
         assert_eq!(sorted(trees), sorted(expected), "{scene}");
 
-        let table = ops::totals(&profile, By::Method, |sample| sample.event == event);
+        let table = ops::totals(&profile, GroupBy::Method, |sample| sample.event == event);
         let expected = table.into_iter().map(|row| {
             format!(
                 "row {} {} {} {} {}",
@@ -232,12 +232,15 @@ fn recursion_is_merged_whether_direct_or_not() {
         let (length, methods) = (1 + below(24), 2 + below(5));
         stacks.push((0..length).map(|_| below(methods) as usize).collect());
     }
-    let taken = stacks.iter().enumerate().map(|(at, stack)| Taken {
-        thread: (at % 3) as u32,
-        stack: stack.clone(),
-        event: Event::Cpu,
-        value: 1,
-    });
+    let taken = stacks
+        .iter()
+        .enumerate()
+        .map(|(at, stack)| RecordedProfile {
+            thread: (at % 3) as u32,
+            stack: stack.clone(),
+            event: Event::Cpu,
+            value: 1,
+        });
     let profile = profile_of(&NAMES, 3, &taken.collect::<Vec<_>>());
     let path = file("recursion", Format::Html, &profile);
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use formats::Profile;
 use profile::model::Event;
-use profile::ops::{self, By};
+use profile::ops::{self, GroupBy};
 
-use crate::common::{HOSTILE, Taken, awaited, profile_of};
+use crate::common::{HOSTILE, RecordedProfile, awaited, profile_of};
 
 /// Hostile names, several threads, recursion, frames that differ in nothing but the line.
 pub(crate) fn hostile() -> Profile {
     let count = HOSTILE.len();
-    let stacks = (0..4 * count).map(|at| Taken {
+    let stacks = (0..4 * count).map(|at| RecordedProfile {
         thread: (at % 5) as u32,
         stack: (0..1 + at % 7).map(|level| at * level % count).collect(),
         event: if at % 9 == 8 {
@@ -136,17 +136,18 @@ pub(crate) fn compared() -> PathBuf {
     let before = side([("Same", 4), ("More", 4), ("Gone", 2), ("Least", 10)]);
     let after = side([("Same", 4), ("More", 6), ("New", 1), ("Least", 9)]);
     let named = |name: &str, profile| vec![(name.to_owned(), profile)];
-    let (profile, first_after) = ops::both(named("before.swk", before), named("after.swk", after));
-    let question = ops::Question {
+    let (profile, first_after) =
+        ops::merge_sides(named("before.swk", before), named("after.swk", after));
+    let request = ops::DiffRequest {
         event: Event::Cpu,
-        by: By::Method,
-        per: ops::Per::Whole,
+        by: GroupBy::Method,
+        per: ops::Scaling::Whole,
         error: ops::ERROR,
     };
-    let diff = ops::diff(&profile, first_after, question);
+    let diff = ops::diff(&profile, first_after, request);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("viewers-compared.html");
     let mut out = Vec::new();
-    formats::diff::html(&profile, &diff, question, &mut out).expect("a Vec");
+    formats::diff::html(&profile, &diff, request, &mut out).expect("a Vec");
     std::fs::write(&path, out).expect("the folder for tests' files takes files");
     path
 }
@@ -251,7 +252,7 @@ pub(crate) fn waiting() -> Profile {
         }
         sample.thread.0 != idle || at % (500 * MS) == 400 * MS
     });
-    profile.health.sources = vec![profile::model::Source {
+    profile.health.sources = vec![profile::model::SampleSource {
         event: Event::Wall,
         source: "ticks".to_owned(),
         walker: "signal".to_owned(),

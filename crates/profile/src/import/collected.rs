@@ -15,14 +15,14 @@ use crate::ops;
 
 /// A time in which a thread collected, CLOCK_MONOTONIC, nanoseconds; the end is not in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Collected {
+pub(super) struct CollectionSpan {
     pub(super) thread: ThreadId,
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
 }
 
 /// Marks the stacks of samples that were taken while their threads collected.
-pub(super) fn mark(builder: &mut Builder, mut times: Vec<Collected>) {
+pub(super) fn mark(builder: &mut Builder, mut times: Vec<CollectionSpan>) {
     if times.is_empty() {
         return;
     }

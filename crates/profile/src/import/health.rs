@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use recording::{CostPart, Event};
 
-use super::state::{MAX_COSTS, State};
-use super::totals::{Node, Walked};
+use super::process::{MAX_COSTS, ProcessImport};
+use super::totals::{SampleSums, StackSummary};
 use super::{Import, MAX_DAMAGE_NOTES};
-use crate::model::{Cost, FrameKind, Health, Limited, ModuleId, Partial, Pause, Pauses, Source};
+use crate::model::{
+    Cost, FrameKind, Health, LimitedEvents, ModuleId, PartialEvent, Pause, Pauses, SampleSource,
+};
 use crate::names;
 
 /// The most notes of a profile; a hostile recording may ask for millions.
@@ -38,7 +40,7 @@ impl Import {
             let (pid, name) = (process.pid, process.name());
             let threads = state.threads.iter().count() as u64;
             state.account.add_to(&mut profile.health, threads);
-            if let Some(says) = state.account.nothing() {
+            if let Some(says) = state.account.no_samples_note() {
                 let text = format!("process {pid} ({name}) gave no sample{says}");
                 note(&mut profile.health.notes, text);
             }
@@ -58,7 +60,7 @@ impl Import {
                 );
                 note(&mut profile.health.notes, text);
                 if profile.health.partial.len() < MAX_PARTIAL {
-                    profile.health.partial.push(Partial {
+                    profile.health.partial.push(PartialEvent {
                         process: state.id,
                         event,
                         on_ns,
@@ -124,25 +126,25 @@ impl Import {
 
     pub(super) fn finish_health(&mut self) {
         let profile = &mut self.builder.profile;
-        let mut walked = std::mem::take(&mut self.walked);
+        let mut sample_sums = std::mem::take(&mut self.sample_sums);
         // Parents come first, so one pass gives each stack's sums.
-        let mut nodes: Vec<Node> = Vec::with_capacity(profile.stacks.len());
+        let mut nodes: Vec<StackSummary> = Vec::with_capacity(profile.stacks.len());
         for stack in &profile.stacks {
             let parent = stack.parent.map(|parent| nodes[parent.0 as usize]);
             let kind = profile.frames[stack.frame.0 as usize].kind;
-            nodes.push(Node::below(parent, stack.frame, kind));
+            nodes.push(StackSummary::below(parent, stack.frame, kind));
         }
         for sample in &profile.samples {
             let node = nodes[sample.stack.0 as usize];
             let logical = sample.logical.map(|logical| nodes[logical.0 as usize]);
             let what = (sample.event, sample.value, sample.end);
-            walked.add(&mut profile.health, what, node, logical);
+            sample_sums.add(&mut profile.health, what, node, logical);
         }
-        let Walked {
+        let SampleSums {
             broken,
             chains: mut cut,
             cpu,
-        } = walked;
+        } = sample_sums;
         let health = &mut profile.health;
         cut.retain(|root, _| profile.frames[root.0 as usize].kind == FrameKind::Pseudo);
         health.achieved_ns = achieved(health, cpu);
@@ -218,7 +220,7 @@ impl Import {
 }
 
 /// Adds the cost of a process to that of the others.
-fn add_cost(all: &mut Vec<Cost>, state: &State) {
+fn add_cost(all: &mut Vec<Cost>, state: &ProcessImport) {
     // Older recordings tell nothing but the handlers' time.
     let handlers = Cost {
         part: CostPart::Handlers,
@@ -260,13 +262,13 @@ fn pauses(all: &[Pause]) -> Pauses {
 const MAX_SOURCES: usize = 100;
 
 /// The same source in another process is the same source.
-pub(super) fn add_source(sources: &mut Vec<Source>, source: Source) {
+pub(super) fn add_source(sources: &mut Vec<SampleSource>, source: SampleSource) {
     if sources.len() < MAX_SOURCES && !sources.contains(&source) {
         sources.push(source);
     }
 }
 
-pub(super) fn add_limited(all: &mut Vec<Limited>, more: Limited) {
+pub(super) fn add_limited(all: &mut Vec<LimitedEvents>, more: LimitedEvents) {
     match all.iter_mut().find(|known| known.event == more.event) {
         Some(known) => {
             known.count = known.count.saturating_add(more.count);

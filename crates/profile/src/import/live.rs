@@ -25,9 +25,9 @@ pub(super) struct Survivor {
 
 /// A survivor, and how often all had been thinned out when it was told.
 #[derive(Clone, Copy)]
-struct Told(Survivor, u32);
+struct LiveObject(Survivor, u32);
 
-impl Told {
+impl LiveObject {
     /// The bytes that it stands for now.
     fn bytes(&self, thinned: u32) -> u64 {
         doubled(self.0.sample.value, thinned - self.1)
@@ -54,7 +54,8 @@ struct TypeSum {
 }
 
 impl TypeSum {
-    /// After so many times: what it stands for now. Done when it is looked at, as with [`Told`].
+    /// After so many times: what it stands for now. Done when it is looked at, as with
+    /// [`LiveObject`].
     fn now(mut self, thinned: u32) -> TypeSum {
         let times = thinned - self.thinned;
         self.sized.objects *= 2.0f64.powf(f64::from(times));
@@ -64,7 +65,7 @@ impl TypeSum {
         TypeSum { thinned, ..self }
     }
 
-    fn part(&mut self, size: u64) -> &mut LiveSum {
+    fn sum_for(&mut self, size: u64) -> &mut LiveSum {
         match size {
             0 => &mut self.others,
             _ => &mut self.sized,
@@ -132,9 +133,9 @@ fn sums_of(moment: &LiveMoment) -> usize {
 
 /// The live heap of a process, as known so far.
 #[derive(Default)]
-pub(super) struct Live {
+pub(super) struct LiveHeapImport {
     /// By number.
-    alive: BTreeMap<u32, Told>,
+    alive: BTreeMap<u32, LiveObject>,
     /// How often all have been thinned out. Not done one by one: a hostile recording may say so a
     /// million times.
     thinned: u32,
@@ -148,8 +149,8 @@ pub(super) struct Live {
     collections: Vec<(u64, u64)>,
 }
 
-impl Live {
-    pub(super) fn survives(&mut self, number: u32, survivor: Survivor, collections: u64) {
+impl LiveHeapImport {
+    pub(super) fn add(&mut self, number: u32, survivor: Survivor, collections: u64) {
         let value = survivor.sample.value;
         self.collections
             .push((survivor.sample.time_ns, collections));
@@ -157,35 +158,39 @@ impl Live {
         if let Some(name) = survivor.type_name {
             let sum = self.types.entry(name).or_default();
             *sum = sum.now(self.thinned);
-            sum.part(survivor.size).add(value, survivor.size);
+            sum.sum_for(survivor.size).add(value, survivor.size);
         }
-        let before = self.alive.insert(number, Told(survivor, self.thinned));
-        self.left(before);
+        let before = self
+            .alive
+            .insert(number, LiveObject(survivor, self.thinned));
+        self.subtract(before);
     }
 
-    fn left(&mut self, told: Option<Told>) {
-        let Some(told) = told else { return };
-        let bytes = told.bytes(self.thinned);
+    fn subtract(&mut self, object: Option<LiveObject>) {
+        let Some(object) = object else { return };
+        let bytes = object.bytes(self.thinned);
         self.bytes = self.bytes.saturating_sub(bytes);
-        let Some(name) = told.0.type_name else { return };
+        let Some(name) = object.0.type_name else {
+            return;
+        };
         if let Some(sum) = self.types.get_mut(&name) {
             *sum = sum.now(self.thinned);
-            sum.part(told.0.size).take(bytes, told.0.size);
+            sum.sum_for(object.0.size).take(bytes, object.0.size);
             if sum.whole().samples == 0 {
                 self.types.remove(&name);
             }
         }
     }
 
-    pub(super) fn gone(&mut self, numbers: &[u32]) {
+    pub(super) fn remove(&mut self, numbers: &[u32]) {
         for number in numbers {
-            let told = self.alive.remove(number);
-            self.left(told);
+            let object = self.alive.remove(number);
+            self.subtract(object);
         }
     }
 
-    pub(super) fn thinned(&mut self, dropped: &[u32]) {
-        self.gone(dropped);
+    pub(super) fn thin(&mut self, dropped: &[u32]) {
+        self.remove(dropped);
         self.thinned = self.thinned.saturating_add(1);
         self.bytes = self.bytes.saturating_mul(2);
     }
@@ -208,9 +213,9 @@ impl Live {
     /// The objects that are left, in the order in which they were reported, and what else is known
     /// of the process; `None` where the live heap was not asked for.
     pub(super) fn finish(self, process: ProcessId) -> (Vec<Sample>, Option<LiveHeap>) {
-        let samples = self.alive.values().map(|told| Sample {
-            value: told.bytes(self.thinned),
-            ..told.0.sample
+        let samples = self.alive.values().map(|object| Sample {
+            value: object.bytes(self.thinned),
+            ..object.0.sample
         });
         let samples: Vec<Sample> = samples.collect();
         let mut collections = self.collections;
@@ -284,8 +289,8 @@ mod tests {
     #[test]
     fn sums_are_of_those_that_are_alive() {
         let name = StringId(7);
-        let mut live = Live::default();
-        let told = |value: u64, size| Survivor {
+        let mut live = LiveHeapImport::default();
+        let object = |value: u64, size| Survivor {
             sample: Sample {
                 thread: ThreadId(0),
                 stack: StackId(0),
@@ -299,19 +304,19 @@ mod tests {
             type_name: Some(name),
             size,
         };
-        live.survives(0, told(1000, 100), 0);
-        live.survives(1, told(500, 0), 0);
-        live.thinned(&[]);
-        live.thinned(&[]);
-        live.survives(2, told(300, 100), 0);
-        let now = |live: &Live| live.types[&name].now(live.thinned).whole();
+        live.add(0, object(1000, 100), 0);
+        live.add(1, object(500, 0), 0);
+        live.thin(&[]);
+        live.thin(&[]);
+        live.add(2, object(300, 100), 0);
+        let now = |live: &LiveHeapImport| live.types[&name].now(live.thinned).whole();
         let sum = now(&live);
         assert_eq!((sum.bytes, sum.objects, sum.samples), (6300, 44.0, 3));
         assert_eq!(sum.bytes, live.bytes);
-        live.gone(&[0]);
+        live.remove(&[0]);
         let sum = now(&live);
         assert_eq!((sum.bytes, sum.objects, sum.samples), (2300, 4.0, 2));
-        live.gone(&[1, 2, 9]);
+        live.remove(&[1, 2, 9]);
         assert!(live.types.is_empty() && live.bytes == 0);
     }
 

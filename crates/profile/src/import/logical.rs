@@ -13,14 +13,14 @@ use hashbrown::HashMap;
 
 use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, StackId};
-use crate::names::Role;
+use crate::names::AsyncRole;
 
 /// Folds the first runs of async methods in the logical stack of each sample. A sample gets one
 /// where that makes its stack another one, whether or not any method of the recording was ever
 /// resumed: the same code looks the same in every recording.
-pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
+pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, AsyncRole>) {
     let has_logical = builder.profile.samples.iter().any(|s| s.logical.is_some());
-    let is_async = |role: &Role| matches!(role, Role::Start | Role::Body);
+    let is_async = |role: &AsyncRole| matches!(role, AsyncRole::Start | AsyncRole::Body);
     if !has_logical && !roles.values().any(is_async) {
         return;
     }
@@ -31,8 +31,8 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
         let parent = stack.parent.and_then(|parent| folded[parent.0 as usize]);
         let id = match roles.get(&stack.frame) {
             // The time that it uses itself counts for the method that it starts.
-            Some(Role::Start) if parent.is_some() => parent,
-            Some(Role::Body) => {
+            Some(AsyncRole::Start) if parent.is_some() => parent,
+            Some(AsyncRole::Body) => {
                 let parent = called_from(builder, roles, parent, stack.frame);
                 Some(builder.stack(parent, stack.frame))
             }
@@ -55,7 +55,7 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
 /// The callers of the method whose body `body` is: `parent` without the method's own frames.
 fn called_from(
     builder: &Builder,
-    roles: &HashMap<FrameId, Role>,
+    roles: &HashMap<FrameId, AsyncRole>,
     parent: Option<StackId>,
     body: FrameId,
 ) -> Option<StackId> {
@@ -64,17 +64,20 @@ fn called_from(
     let mut parent = parent;
     // One of each at most, and only in this order: the same name further out is recursion, or an
     // overload.
-    for own in [Role::Step, Role::Plain, Role::Entry] {
+    for own in [AsyncRole::Step, AsyncRole::Plain, AsyncRole::Entry] {
         let Some(caller) = parent.map(|id| profile.stack(id)) else {
             break;
         };
         let frame = profile.frame(caller.frame);
-        let role = roles.get(&caller.frame).copied().unwrap_or(Role::Plain);
+        let role = roles
+            .get(&caller.frame)
+            .copied()
+            .unwrap_or(AsyncRole::Plain);
         let is_own = role == own
             && is_of(frame, body)
             && match own {
                 // `Numbers.MoveNextAsync`, which the one who iterates calls.
-                Role::Step => {
+                AsyncRole::Step => {
                     let (whole, name) = (profile.string(frame.name), profile.string(body.name));
                     whole
                         .strip_prefix(name)

@@ -8,10 +8,10 @@ mod collected;
 mod health;
 mod live;
 mod logical;
-mod state;
+mod process;
 mod suspended;
 mod totals;
-mod unseen;
+mod unsampled;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,18 +22,18 @@ use recording::{
     Damage, Event, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, histogram,
 };
 
-use self::collected::Collected;
+use self::collected::CollectionSpan;
 use self::health::{add_count, add_limited, add_name, add_source, note};
 use self::live::Survivor;
-use self::state::{Method, State};
+use self::process::{Method, ProcessImport};
 pub use self::totals::Totals;
-use self::totals::{Counting, Walked};
+use self::totals::{SampleCounter, SampleSums};
 use crate::builder::Builder;
 use crate::model::{
-    Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
-    Runtime, Source, StringId, ThreadState, TracedMethod,
+    Cost, Detail, Frame, FrameId, FrameKind, LimitedEvents, Location, Module, ModuleId, Pause,
+    Profile, Runtime, SampleSource, StringId, ThreadState, TracedMethod,
 };
-use crate::names::{self, Role};
+use crate::names::{self, AsyncRole};
 use crate::rewrite::{Replacement, replace_frames};
 
 /// Text of the pseudo frame that stands for what a damaged block took with it.
@@ -57,21 +57,21 @@ const MAX_DAMAGE_NOTES: usize = 10;
 #[derive(Default)]
 pub struct Import {
     builder: Builder,
-    processes: Vec<State>,
+    processes: Vec<ProcessImport>,
     by_key: HashMap<ProcessKey, usize>,
     /// Records come in blocks of one process: the index of the last one.
     last: usize,
     modules: HashMap<(String, bool, Vec<u8>, u64), ModuleId>,
     symbols: HashMap<FrameId, Symbols>,
     /// Native functions that the recording names without a line can be looked up again.
-    keeps_places: bool,
-    /// Of frames that are not [`Role::Plain`].
-    roles: HashMap<FrameId, Role>,
-    collected: Vec<Collected>,
+    keeps_locations: bool,
+    /// Of frames that are not [`AsyncRole::Plain`].
+    roles: HashMap<FrameId, AsyncRole>,
+    collected: Vec<CollectionSpan>,
     /// Sums over samples for the honest line.
-    walked: Walked,
+    sample_sums: SampleSums,
     /// Stacks and samples are not kept.
-    counting: Option<Counting>,
+    counting: Option<SampleCounter>,
     chains_cut: BTreeMap<String, u64>,
     lost: BTreeMap<String, u64>,
     broken: BTreeMap<String, u64>,
@@ -130,9 +130,9 @@ impl Import {
     ///
     /// # Errors
     /// Those of [`Import::read`].
-    pub fn read_keeping_places<R: io::Read>(reader: Reader<R>) -> io::Result<Profile> {
+    pub fn read_with_locations<R: io::Read>(reader: Reader<R>) -> io::Result<Profile> {
         let import = Import {
-            keeps_places: true,
+            keeps_locations: true,
             ..Import::default()
         };
         Ok(import.with_all(reader)?.finish())
@@ -150,7 +150,7 @@ impl Import {
     /// samples are in the order in which they came, and the symbols that were looked up are not in
     /// it.
     #[must_use]
-    pub fn so_far(&self) -> &Profile {
+    pub fn profile_so_far(&self) -> &Profile {
         &self.builder.profile
     }
 
@@ -196,7 +196,7 @@ impl Import {
                     .collect();
                 process.start_unix_ns = *unix_ns;
                 process.start_ns = *time_ns;
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
             }
             Record::Engine {
                 engine,
@@ -216,7 +216,7 @@ impl Import {
                 health.max_depth = health.max_depth.max(*max_depth);
                 add_source(
                     &mut health.sources,
-                    Source {
+                    SampleSource {
                         event: *event,
                         source: engine.to_string(),
                         walker: walker.to_string(),
@@ -248,7 +248,7 @@ impl Import {
                 managed,
                 time_ns,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 let id = state.thread(builder, *thread);
                 let known = &mut builder.profile.threads[id.0 as usize];
                 known.tid = *tid;
@@ -265,7 +265,7 @@ impl Import {
                 time_ns,
                 cpu_ns,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 let id = state.thread(builder, *thread);
                 let known = &mut builder.profile.threads[id.0 as usize];
                 known.end_ns = Some(*time_ns);
@@ -312,7 +312,7 @@ impl Import {
                 let name = builder.string(&names::method(*kind, type_name, raw));
                 let value = Method {
                     name,
-                    role: names::role(*kind, type_name, raw),
+                    role: names::async_role(*kind, type_name, raw),
                     kind: match kind {
                         MethodKind::IlStub => FrameKind::Stub,
                         MethodKind::Il | MethodKind::Dynamic => FrameKind::Managed,
@@ -325,7 +325,7 @@ impl Import {
             }
             Record::Frame { frame, value } => {
                 let (id, role) = state.frame(builder, value);
-                if role != Role::Plain {
+                if role != AsyncRole::Plain {
                     self.roles.insert(id, role);
                 }
                 state.frames.set(*frame, id);
@@ -352,7 +352,7 @@ impl Import {
                 detail,
                 logical,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 state.account.sampled(*event, *value);
                 // Outputs add values up, some in signed numbers.
                 let value = (*value).min(MOST_VALUE - self.values);
@@ -362,7 +362,7 @@ impl Import {
                     // It may have a thread that no record has named.
                     state.thread(builder, *thread);
                     let what = (*event, value, *end);
-                    let lost = counting.sample(&mut self.walked, state, builder, what, stacks);
+                    let lost = counting.sample(&mut self.sample_sums, state, builder, what, stacks);
                     self.lost_samples += u64::from(lost);
                     return;
                 }
@@ -376,11 +376,11 @@ impl Import {
                 time_ns,
                 ns,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 if self.counting.is_some() {
                     return;
                 }
-                self.collected.push(Collected {
+                self.collected.push(CollectionSpan {
                     thread: state.thread(builder, *thread),
                     from_ns: *time_ns,
                     to_ns: time_ns.saturating_add(*ns),
@@ -398,11 +398,11 @@ impl Import {
                 collections,
                 detail,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 let stacks = (*stack, *logical);
                 let (mut sample, lost) = match &self.counting {
                     None => state.sample(builder, *thread, stacks, *end, *detail),
-                    Some(_) => state.bare_sample(builder, *thread, stacks, *end, *detail),
+                    Some(_) => state.sample_without_stack(builder, *thread, stacks, *end, *detail),
                 };
                 (sample.time_ns, sample.event, sample.value) = (*time_ns, Event::Live, *bytes);
                 self.lost_samples += u64::from(lost);
@@ -412,27 +412,27 @@ impl Import {
                     type_name,
                     size: *size,
                 };
-                state.live.survives(*allocation, survivor, *collections);
+                state.live.add(*allocation, survivor, *collections);
             }
             Record::Gone {
                 time_ns,
                 allocations,
             } => {
-                state.saw(builder, *time_ns);
-                state.live.gone(allocations);
+                state.extend_lifetime(builder, *time_ns);
+                state.live.remove(allocations);
             }
             Record::Thinned {
                 time_ns,
                 allocations,
             } => {
-                state.saw(builder, *time_ns);
-                state.live.thinned(allocations);
+                state.extend_lifetime(builder, *time_ns);
+                state.live.thin(allocations);
             }
             Record::Instant {
                 time_ns,
                 collections,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 state.live.instant(*time_ns, *collections);
             }
             Record::AsyncCut { reason, count } => {
@@ -449,7 +449,7 @@ impl Import {
                 due_ns,
                 lost_ns,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 state.account.stats(*due_ns, *lost_ns);
                 state.agent_cpu_ns = *agent_cpu_ns;
                 state.target_cpu_ns = *target_cpu_ns;
@@ -461,7 +461,7 @@ impl Import {
                 reason,
                 threads,
                 cpu_ns,
-            } => state.account.claims(reason, *threads, *cpu_ns),
+            } => state.account.claim(reason, *threads, *cpu_ns),
             Record::ThreadState {
                 thread,
                 time_ns,
@@ -470,7 +470,7 @@ impl Import {
                 wait,
                 missing,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 let id = state.thread(builder, *thread);
                 builder.profile.threads[id.0 as usize].state = Some(ThreadState {
                     code: char::from(*code),
@@ -485,7 +485,7 @@ impl Import {
                 count,
                 cpu_ns,
                 name,
-            } => state.costs(Cost {
+            } => state.set_cost(Cost {
                 part: *part,
                 name: name.clone().into_owned(),
                 modelled: *modelled,
@@ -551,7 +551,7 @@ impl Import {
                 max_ns,
                 buckets,
             } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 let all = &mut builder.profile.traced;
                 // Of one that was lost with its block there is no name.
                 if let Some(at) = state.traced.get(*traced)
@@ -574,7 +574,7 @@ impl Import {
                 interval,
             } => add_source(
                 &mut builder.profile.health.sources,
-                Source {
+                SampleSource {
                     event: *event,
                     source: source.to_string(),
                     walker: walker.to_string(),
@@ -588,7 +588,7 @@ impl Import {
                 value,
             } => add_limited(
                 &mut builder.profile.health.limited,
-                Limited {
+                LimitedEvents {
                     event,
                     count,
                     value,
@@ -604,7 +604,7 @@ impl Import {
                 stopping_ns,
                 stopped_ns,
             } => {
-                state.saw(builder, time_ns);
+                state.extend_lifetime(builder, time_ns);
                 builder.profile.pauses.push(Pause {
                     process: state.id,
                     time_ns,
@@ -614,7 +614,7 @@ impl Import {
             }
             Record::Note { text } => note(&mut builder.profile.health.notes, text.to_string()),
             Record::End { time_ns } => {
-                state.saw(builder, *time_ns);
+                state.extend_lifetime(builder, *time_ns);
                 builder.profile.processes[state.id.0 as usize].ended = true;
             }
             &Record::Symbol {
@@ -662,7 +662,7 @@ impl Import {
                 ..
             } = self;
             self.last = *by_key.entry(key).or_insert_with(|| {
-                processes.push(State::new(key, builder));
+                processes.push(ProcessImport::new(key, builder));
                 processes.len() - 1
             });
         }
@@ -739,7 +739,7 @@ impl Import {
     fn name_frames(&mut self) {
         for (id, found) in std::mem::take(&mut self.symbols) {
             let frame = &mut self.builder.profile.frames[id.0 as usize];
-            let first = symbolized(frame, &found.innermost_first, self.keeps_places);
+            let first = symbolized(frame, &found.innermost_first, self.keeps_locations);
             if let Some(named) = first.into_iter().next() {
                 *frame = named;
             }
@@ -762,7 +762,7 @@ impl Import {
             builder,
             symbols,
             roles,
-            keeps_places,
+            keeps_locations,
             collected,
             ..
         } = self;
@@ -775,7 +775,7 @@ impl Import {
                 .into_iter()
                 .map(|(id, found)| {
                     let frame = builder.profile.frame(id);
-                    let frames = symbolized(frame, &found.innermost_first, keeps_places);
+                    let frames = symbolized(frame, &found.innermost_first, keeps_locations);
                     (id, frames)
                 })
                 .map(|(id, frames)| (id, Replacement::Frames(frames)))
@@ -788,7 +788,7 @@ impl Import {
 
 /// The frames that a frame is once its symbols are known, innermost first. A managed frame has one
 /// symbol, for its line, and keeps its name.
-fn symbolized(frame: &Frame, symbols: &[Symbol], keeps_places: bool) -> Vec<Frame> {
+fn symbolized(frame: &Frame, symbols: &[Symbol], keeps_locations: bool) -> Vec<Frame> {
     if let (FrameKind::Managed, [symbol, ..]) = (frame.kind, symbols) {
         let (file, line) = (symbol.file, symbol.line);
         // Its line needs no more looking up; what tells which method it is stays.
@@ -809,7 +809,7 @@ fn symbolized(frame: &Frame, symbols: &[Symbol], keeps_places: bool) -> Vec<Fram
         }];
     }
     let location = match symbols {
-        [Symbol { line: 0, .. }] if keeps_places => frame.location,
+        [Symbol { line: 0, .. }] if keeps_locations => frame.location,
         _ => Location::None,
     };
     let last = symbols.len() - 1;

@@ -1,16 +1,16 @@
 //! A recording's totals, without its stacks and samples: what the honest line and `inspect` say.
 //!
-//! Of a stack it keeps what the sums need, [`Node`], and of samples the sums; so memory is in
-//! proportion to the different stacks of a recording, and a small part of what the profile takes.
-//! The invariant: the totals are those of the profile, but for the number of stack nodes, which is
-//! the recording's here.
+//! Of a stack it keeps what the sums need, [`StackSummary`], and of samples the sums; so memory is
+//! in proportion to the different stacks of a recording, and a small part of what the profile
+//! takes. The invariant: the totals are those of the profile, but for the number of stack nodes,
+//! which is the recording's here.
 
 use std::io;
 
 use hashbrown::HashMap;
 use recording::{Event, Reader, WalkEnd};
 
-use super::state::{State, lost_frame};
+use super::process::{ProcessImport, lost_frame};
 use super::{Import, MOST_VALUE};
 use crate::builder::Builder;
 use crate::model::{FrameId, FrameKind, Health, Profile};
@@ -27,7 +27,7 @@ pub struct Totals {
 
 /// The part of a stack that sums need.
 #[derive(Clone, Copy)]
-pub(super) struct Node {
+pub(super) struct StackSummary {
     pub(super) frames: u16,
     pub(super) unknown: u16,
     pub(super) root: FrameId,
@@ -39,14 +39,18 @@ pub(super) struct Node {
     pub(super) lost: bool,
 }
 
-impl Node {
+impl StackSummary {
     /// The sums of `parent` and one more frame.
-    pub(super) fn below(parent: Option<Node>, frame: FrameId, kind: FrameKind) -> Node {
+    pub(super) fn below(
+        parent: Option<StackSummary>,
+        frame: FrameId,
+        kind: FrameKind,
+    ) -> StackSummary {
         let (frames, unknown, root) = parent.map_or((0, 0, frame), |parent| {
             (parent.frames, parent.unknown, parent.root)
         });
         let set = parent.map_or(0, |parent| parent.set);
-        Node {
+        StackSummary {
             frames: frames.saturating_add(u16::from(kind != FrameKind::Pseudo)),
             unknown: unknown.saturating_add(u16::from(kind == FrameKind::Unknown)),
             root,
@@ -59,7 +63,7 @@ impl Node {
 
 /// Sums over samples, as the honest line has them.
 #[derive(Default)]
-pub(super) struct Walked {
+pub(super) struct SampleSums {
     pub(super) broken: HashMap<FrameId, u64>,
     /// Chains by their roots, whole ones too.
     pub(super) chains: HashMap<FrameId, u64>,
@@ -67,14 +71,14 @@ pub(super) struct Walked {
     pub(super) cpu: Vec<u64>,
 }
 
-impl Walked {
+impl SampleSums {
     /// A sample with these stacks.
     pub(super) fn add(
         &mut self,
         health: &mut Health,
         (event, value, end): (Event, u64, WalkEnd),
-        physical: Node,
-        logical: Option<Node>,
+        physical: StackSummary,
+        logical: Option<StackSummary>,
     ) {
         if event == Event::Cpu {
             self.cpu.push(value);
@@ -99,14 +103,14 @@ impl Walked {
 }
 
 /// Counts of samples that are not kept.
-pub(super) struct Counting {
+pub(super) struct SampleCounter {
     counts: Counts,
     /// By code.
     events: Vec<(Event, Weight)>,
     sets: RuntimeSets,
 }
 
-impl Default for Counting {
+impl Default for SampleCounter {
     fn default() -> Self {
         let events = (0u8..).map_while(Event::from_code);
         Self {
@@ -117,11 +121,11 @@ impl Default for Counting {
     }
 }
 
-impl Counting {
+impl SampleCounter {
     /// A stack of the recording.
     pub(super) fn stack(
         &mut self,
-        state: &mut State,
+        state: &mut ProcessImport,
         builder: &mut Builder,
         (stack, parent, frame): (u32, Option<u32>, u32),
     ) {
@@ -129,7 +133,7 @@ impl Counting {
         let mut lost = false;
         let parent = parent.map(|parent| match state.nodes.get(parent) {
             Some(known) => known,
-            None => lost_node(builder),
+            None => lost_stack(builder),
         });
         lost |= parent.is_some_and(|parent| parent.lost);
         let frame = match state.frames.get(frame) {
@@ -143,7 +147,7 @@ impl Counting {
             return;
         }
         let known = builder.profile.frame(frame);
-        let mut node = Node::below(parent, frame, known.kind);
+        let mut node = StackSummary::below(parent, frame, known.kind);
         node.set = self.sets.with(node.set, known.runtime);
         (node.is_agent, node.lost) = (is_agent, lost);
         state.nodes.set(stack, node);
@@ -152,20 +156,20 @@ impl Counting {
     /// A sample of the recording; whether part of it lay in a damaged block.
     pub(super) fn sample(
         &mut self,
-        walked: &mut Walked,
-        state: &State,
+        sample_sums: &mut SampleSums,
+        state: &ProcessImport,
         builder: &mut Builder,
         (event, value, end): (Event, u64, WalkEnd),
         (stack, logical): (u32, Option<u32>),
     ) -> bool {
         let node = match state.nodes.get(stack) {
             Some(node) => node,
-            None => lost_node(builder),
+            None => lost_stack(builder),
         };
         let logical = logical.and_then(|id| state.nodes.get(id));
         let logical = logical.filter(|node| !node.lost);
         let end = if node.lost { WalkEnd::Broken } else { end };
-        walked.add(
+        sample_sums.add(
             &mut builder.profile.health,
             (event, value, end),
             node,
@@ -188,9 +192,9 @@ impl Counting {
     }
 }
 
-fn lost_node(builder: &mut Builder) -> Node {
+fn lost_stack(builder: &mut Builder) -> StackSummary {
     let frame = lost_frame(builder);
-    let mut node = Node::below(None, frame, FrameKind::Pseudo);
+    let mut node = StackSummary::below(None, frame, FrameKind::Pseudo);
     node.lost = true;
     node
 }
@@ -202,8 +206,8 @@ impl Import {
     /// Those of [`Import::read`].
     pub fn totals<R: io::Read>(reader: Reader<R>) -> io::Result<Totals> {
         let import = Import {
-            keeps_places: true,
-            counting: Some(Counting::default()),
+            keeps_locations: true,
+            counting: Some(SampleCounter::default()),
             ..Import::default()
         };
         let mut import = import.with_all(reader)?;
@@ -227,13 +231,19 @@ impl Import {
         let Import {
             builder,
             processes,
-            walked,
+            sample_sums,
             counting,
             ..
         } = self;
         if let Some(counting) = counting {
             let what = (event, value, end);
-            counting.sample(walked, &processes[index], builder, what, (stack, logical));
+            counting.sample(
+                sample_sums,
+                &processes[index],
+                builder,
+                what,
+                (stack, logical),
+            );
         }
     }
 }

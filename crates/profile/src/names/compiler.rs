@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 16;
 
 /// The source construct that an identifier stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Written<'a> {
+pub(super) enum SourceConstruct<'a> {
     /// A thing with this name.
     Name(Cow<'a, str>),
     /// The state machine of an async method or iterator of this name.
@@ -20,54 +20,54 @@ pub(super) enum Written<'a> {
 }
 
 /// Returns the source construct that the user wrote for this identifier of a type or method.
-pub(super) fn written(name: &str) -> Written<'_> {
+pub(super) fn source_construct(name: &str) -> SourceConstruct<'_> {
     at_depth(name, 0)
 }
 
-fn at_depth(name: &str, depth: usize) -> Written<'_> {
+fn at_depth(name: &str, depth: usize) -> SourceConstruct<'_> {
     if depth > MAX_DEPTH {
-        return Written::Name(name.into());
+        return SourceConstruct::Name(name.into());
     }
     let Some((inner, rest)) = split_angle(name) else {
         return visual_basic(name);
     };
     let of_inner = || match at_depth(inner, depth + 1) {
-        Written::Name(name) | Written::StateMachine(name) => name,
-        Written::Closure => inner.into(),
+        SourceConstruct::Name(name) | SourceConstruct::StateMachine(name) => name,
+        SourceConstruct::Closure => inner.into(),
     };
     if inner.is_empty() {
         return match rest {
-            _ if rest == "c" || rest.starts_with("c__") => Written::Closure,
+            _ if rest == "c" || rest.starts_with("c__") => SourceConstruct::Closure,
             // The finally block of an iterator, a method of its state machine.
-            _ if rest.starts_with("m__Finally") => Written::Name("finally".into()),
+            _ if rest.starts_with("m__Finally") => SourceConstruct::Name("finally".into()),
             _ => match rest
                 .strip_prefix("f__")
                 .or_else(|| rest.strip_prefix("z__"))
             {
                 // Anonymous types, and the lists of collection expressions.
-                Some(kind) => Written::Name(kind.into()),
-                None => Written::Name(name.into()),
+                Some(kind) => SourceConstruct::Name(kind.into()),
+                None => SourceConstruct::Name(name.into()),
             },
         };
     }
     match rest {
         // The entry point that waits for an async Main; types of this form have no better name.
-        "" if inner == "Main" => Written::Name(inner.into()),
-        "" => Written::Name(name.into()),
+        "" if inner == "Main" => SourceConstruct::Name(inner.into()),
+        "" => SourceConstruct::Name(name.into()),
         // Top-level statements, a record's Clone.
-        "$" => Written::Name(of_inner()),
-        "d" => Written::StateMachine(member(of_inner())),
-        _ if rest.starts_with("d__") => Written::StateMachine(member(of_inner())),
+        "$" => SourceConstruct::Name(of_inner()),
+        "d" => SourceConstruct::StateMachine(member(of_inner())),
+        _ if rest.starts_with("d__") => SourceConstruct::StateMachine(member(of_inner())),
         _ => {
             if let Some(ordinals) = rest.strip_prefix("b__") {
-                Written::Name(lambda(&member(of_inner()), ordinals).into())
+                SourceConstruct::Name(lambda(&member(of_inner()), ordinals).into())
             } else if let Some(local) = rest.strip_prefix("g__") {
                 let local = local.split_once('|').map_or(local, |(local, _)| local);
-                Written::Name(format!("{}.{local}", member(of_inner())).into())
+                SourceConstruct::Name(format!("{}.{local}", member(of_inner())).into())
             } else if let Some(name) = file_local(rest) {
-                Written::Name(name.into())
+                SourceConstruct::Name(name.into())
             } else {
-                Written::Name(name.into())
+                SourceConstruct::Name(name.into())
             }
         }
     }
@@ -94,39 +94,41 @@ fn file_local(rest: &str) -> Option<&str> {
 }
 
 /// `checkout@12`, `checkout@12-1`: the state machine of a `task { }` at this line, where it is one.
-pub(super) fn task_of_fsharp(name: &str) -> Option<Written<'_>> {
+pub(super) fn task_of_fsharp(name: &str) -> Option<SourceConstruct<'_>> {
     let (of, place) = name.rsplit_once('@')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_place = place.split('-').all(is_number);
-    (is_place && !of.is_empty()).then(|| Written::StateMachine(of.into()))
+    (is_place && !of.is_empty()).then(|| SourceConstruct::StateMachine(of.into()))
 }
 
 /// `checkout@12`, `checkout@12-1`: the closure of a function at this line, where it has an
 /// `Invoke`.
-pub(super) fn closure_of_fsharp(name: &str) -> Option<Written<'_>> {
+pub(super) fn closure_of_fsharp(name: &str) -> Option<SourceConstruct<'_>> {
     let of = task_of_fsharp(name)?;
     let (_, place) = name.rsplit_once('@')?;
     match of {
-        Written::StateMachine(of) => Some(Written::Name(format!("{of}.lambda@{place}").into())),
+        SourceConstruct::StateMachine(of) => {
+            Some(SourceConstruct::Name(format!("{of}.lambda@{place}").into()))
+        }
         other => Some(other),
     }
 }
 
 /// `VB$StateMachine_2_LoadAsync`, `_Closure$__1-0`, `_Lambda$__0`.
-fn visual_basic(name: &str) -> Written<'_> {
+fn visual_basic(name: &str) -> SourceConstruct<'_> {
     if let Some(rest) = name.strip_prefix("VB$StateMachine_") {
         let of = rest.split_once('_').map_or(rest, |(_, of)| of);
         match of.trim_start_matches('_').strip_prefix("Lambda$__") {
-            Some(numbers) => Written::StateMachine(format!("lambda#{numbers}").into()),
-            None => Written::StateMachine(of.into()),
+            Some(numbers) => SourceConstruct::StateMachine(format!("lambda#{numbers}").into()),
+            None => SourceConstruct::StateMachine(of.into()),
         }
     } else if name.starts_with("_Closure$__") {
-        Written::Closure
+        SourceConstruct::Closure
     } else if let Some(numbers) = name.strip_prefix("_Lambda$__") {
         // That of the method, which is not named, and in it; the second alone in a closure.
-        Written::Name(format!("lambda#{numbers}").into())
+        SourceConstruct::Name(format!("lambda#{numbers}").into())
     } else {
-        Written::Name(member(name.into()))
+        SourceConstruct::Name(member(name.into()))
     }
 }
 

@@ -16,7 +16,7 @@ use recording::{Event, MethodKind};
 pub use crate::command::process;
 pub use native::{AGENT_FRAME, is_agent, native_kind};
 
-use compiler::Written;
+use compiler::SourceConstruct;
 use types::TypeName;
 
 /// A readable name for a method, from the names that metadata has
@@ -51,7 +51,7 @@ pub const ASYNC_CUT: &str = "async: ";
 
 /// The role of a method for an async method of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub(crate) enum AsyncRole {
     /// Nothing; or the method that was written, which makes the state machine.
     Plain,
     /// The code that was written in it, `MoveNext` of its state machine.
@@ -65,10 +65,10 @@ pub(crate) enum Role {
 }
 
 /// The role of a method for an async method, by the names that metadata has.
-pub(crate) fn role(kind: MethodKind, type_name: &str, name: &str) -> Role {
+pub(crate) fn async_role(kind: MethodKind, type_name: &str, name: &str) -> AsyncRole {
     const BUILDERS: &str = "System.Runtime.CompilerServices.";
     if kind != MethodKind::Il {
-        return Role::Plain;
+        return AsyncRole::Plain;
     }
     let (name, _) = types::split_method_arguments(name);
     let is_builder = || {
@@ -79,20 +79,20 @@ pub(crate) fn role(kind: MethodKind, type_name: &str, name: &str) -> Role {
             "MoveNext" => simple == "AsyncIteratorMethodBuilder",
             _ => false,
         };
-        is_it.then_some(Role::Start)
+        is_it.then_some(AsyncRole::Start)
     };
     match name {
-        "Start" => is_builder().unwrap_or(Role::Plain),
+        "Start" => is_builder().unwrap_or(AsyncRole::Plain),
         "MoveNext" => match is_builder() {
             Some(role) => role,
-            None if owner_of(type_name, name).is_state_machine() => Role::Body,
-            None => Role::Plain,
+            None if owner_of(type_name, name).is_state_machine() => AsyncRole::Body,
+            None => AsyncRole::Plain,
         },
-        "<Main>" => Role::Entry,
+        "<Main>" => AsyncRole::Entry,
         _ if name.ends_with("MoveNextAsync") && TypeName::parse(type_name).is_state_machine() => {
-            Role::Step
+            AsyncRole::Step
         }
-        _ => Role::Plain,
+        _ => AsyncRole::Plain,
     }
 }
 
@@ -185,22 +185,24 @@ fn qualified(type_name: &str, name: &str) -> String {
         return text;
     }
     let owner = owner_of(type_name, name);
-    let written = compiler::written(name);
+    let written = compiler::source_construct(name);
     let mut text = String::new();
     // The method that runs the state machine is the method that the user wrote, which the type's
     // name has already said.
     let is_body = name == "MoveNext" && owner.is_state_machine();
     // A lambda's name says whose it is; the closure's own constructor must not look like its
     // owner's.
-    let has_owner = is_body || matches!(&written, Written::Name(shown) if **shown != *name);
+    let has_owner = is_body || matches!(&written, SourceConstruct::Name(shown) if **shown != *name);
     owner.write_owner(!has_owner, &mut text);
     if !is_body {
         if !text.is_empty() {
             text.push('.');
         }
         match written {
-            Written::Name(name) | Written::StateMachine(name) => text.push_str(&name),
-            Written::Closure => text.push_str(name),
+            SourceConstruct::Name(name) | SourceConstruct::StateMachine(name) => {
+                text.push_str(&name)
+            }
+            SourceConstruct::Closure => text.push_str(name),
         }
     }
     if let Some(arguments) = arguments {

@@ -2,7 +2,7 @@
 //!
 //! It does not know what a compiler made (`compiler` does).
 
-use super::compiler::{self, Written};
+use super::compiler::{self, SourceConstruct};
 
 /// How deep type arguments may lie in type arguments before we stop reading.
 const MAX_DEPTH: usize = 16;
@@ -21,7 +21,7 @@ pub(super) struct TypeName<'a> {
 
 struct Segment<'a> {
     text: &'a str,
-    written: Written<'a>,
+    written: SourceConstruct<'a>,
     arity: usize,
 }
 
@@ -56,7 +56,7 @@ impl<'a> TypeName<'a> {
     /// Whether it is the state machine of an async method or iterator.
     pub(super) fn is_state_machine(&self) -> bool {
         let last = self.segments.last();
-        last.is_some_and(|last| matches!(last.written, Written::StateMachine(_)))
+        last.is_some_and(|last| matches!(last.written, SourceConstruct::StateMachine(_)))
     }
 
     /// The same, where a last part such as `checkout@12-1` is the state machine of a `task { }` in
@@ -94,7 +94,7 @@ impl<'a> TypeName<'a> {
         let only = match self.segments.as_slice() {
             [
                 Segment {
-                    written: Written::Name(name),
+                    written: SourceConstruct::Name(name),
                     ..
                 },
             ] if self.namespace == "System" => Some(&**name),
@@ -150,8 +150,8 @@ impl<'a> TypeName<'a> {
                 next = next.max(self.arguments.len());
             }
             let name = match &segment.written {
-                Written::Name(name) | Written::StateMachine(name) => Some(&**name),
-                Written::Closure => closures.then_some(segment.text),
+                SourceConstruct::Name(name) | SourceConstruct::StateMachine(name) => Some(&**name),
+                SourceConstruct::Closure => closures.then_some(segment.text),
             };
             if let Some(name) = name {
                 if !first {
@@ -181,7 +181,7 @@ impl<'a> Segment<'a> {
         };
         Segment {
             text: name,
-            written: compiler::written(name),
+            written: compiler::source_construct(name),
             arity,
         }
     }

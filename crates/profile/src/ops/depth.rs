@@ -28,7 +28,7 @@ pub fn depths(profile: &Profile) -> Vec<u32> {
 
 /// The frames of all stacks that have samples, each stack counted once for each thread that has it.
 #[must_use]
-pub fn written_out(profile: &Profile) -> u64 {
+pub fn expanded_frames(profile: &Profile) -> u64 {
     let depths = depths(profile);
     let mut seen = HashSet::new();
     let mut sum = 0_u64;

@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::Weight;
-use super::group::{By, Group, Groups};
+use super::group::{Group, GroupBy, Groups};
 use crate::builder::Builder;
 use crate::merge;
 use crate::model::{Event, Frame, FrameId, Module, Profile, StackId};
@@ -27,12 +27,12 @@ const SLICES: usize = 40;
 /// The part of a side that a row has to have on one of both to be tested: a thousandth.
 const LEAST_SHARE: f64 = 0.001;
 
-/// The usual [`Question::error`].
+/// The usual [`DiffRequest::error`].
 pub const ERROR: f64 = 0.01;
 
 /// By what amounts are made comparable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Per {
+pub enum Scaling {
     /// Parts of all that was sampled: for runs that did not do the same work.
     #[default]
     Whole,
@@ -42,13 +42,13 @@ pub enum Per {
 
 /// The comparison to make.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Question {
+pub struct DiffRequest {
     /// Samples of this event.
     pub event: Event,
-    /// The kind of a row: [`By::Method`], [`By::Line`] or [`By::Module`].
-    pub by: By,
+    /// The kind of a row: [`GroupBy::Method`], [`GroupBy::Line`] or [`GroupBy::Module`].
+    pub by: GroupBy,
     /// By what amounts are made comparable.
-    pub per: Per,
+    pub per: Scaling,
     /// With what probability a change that is called certain is none, all of them together:
     /// [`ERROR`] unless asked otherwise.
     pub error: f64,
@@ -69,7 +69,7 @@ pub struct Side {
 
 /// A row's amount before and after.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Compared {
+pub struct AmountPair {
     /// As sampled.
     pub weights: [Weight; 2],
     /// Made comparable: parts of the whole, or units of the event a second.
@@ -81,7 +81,7 @@ pub struct Compared {
     pub certain: bool,
 }
 
-impl Compared {
+impl AmountPair {
     /// By so much it grew.
     #[must_use]
     pub fn difference(&self) -> f64 {
@@ -100,13 +100,13 @@ impl Compared {
 
 /// One row.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Change {
+pub struct DiffRow {
     /// The group that it is.
     pub group: Group,
     /// Samples whose leaf it is.
-    pub own: Compared,
+    pub own: AmountPair,
     /// Samples that have it anywhere in their stack.
-    pub total: Compared,
+    pub total: AmountPair,
 }
 
 /// The answer.
@@ -116,7 +116,7 @@ pub struct Diff {
     pub sides: [Side; 2],
     /// The groups that have samples on any side: the certain changes first, those that grew most of
     /// their own at the front; then the others, by how much they differ.
-    pub rows: Vec<Change>,
+    pub rows: Vec<DiffRow>,
     /// Comparisons that were made.
     pub tested: usize,
 }
@@ -125,7 +125,10 @@ pub struct Diff {
 /// `after` in it. What differs between builds and machines is left out: folders of files,
 /// build-ids, versions of the CLR.
 #[must_use]
-pub fn both(before: Vec<(String, Profile)>, after: Vec<(String, Profile)>) -> (Profile, usize) {
+pub fn merge_sides(
+    before: Vec<(String, Profile)>,
+    after: Vec<(String, Profile)>,
+) -> (Profile, usize) {
     let first_after = before.len();
     let all = before.into_iter().chain(after);
     let comparable = all.map(|(name, profile)| (name, comparable(profile)));
@@ -182,7 +185,7 @@ fn comparable(mut profile: Profile) -> Profile {
 
 /// One unit of a side.
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct SideUnit {
     weight: Weight,
     seconds: f64,
 }
@@ -190,7 +193,7 @@ struct Part {
 /// The units of both sides.
 struct Units {
     /// Those of both sides, before first.
-    parts: Vec<Part>,
+    parts: Vec<SideUnit>,
     /// Number of those of before.
     before: usize,
     /// By recording: its first unit, how many it has, when it began, how long it took
@@ -230,9 +233,9 @@ impl Units {
             for at in side {
                 let length = end[at].saturating_sub(begin[at]).max(1);
                 units.of.push((units.parts.len(), each, begin[at], length));
-                let part = Part {
+                let part = SideUnit {
                     seconds: length as f64 / 1e9 / each as f64,
-                    ..Part::default()
+                    ..SideUnit::default()
                 };
                 units.parts.resize(units.parts.len() + each, part);
             }
@@ -252,14 +255,15 @@ impl Units {
     }
 }
 
-/// Compares the recordings of `profile` (of [`both`]) from `first_after` on with those before.
+/// Compares the recordings of `profile` (of [`merge_sides`]) from `first_after` on with those
+/// before.
 #[must_use]
-pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
+pub fn diff(profile: &Profile, first_after: usize, request: DiffRequest) -> Diff {
     let mut units = Units::new(profile, first_after);
-    let groups = Groups::new(profile, question.by);
+    let groups = Groups::new(profile, request.by);
     // The weight of each stack in each unit.
     let mut weights: HashMap<(StackId, usize), Weight> = HashMap::new();
-    let of_event = |event| event == question.event;
+    let of_event = |event| event == request.event;
     for sample in profile.samples.iter().filter(|s| of_event(s.event)) {
         let process = profile.thread(sample.thread).process;
         let unit = units.at(profile.process(process).recording, sample.time_ns);
@@ -287,19 +291,19 @@ pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
     let by_value = units.parts.iter().any(|part| part.weight.value > 0);
     let measure = Measure {
         units: &units,
-        per: question.per,
+        per: request.per,
         by_value,
     };
-    let mut rows: Vec<Change> = total
+    let mut rows: Vec<DiffRow> = total
         .iter()
-        .map(|(group, of)| Change {
+        .map(|(group, of)| DiffRow {
             group: groups.groups[*group as usize].clone(),
             own: measure.compare(own.get(group).unwrap_or(&none)),
             total: measure.compare(of),
         })
         .collect();
-    let tested = hold(&mut rows, question.error);
-    let order = |row: &Change| {
+    let tested = apply_holm(&mut rows, request.error);
+    let order = |row: &DiffRow| {
         let (own, total) = (row.own.difference(), row.total.difference());
         match row.own.certain {
             true => (false, -own, -total),
@@ -315,7 +319,7 @@ pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
             .then(a_total.total_cmp(&b_total))
             .then_with(|| a.group.label.cmp(&b.group.label))
     });
-    let side = |parts: &[Part], recordings| {
+    let side = |parts: &[SideUnit], recordings| {
         let mut weight = Weight::default();
         parts.iter().for_each(|part| weight += part.weight);
         Side {
@@ -339,9 +343,9 @@ pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
 
 /// Holm's method: the smallest chance is held to the strictest limit. Answers how many were tested.
 /// What is a leaf always is asked about once.
-fn hold(rows: &mut [Change], error: f64) -> usize {
-    let is_leaf = |row: &Change| row.own.weights == row.total.weights;
-    let mut all: Vec<&mut Compared> = rows
+fn apply_holm(rows: &mut [DiffRow], error: f64) -> usize {
+    let is_leaf = |row: &DiffRow| row.own.weights == row.total.weights;
+    let mut all: Vec<&mut AmountPair> = rows
         .iter_mut()
         .flat_map(|row| {
             let total = (!is_leaf(row)).then_some(&mut row.total);
@@ -365,7 +369,7 @@ fn hold(rows: &mut [Change], error: f64) -> usize {
 
 struct Measure<'u> {
     units: &'u Units,
-    per: Per,
+    per: Scaling,
     by_value: bool,
 }
 
@@ -384,7 +388,7 @@ impl Measure<'_> {
         }
     }
 
-    fn compare(&self, weights: &[Weight]) -> Compared {
+    fn compare(&self, weights: &[Weight]) -> AmountPair {
         let sum = |weights: &[Weight]| {
             let mut sum = Weight::default();
             weights.iter().for_each(|weight| sum += *weight);
@@ -405,7 +409,7 @@ impl Measure<'_> {
             own.samples as f64 / all.max(1) as f64
         });
         let is_large = parts.into_iter().any(|part| part >= LEAST_SHARE);
-        Compared {
+        AmountPair {
             weights: sums,
             amounts: [shares[0].amount, shares[1].amount],
             chance: if is_large { chance(&shares) } else { 1.0 },
@@ -413,10 +417,10 @@ impl Measure<'_> {
         }
     }
 
-    fn share(&self, weights: &[Weight], parts: &[Part], sum: Weight, each: f64) -> Share {
-        let base = |part: &Part| match self.per {
-            Per::Whole => self.amount(part.weight),
-            Per::Second => part.seconds,
+    fn share(&self, weights: &[Weight], parts: &[SideUnit], sum: Weight, each: f64) -> Share {
+        let base = |part: &SideUnit| match self.per {
+            Scaling::Whole => self.amount(part.weight),
+            Scaling::Second => part.seconds,
         };
         let whole: f64 = parts.iter().map(base).sum();
         if whole <= 0.0 {
@@ -436,8 +440,8 @@ impl Measure<'_> {
         let of_units = squares * count / (count - 1.0).max(1.0) / (whole * whole);
         let at_random = each * each * sum.samples.max(1) as f64 / (whole * whole);
         let at_random = match self.per {
-            Per::Whole => at_random * (1.0 - amount),
-            Per::Second => at_random,
+            Scaling::Whole => at_random * (1.0 - amount),
+            Scaling::Second => at_random,
         };
         Share {
             amount,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use regex::Regex;
 
 use super::group::runtime_labels;
-use super::seen::Stacks;
+use super::stack_view::StackView;
 use crate::model::{
     Event, FrameId, FrameKind, ProcessId, Profile, RuntimeId, Sample, StackId, ThreadId,
 };
@@ -33,10 +33,10 @@ pub struct Filter {
     /// Without any such frame, and about nothing of such a name.
     pub no_frame: Vec<Regex>,
     /// The stack of a sample in which frames are looked for.
-    pub stacks: Stacks,
+    pub stacks: StackView,
     /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits
-    /// stands for the time before it ([`lasts_from`]): what of that is in the range stays, and is
-    /// its value.
+    /// stands for the time before it ([`duration_threshold`]): what of that is in the range stays,
+    /// and is its value.
     pub from_ns: Option<u64>,
     /// Taken before this time, nanoseconds of CLOCK_MONOTONIC.
     pub until_ns: Option<u64>,
@@ -70,13 +70,15 @@ impl Filter {
         if threads.iter().all(|keep| *keep) && processes.iter().all(|keep| *keep) {
             return profile;
         }
-        only(profile, &processes, &threads)
+        restrict_to(profile, &processes, &threads)
     }
 
     /// For each process and each thread whether it matches. A thread does only if its process does.
     fn processes_and_threads(&self, profile: &Profile) -> (Vec<bool>, Vec<bool>) {
         let matches = |wanted: &[Regex], name: &str, number: u32| {
-            wanted.is_empty() || is_any(wanted, name) || is_any(wanted, &number.to_string())
+            wanted.is_empty()
+                || matches_any(wanted, name)
+                || matches_any(wanted, &number.to_string())
         };
         let processes: Vec<bool> = profile
             .processes
@@ -106,7 +108,10 @@ impl Filter {
             })
         });
         let matching = |regexes: &[Regex]| {
-            let names = profile.strings.iter().map(|name| is_any(regexes, name));
+            let names = profile
+                .strings
+                .iter()
+                .map(|name| matches_any(regexes, name));
             let names: Vec<bool> = names.collect();
             let stacks = stacks_with(profile, |frame| names[profile.frame(frame).name.0 as usize]);
             let details = profile.details.iter();
@@ -117,18 +122,18 @@ impl Filter {
         };
         let wanted = (!self.frame.is_empty()).then(|| matching(&self.frame));
         let unwanted = (!self.no_frame.is_empty()).then(|| matching(&self.no_frame));
-        let lasts = lasts_from(profile, Event::Wall);
+        let lasts = duration_threshold(profile, Event::Wall);
         let is_one =
             |(stacks, details): &(Vec<bool>, Vec<bool>), sample: &Sample, stack: StackId| {
                 stacks[stack.0 as usize] || sample.detail.is_some_and(|id| details[id.0 as usize])
             };
         profile.samples.retain_mut(|sample| {
             let stack = match self.stacks {
-                Stacks::Logical => sample.logical.unwrap_or(sample.stack),
-                Stacks::Physical => sample.stack,
+                StackView::Logical => sample.logical.unwrap_or(sample.stack),
+                StackView::Physical => sample.stack,
             };
             self.event.is_none_or(|event| event == sample.event)
-                && self.takes_time_of(sample, lasts)
+                && self.clip_to_range(sample, lasts)
                 && threads[sample.thread.0 as usize]
                 && with_runtime
                     .as_ref()
@@ -164,7 +169,7 @@ pub fn begin_unix_ns(profile: &Profile) -> Option<u64> {
 
 impl Filter {
     /// The sample is in the range of time; of one that lasts, what is in it is left.
-    fn takes_time_of(&self, sample: &mut Sample, lasts: Option<u64>) -> bool {
+    fn clip_to_range(&self, sample: &mut Sample, lasts: Option<u64>) -> bool {
         let (from, until) = self.times();
         let is_long = |least| sample.event == Event::Wall && sample.value >= least;
         if !lasts.is_some_and(is_long) {
@@ -184,7 +189,7 @@ impl Filter {
 /// interval. A thread that waits is not sampled again and again; one sample comes when it moves, or
 /// after a second. `None` for events of which no sample does.
 #[must_use]
-pub fn lasts_from(profile: &Profile, event: Event) -> Option<u64> {
+pub fn duration_threshold(profile: &Profile, event: Event) -> Option<u64> {
     if event != Event::Wall {
         return None;
     }
@@ -198,7 +203,7 @@ pub fn lasts_from(profile: &Profile, event: Event) -> Option<u64> {
     (interval > 0).then_some(2 * interval)
 }
 
-fn is_any(regexes: &[Regex], text: &str) -> bool {
+fn matches_any(regexes: &[Regex], text: &str) -> bool {
     regexes.iter().any(|regex| regex.is_match(text))
 }
 
@@ -237,7 +242,7 @@ fn retain<T>(table: &mut Vec<T>, keep: impl IntoIterator<Item = bool>) {
 
 /// The profile with only these processes and threads in its tables. Samples of others must have
 /// been left out. A thread that is kept is of a process that is.
-fn only(mut profile: Profile, processes: &[bool], threads: &[bool]) -> Profile {
+fn restrict_to(mut profile: Profile, processes: &[bool], threads: &[bool]) -> Profile {
     let new_process = indices(processes);
     let process = |id: ProcessId| new_process[id.0 as usize].map(ProcessId);
     let runtimes = profile.runtimes.iter();

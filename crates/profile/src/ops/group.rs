@@ -11,7 +11,7 @@ use crate::model::{DetailId, Frame, FrameId, FrameKind, ModuleId, Profile, Runti
 
 /// By what a report groups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum By {
+pub enum GroupBy {
     /// Frames of one method (or native function), whatever line, tier and address.
     #[default]
     Method,
@@ -33,40 +33,40 @@ pub enum By {
     Recording,
 }
 
-impl By {
+impl GroupBy {
     /// Every choice, in the order in which help texts name them.
-    pub const ALL: [By; 9] = [
-        By::Method,
-        By::Line,
-        By::Module,
-        By::Thread,
-        By::Runtime,
-        By::Event,
-        By::Detail,
-        By::Process,
-        By::Recording,
+    pub const ALL: [GroupBy; 9] = [
+        GroupBy::Method,
+        GroupBy::Line,
+        GroupBy::Module,
+        GroupBy::Thread,
+        GroupBy::Runtime,
+        GroupBy::Event,
+        GroupBy::Detail,
+        GroupBy::Process,
+        GroupBy::Recording,
     ];
 
     /// Its word on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            By::Method => "method",
-            By::Line => "line",
-            By::Module => "module",
-            By::Runtime => "runtime",
-            By::Thread => "thread",
-            By::Event => "event",
-            By::Detail => "detail",
-            By::Process => "process",
-            By::Recording => "recording",
+            GroupBy::Method => "method",
+            GroupBy::Line => "line",
+            GroupBy::Module => "module",
+            GroupBy::Runtime => "runtime",
+            GroupBy::Thread => "thread",
+            GroupBy::Event => "event",
+            GroupBy::Detail => "detail",
+            GroupBy::Process => "process",
+            GroupBy::Recording => "recording",
         }
     }
 
     /// The choice with that [`name`](By::name).
     #[must_use]
-    pub fn from_name(name: &str) -> Option<By> {
-        By::ALL.into_iter().find(|by| by.name() == name)
+    pub fn from_name(name: &str) -> Option<GroupBy> {
+        GroupBy::ALL.into_iter().find(|by| by.name() == name)
     }
 }
 
@@ -96,16 +96,16 @@ pub struct Groups {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Key {
-    Method(Method),
-    Line(Method, Option<StringId>, u32),
+enum GroupKey {
+    Method(MethodKey),
+    Line(MethodKey, Option<StringId>, u32),
     Module(Option<ModuleId>, Option<FrameKind>, Option<u32>),
     Runtime(Option<u32>, Option<FrameKind>),
     All,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Method {
+struct MethodKey {
     name: StringId,
     kind: FrameKind,
     module: Option<ModuleId>,
@@ -116,7 +116,7 @@ impl Groups {
     /// Groups the frames. `by` a thing that is not of frames (thread, event, detail, process,
     /// recording) makes one group of all.
     #[must_use]
-    pub fn new(profile: &Profile, by: By) -> Groups {
+    pub fn new(profile: &Profile, by: GroupBy) -> Groups {
         let Runtimes {
             labels,
             of: version,
@@ -132,10 +132,10 @@ impl Groups {
             groups: Vec::new(),
             of_frame: Vec::new(),
         };
-        let mut known: HashMap<Key, u32> = HashMap::new();
+        let mut known: HashMap<GroupKey, u32> = HashMap::new();
         for (id, frame) in profile.frames.iter().enumerate() {
             let runtime = frame.runtime.map(|runtime| version[runtime.0 as usize]);
-            let key = key_of(frame, by, runtime, tell_apart);
+            let key = group_key(frame, by, runtime, tell_apart);
             let next = groups.groups.len() as u32;
             let group = *known.entry(key).or_insert(next);
             if group == next {
@@ -148,7 +148,7 @@ impl Groups {
                     kind: kind_of(frame, key),
                     frame: Some(FrameId(id as u32)),
                     module: match key {
-                        Key::Runtime(..) | Key::All => None,
+                        GroupKey::Runtime(..) | GroupKey::All => None,
                         _ => frame.module,
                     },
                     detail: None,
@@ -192,8 +192,8 @@ fn folders(profile: &Profile) -> HashMap<ModuleId, &str> {
     folder.collect()
 }
 
-fn key_of(frame: &Frame, by: By, runtime: Option<u32>, tell_apart: bool) -> Key {
-    let method = Method {
+fn group_key(frame: &Frame, by: GroupBy, runtime: Option<u32>, tell_apart: bool) -> GroupKey {
+    let method = MethodKey {
         name: frame.name,
         kind: frame.kind,
         module: frame.module,
@@ -202,27 +202,33 @@ fn key_of(frame: &Frame, by: By, runtime: Option<u32>, tell_apart: bool) -> Key 
     // Frames without a module are told apart by their kind.
     let kind = Some(frame.kind);
     match by {
-        By::Method => Key::Method(method),
-        By::Line => Key::Line(method, frame.file, frame.line),
-        By::Module => Key::Module(
+        GroupBy::Method => GroupKey::Method(method),
+        GroupBy::Line => GroupKey::Line(method, frame.file, frame.line),
+        GroupBy::Module => GroupKey::Module(
             frame.module,
             kind.filter(|_| frame.module.is_none()),
             // Two CLRs may run the same file.
             runtime.filter(|_| tell_apart),
         ),
-        By::Runtime => match frame.kind {
-            FrameKind::Native | FrameKind::Runtime => Key::Runtime(None, Some(FrameKind::Native)),
-            _ => Key::Runtime(runtime, kind.filter(|_| runtime.is_none())),
+        GroupBy::Runtime => match frame.kind {
+            FrameKind::Native | FrameKind::Runtime => {
+                GroupKey::Runtime(None, Some(FrameKind::Native))
+            }
+            _ => GroupKey::Runtime(runtime, kind.filter(|_| runtime.is_none())),
         },
-        By::Thread | By::Event | By::Detail | By::Process | By::Recording => Key::All,
+        GroupBy::Thread
+        | GroupBy::Event
+        | GroupBy::Detail
+        | GroupBy::Process
+        | GroupBy::Recording => GroupKey::All,
     }
 }
 
-fn kind_of(frame: &Frame, key: Key) -> Option<FrameKind> {
+fn kind_of(frame: &Frame, key: GroupKey) -> Option<FrameKind> {
     match key {
-        Key::Runtime(Some(_), _) => Some(FrameKind::Managed),
-        Key::Runtime(None, kind) => kind,
-        Key::All => None,
+        GroupKey::Runtime(Some(_), _) => Some(FrameKind::Managed),
+        GroupKey::Runtime(None, kind) => kind,
+        GroupKey::All => None,
         _ => Some(frame.kind),
     }
 }
@@ -230,7 +236,7 @@ fn kind_of(frame: &Frame, key: Key) -> Option<FrameKind> {
 fn label_of(
     profile: &Profile,
     frame: &Frame,
-    key: Key,
+    key: GroupKey,
     suffix: Option<&str>,
     runtime: Option<&str>,
 ) -> String {
@@ -244,8 +250,8 @@ fn label_of(
         FrameKind::Native | FrameKind::Runtime => "[native]",
     };
     let mut label = match key {
-        Key::Method(_) => profile.string(frame.name).to_owned(),
-        Key::Line(_, file, line) => {
+        GroupKey::Method(_) => profile.string(frame.name).to_owned(),
+        GroupKey::Line(_, file, line) => {
             let mut label = profile.string(frame.name).to_owned();
             if let Some(file) = file {
                 let file = profile.string(file);
@@ -254,13 +260,13 @@ fn label_of(
             }
             label
         }
-        Key::Module(Some(module), ..) => profile.module(module).file_name().to_owned(),
-        Key::Module(None, ..) => without_code().to_owned(),
-        Key::Runtime(..) => {
+        GroupKey::Module(Some(module), ..) => profile.module(module).file_name().to_owned(),
+        GroupKey::Module(None, ..) => without_code().to_owned(),
+        GroupKey::Runtime(..) => {
             let runtime = runtime.map(|runtime| format!(".NET {runtime}"));
             return runtime.unwrap_or_else(|| without_code().to_owned());
         }
-        Key::All => return "all".to_owned(),
+        GroupKey::All => return "all".to_owned(),
     };
     if let Some(suffix) = suffix {
         label.push_str(&format!(" [{suffix}]"));
@@ -301,7 +307,7 @@ impl Runtimes {
 
     /// The CLR that a frame's name tells it apart by: index into `labels`.
     #[must_use]
-    pub fn told(&self, frame: &Frame) -> Option<u32> {
+    pub fn label_index(&self, frame: &Frame) -> Option<u32> {
         let runtime = frame.runtime.filter(|_| self.several)?;
         Some(self.of[runtime.0 as usize])
     }

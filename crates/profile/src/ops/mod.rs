@@ -10,26 +10,26 @@ mod diff;
 mod filter;
 mod group;
 mod live;
-mod seen;
+mod runtime_work;
 mod signatures;
+mod stack_view;
 mod totals;
 mod tree;
-mod work;
 
 pub use counts::Counts;
 pub(crate) use counts::{RuntimeSets, add, most_first};
-pub use depth::{cut, depths, written_out};
+pub use depth::{cut, depths, expanded_frames};
 pub use details::{has_details, texts, with_details};
-pub use diff::{Change, Compared, Diff, ERROR, Per, Question, Side, both, diff};
-pub use filter::{Filter, begin_ns, begin_unix_ns, lasts_from, without_native};
-pub use group::{By, Group, Groups, Runtimes, runtime_labels};
+pub use diff::{AmountPair, Diff, DiffRequest, DiffRow, ERROR, Scaling, Side, diff, merge_sides};
+pub use filter::{Filter, begin_ns, begin_unix_ns, duration_threshold, without_native};
+pub use group::{Group, GroupBy, Groups, Runtimes, runtime_labels};
 pub use live::{LiveType, live_types, objects_of, size_in};
-pub use seen::{Stacks, has_logical, seen_by};
+pub use runtime_work::with_runtime_work;
+pub(crate) use runtime_work::{GC_FRAME, mark};
 pub use signatures::with_signatures;
+pub use stack_view::{StackView, has_logical, with_stack_view};
 pub use totals::{Row, events, main_event, main_of, order, totals};
 pub use tree::{Direction, Node, Tree};
-pub use work::with_runtime_work;
-pub(crate) use work::{GC_FRAME, mark};
 
 /// How much was sampled: the number of samples and the sum of their values, in the unit of their
 /// event. A sum over several events has no meaning as value.

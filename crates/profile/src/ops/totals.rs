@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::Weight;
 use super::counts::most_first;
-use super::group::{By, Group, Groups};
+use super::group::{Group, GroupBy, Groups};
 use crate::model::{Event, Health, Profile, Sample, StringId};
 
 /// One row of a table.
@@ -42,15 +42,15 @@ pub fn order<W: Ord + Default>(a: (W, W), b: (W, W), a_label: &str, b_label: &st
 
 /// The table of the samples that `include` takes, in the order of [`order`].
 #[must_use]
-pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
+pub fn totals(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
     let mut rows = match by {
-        By::Thread => of_samples(profile, include, thread_labels(profile), |sample| {
+        GroupBy::Thread => of_samples(profile, include, thread_labels(profile), |sample| {
             sample.thread.0 as usize
         }),
-        By::Process => of_samples(profile, include, process_labels(profile), |sample| {
+        GroupBy::Process => of_samples(profile, include, process_labels(profile), |sample| {
             profile.thread(sample.thread).process.0 as usize
         }),
-        By::Recording => {
+        GroupBy::Recording => {
             let mut labels = profile.recordings.clone();
             if labels.is_empty() {
                 labels.push("all".to_owned());
@@ -60,7 +60,7 @@ pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> V
                 profile.process(process).recording
             })
         }
-        By::Event => {
+        GroupBy::Event => {
             let codes = 0u8..;
             let labels = codes
                 .map_while(Event::from_code)
@@ -69,8 +69,10 @@ pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> V
                 sample.event as usize
             })
         }
-        By::Detail => of_details(profile, include),
-        By::Method | By::Line | By::Module | By::Runtime => of_frames(profile, by, include),
+        GroupBy::Detail => of_details(profile, include),
+        GroupBy::Method | GroupBy::Line | GroupBy::Module | GroupBy::Runtime => {
+            of_frames(profile, by, include)
+        }
     };
     rows.sort_by(|a, b| {
         order(
@@ -199,7 +201,7 @@ fn process_labels(profile: &Profile) -> Vec<String> {
 }
 
 /// Linear in stacks and without a tree: a profile may have millions of stacks.
-fn of_frames(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
+fn of_frames(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
     let Groups { groups, of_frame } = Groups::new(profile, by);
     let group_of = |stack: usize| of_frame[profile.stacks[stack].frame.0 as usize] as usize;
     let parent_of = |stack: usize| profile.stacks[stack].parent.map(|parent| parent.0 as usize);

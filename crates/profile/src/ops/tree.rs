@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use hashbrown::HashMap;
 
 use super::Weight;
-use super::group::{By, Group, Groups};
+use super::group::{Group, GroupBy, Groups};
 use crate::model::{Profile, Sample};
 
 /// From where the tree grows.
@@ -63,7 +63,7 @@ impl Tree {
     #[must_use]
     pub fn new(
         profile: &Profile,
-        by: By,
+        by: GroupBy,
         direction: Direction,
         include: impl Fn(&Sample) -> bool,
     ) -> Tree {
@@ -75,7 +75,7 @@ impl Tree {
         let mut growing = Growing {
             nodes: vec![Node::new(None, None)],
             known: HashMap::new(),
-            merge_runs: matches!(by, By::Module | By::Runtime),
+            merge_runs: matches!(by, GroupBy::Module | GroupBy::Runtime),
         };
         match direction {
             Direction::Callees => growing.callees(profile, &of_frame, &own),

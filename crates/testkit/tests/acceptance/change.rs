@@ -68,8 +68,8 @@ impl Told {
                     },
                 ) => told.changes.push((
                     time_ns,
-                    Event::of_bits(before).collect(),
-                    Event::of_bits(after).collect(),
+                    Event::from_bits(before).collect(),
+                    Event::from_bits(after).collect(),
                 )),
                 Item::Record(_, Record::Sample { event, time_ns, .. }) => {
                     told.samples.entry(event as u8).or_default().push(time_ns);

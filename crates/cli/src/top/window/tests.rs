@@ -1,5 +1,5 @@
 use profile::testing::{INTERVAL, Scene};
-use recording::{Pushed, Tier, WalkEnd, Writer};
+use recording::{PushOutcome, Tier, WalkEnd, Writer};
 
 use super::*;
 
@@ -13,7 +13,7 @@ pub(crate) fn window_of(scene: &Scene, length_ns: u64) -> Window {
     let (process, _) = scene.records().first().unwrap();
     let mut writer = Writer::new(*process);
     for (index, (_, record)) in scene.records().iter().enumerate() {
-        assert_eq!(writer.push(record), Pushed::Kept);
+        assert_eq!(writer.push(record), PushOutcome::Added);
         if index % 7 == 0 {
             window.block(&writer.take_block().unwrap()).unwrap();
         }

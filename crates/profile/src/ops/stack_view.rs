@@ -7,7 +7,7 @@ use crate::model::Profile;
 
 /// The meaning of the stack of a sample in an async method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Stacks {
+pub enum StackView {
     /// Its callers and awaiters: as the source reads.
     #[default]
     Logical,
@@ -15,23 +15,25 @@ pub enum Stacks {
     Physical,
 }
 
-impl Stacks {
+impl StackView {
     /// Both, in the order in which help texts name them.
-    pub const ALL: [Stacks; 2] = [Stacks::Logical, Stacks::Physical];
+    pub const ALL: [StackView; 2] = [StackView::Logical, StackView::Physical];
 
     /// Its word on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Stacks::Logical => "logical",
-            Stacks::Physical => "physical",
+            StackView::Logical => "logical",
+            StackView::Physical => "physical",
         }
     }
 
     /// The choice with that [`name`](Stacks::name).
     #[must_use]
-    pub fn from_name(name: &str) -> Option<Stacks> {
-        Stacks::ALL.into_iter().find(|stacks| stacks.name() == name)
+    pub fn from_name(name: &str) -> Option<StackView> {
+        StackView::ALL
+            .into_iter()
+            .find(|stacks| stacks.name() == name)
     }
 }
 
@@ -46,10 +48,10 @@ pub fn has_logical(profile: &Profile) -> bool {
 
 /// The profile in which each sample has the one stack that is looked at.
 #[must_use]
-pub fn seen_by(mut profile: Profile, stacks: Stacks) -> Profile {
+pub fn with_stack_view(mut profile: Profile, stacks: StackView) -> Profile {
     for sample in &mut profile.samples {
         let logical = sample.logical.take();
-        if stacks == Stacks::Logical {
+        if stacks == StackView::Logical {
             sample.stack = logical.unwrap_or(sample.stack);
         }
     }

@@ -16,42 +16,46 @@ pub(crate) const GC_FRAME: &str = "[GC]";
 
 /// A kind of work that has a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Work {
+enum RuntimeWork {
     Compiling,
     Collecting,
     Tiering,
 }
 
-impl Work {
-    const ALL: [Work; 3] = [Work::Compiling, Work::Collecting, Work::Tiering];
+impl RuntimeWork {
+    const ALL: [RuntimeWork; 3] = [
+        RuntimeWork::Compiling,
+        RuntimeWork::Collecting,
+        RuntimeWork::Tiering,
+    ];
 
     fn name(self) -> &'static str {
         match self {
-            Work::Compiling => "[JIT compiler]",
-            Work::Collecting => GC_FRAME,
-            Work::Tiering => "[tiered compilation]",
+            RuntimeWork::Compiling => "[JIT compiler]",
+            RuntimeWork::Collecting => GC_FRAME,
+            RuntimeWork::Tiering => "[tiered compilation]",
         }
     }
 
     /// The work of all code in a file.
-    fn of_file(name: &str) -> Option<Work> {
+    fn of_file(name: &str) -> Option<RuntimeWork> {
         match name {
-            "libclrjit.so" => Some(Work::Compiling),
-            "libclrgc.so" | "libclrgcexp.so" => Some(Work::Collecting),
+            "libclrjit.so" => Some(RuntimeWork::Compiling),
+            "libclrgc.so" | "libclrgcexp.so" => Some(RuntimeWork::Collecting),
             _ => None,
         }
     }
 
     /// The work of a thread of the runtime's; the kernel keeps 15 bytes of a name.
-    fn of_thread(name: &str) -> Option<Work> {
+    fn of_thread(name: &str) -> Option<RuntimeWork> {
         match name {
             // The last is .NET Core 3.1's ".NET Background GC".
             ".NET Server GC" | ".NET BGC" | ".NET Background" | ".NET Background GC" => {
-                Some(Work::Collecting)
+                Some(RuntimeWork::Collecting)
             }
-            ".NET Tiered Com" | ".NET Tiered Compilation Worker" => Some(Work::Tiering),
+            ".NET Tiered Com" | ".NET Tiered Compilation Worker" => Some(RuntimeWork::Tiering),
             // From .NET 11 on.
-            ".NET Tiered JIT" => Some(Work::Tiering),
+            ".NET Tiered JIT" => Some(RuntimeWork::Tiering),
             _ => None,
         }
     }
@@ -59,11 +63,11 @@ impl Work {
 
 /// Facts about an old stack.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct StackFacts {
     /// Managed code is in it.
     is_managed: bool,
     /// The work that its frames since the last managed one are known to do.
-    work: Option<Work>,
+    work: Option<RuntimeWork>,
     /// It says so itself.
     is_marked: bool,
     /// Its frame that is nearest to the root and the runtime's.
@@ -78,7 +82,7 @@ fn is_mark(profile: &Profile, frame: &Frame) -> bool {
 /// The profile with a frame above code of which it is known what it does for the runtime.
 #[must_use]
 pub fn with_runtime_work(mut profile: Profile) -> Profile {
-    let of_frame: Vec<Option<Work>> = profile
+    let of_frame: Vec<Option<RuntimeWork>> = profile
         .frames
         .iter()
         .map(|frame| {
@@ -86,26 +90,26 @@ pub fn with_runtime_work(mut profile: Profile) -> Profile {
                 return None;
             }
             if is_mark(&profile, frame) {
-                return Some(Work::Collecting);
+                return Some(RuntimeWork::Collecting);
             }
-            Work::of_file(profile.module(frame.module?).file_name())
+            RuntimeWork::of_file(profile.module(frame.module?).file_name())
         })
         .collect();
-    let of_thread: Vec<Option<Work>> = profile
+    let of_thread: Vec<Option<RuntimeWork>> = profile
         .threads
         .iter()
-        .map(|thread| Work::of_thread(&thread.name))
+        .map(|thread| RuntimeWork::of_thread(&thread.name))
         .collect();
     if of_frame.iter().chain(&of_thread).all(Option::is_none) {
         return profile;
     }
     let stacks = std::mem::take(&mut profile.stacks);
     let mut samples = std::mem::take(&mut profile.samples);
-    let mut known: Vec<Known> = Vec::with_capacity(stacks.len());
+    let mut known: Vec<StackFacts> = Vec::with_capacity(stacks.len());
     for stack in &stacks {
         let mut now = stack
             .parent
-            .map_or(Known::default(), |at| known[at.0 as usize]);
+            .map_or(StackFacts::default(), |at| known[at.0 as usize]);
         let frame = profile.frame(stack.frame);
         match frame.kind {
             FrameKind::Managed => (now.is_managed, now.work) = (true, None),
@@ -140,14 +144,14 @@ pub fn with_runtime_work(mut profile: Profile) -> Profile {
 struct Rewrite {
     builder: Builder,
     stacks: Vec<Stack>,
-    known: Vec<Known>,
+    known: Vec<StackFacts>,
     /// By what stands at the root (nothing, or a kind of work), then by old stack.
-    moved: [Vec<Option<StackId>>; 1 + Work::ALL.len()],
+    moved: [Vec<Option<StackId>>; 1 + RuntimeWork::ALL.len()],
 }
 
 impl Rewrite {
     /// The stack that is now in place of `old`, with `root` at its root.
-    fn moved(&mut self, old: StackId, root: Option<Work>) -> StackId {
+    fn moved(&mut self, old: StackId, root: Option<RuntimeWork>) -> StackId {
         let list = root.map_or(0, |work| 1 + work as usize);
         if self.moved[list].is_empty() {
             self.moved[list] = vec![None; self.stacks.len()];
@@ -189,7 +193,12 @@ impl Rewrite {
     }
 
     /// A frame that says what the code below it does; it is of the same file and runtime as `like`.
-    fn mark(&mut self, parent: Option<StackId>, work: Work, like: Option<FrameId>) -> StackId {
+    fn mark(
+        &mut self,
+        parent: Option<StackId>,
+        work: RuntimeWork,
+        like: Option<FrameId>,
+    ) -> StackId {
         let frame = mark(&mut self.builder, work.name(), like);
         self.builder.stack(parent, frame)
     }

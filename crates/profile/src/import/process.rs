@@ -6,32 +6,32 @@ use hashbrown::HashMap;
 use recording::{CostPart, Event, Frame as RecordedFrame, ProcessKey, WalkEnd};
 
 use super::LOST_FRAME;
-use super::live::Live;
+use super::live::LiveHeapImport;
 use super::suspended;
-use super::totals::Node;
-use super::unseen::Account;
+use super::totals::StackSummary;
+use super::unsampled::CpuTimeAccount;
 use crate::builder::Builder;
 use crate::ids::IdTable;
 use crate::model::{
     Cost, DetailId, Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime,
     RuntimeId, Sample, StackId, StringId, Thread, ThreadId,
 };
-use crate::names::{self, Role};
+use crate::names::{self, AsyncRole};
 
 /// The most parts of a process's cost; an agent has eleven.
 pub(super) const MAX_COSTS: usize = 50;
 
 /// The meanings of one process's ids.
-pub(super) struct State {
+pub(super) struct ProcessImport {
     pub(super) key: ProcessKey,
     pub(super) id: ProcessId,
     pub(super) opened: bool,
     pub(super) modules: IdTable<(ModuleId, FrameKind)>,
     pub(super) methods: IdTable<Method>,
     pub(super) frames: IdTable<FrameId>,
-    pub(super) stacks: IdTable<KnownStack>,
+    pub(super) stacks: IdTable<ImportedStack>,
     /// In place of them, where only totals are wanted.
-    pub(super) nodes: IdTable<Node>,
+    pub(super) nodes: IdTable<StackSummary>,
     pub(super) threads: IdTable<ThreadId>,
     pub(super) details: IdTable<DetailId>,
     /// Index of traced methods.
@@ -45,15 +45,15 @@ pub(super) struct State {
     /// By part and name.
     pub(super) cost: BTreeMap<(CostPart, String), Cost>,
     /// The account that holds samples against the CPU time.
-    pub(super) account: Account,
+    pub(super) account: CpuTimeAccount,
     /// Set where the events of the session were changed.
-    pub(super) switched: Option<Switched>,
-    pub(super) live: Live,
+    pub(super) switched: Option<EventSwitches>,
+    pub(super) live: LiveHeapImport,
 }
 
 /// How long each event has been recorded.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Switched {
+pub(super) struct EventSwitches {
     /// When it was last changed.
     since_ns: u64,
     /// The events from then on, by bit.
@@ -64,7 +64,7 @@ pub(super) struct Switched {
     on_ns: [u64; 32],
 }
 
-impl Switched {
+impl EventSwitches {
     /// From here on other events.
     fn change(&mut self, time_ns: u64, before: u32, after: u32) {
         let passed = time_ns.saturating_sub(self.since_ns);
@@ -82,7 +82,7 @@ impl Switched {
     pub(super) fn partial(mut self, start_ns: u64, end_ns: u64) -> Vec<(Event, u64)> {
         self.change(end_ns, self.now, self.now);
         let of_ns = end_ns.saturating_sub(start_ns);
-        Event::of_bits(self.all)
+        Event::from_bits(self.all)
             .map(|event| (event, self.on_ns[event as usize]))
             .filter(|(_, on_ns)| *on_ns < of_ns)
             .collect()
@@ -92,7 +92,7 @@ impl Switched {
 #[derive(Clone, Copy)]
 pub(super) struct Method {
     pub(super) name: StringId,
-    pub(super) role: Role,
+    pub(super) role: AsyncRole,
     pub(super) kind: FrameKind,
     pub(super) module: Option<ModuleId>,
     pub(super) runtime: Option<RuntimeId>,
@@ -100,14 +100,14 @@ pub(super) struct Method {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct KnownStack {
+pub(super) struct ImportedStack {
     pub(super) id: StackId,
     /// Part of it lay in a damaged block.
     pub(super) lost: bool,
 }
 
-impl State {
-    pub(super) fn new(key: ProcessKey, builder: &mut Builder) -> State {
+impl ProcessImport {
+    pub(super) fn new(key: ProcessKey, builder: &mut Builder) -> ProcessImport {
         let id = ProcessId(builder.profile.processes.len() as u32);
         builder.profile.processes.push(Process {
             pid: 0,
@@ -119,7 +119,7 @@ impl State {
             ended: false,
             recording: 0,
         });
-        State {
+        ProcessImport {
             key,
             id,
             opened: false,
@@ -137,24 +137,24 @@ impl State {
             target_cpu_ns: 0,
             handler_ns: 0,
             cost: BTreeMap::new(),
-            account: Account::default(),
+            account: CpuTimeAccount::default(),
             switched: None,
-            live: Live::default(),
+            live: LiveHeapImport::default(),
         }
     }
 
     /// Other events are recorded from here on.
     pub(super) fn changed(&mut self, builder: &mut Builder, time_ns: u64, before: u32, after: u32) {
-        self.saw(builder, time_ns);
+        self.extend_lifetime(builder, time_ns);
         let start_ns = builder.profile.processes[self.id.0 as usize].start_ns;
-        let switched = self.switched.get_or_insert(Switched {
+        let switched = self.switched.get_or_insert(EventSwitches {
             since_ns: start_ns,
-            ..Switched::default()
+            ..EventSwitches::default()
         });
         switched.change(time_ns, before, after);
     }
 
-    pub(super) fn saw(&self, builder: &mut Builder, time_ns: u64) {
+    pub(super) fn extend_lifetime(&self, builder: &mut Builder, time_ns: u64) {
         let process = &mut builder.profile.processes[self.id.0 as usize];
         if process.start_ns == 0 {
             process.start_ns = time_ns;
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// The last word on a part and name holds.
-    pub(super) fn costs(&mut self, cost: Cost) {
+    pub(super) fn set_cost(&mut self, cost: Cost) {
         let key = (cost.part, cost.name.clone());
         if self.cost.len() < MAX_COSTS || self.cost.contains_key(&key) {
             self.cost.insert(key, cost);
@@ -219,7 +219,7 @@ impl State {
             Some(known) => known,
             None => {
                 let frame = lost_frame(builder);
-                KnownStack {
+                ImportedStack {
                     id: builder.stack(None, frame),
                     lost: true,
                 }
@@ -244,7 +244,7 @@ impl State {
     }
 
     /// A sample where no stacks are kept: it has the recording's numbers for them.
-    pub(super) fn bare_sample(
+    pub(super) fn sample_without_stack(
         &mut self,
         builder: &mut Builder,
         thread: u32,
@@ -271,12 +271,12 @@ impl State {
         &mut self,
         builder: &mut Builder,
         frame: &RecordedFrame<'_>,
-    ) -> (FrameId, Role) {
+    ) -> (FrameId, AsyncRole) {
         let method = match frame {
             RecordedFrame::Managed { method, .. } => self.methods.get(*method),
             _ => None,
         };
-        let role = method.map_or(Role::Plain, |method| method.role);
+        let role = method.map_or(AsyncRole::Plain, |method| method.role);
         (self.frame_of(builder, frame), role)
     }
 
@@ -390,7 +390,7 @@ impl State {
         builder: &mut Builder,
         parent: Option<u32>,
         frame: u32,
-    ) -> KnownStack {
+    ) -> ImportedStack {
         let mut lost = false;
         let parent = match parent {
             None => None,
@@ -418,9 +418,9 @@ impl State {
         if let Some(parent) = parent.filter(|_| Some(frame) == self.agent_frame)
             && builder.profile.stack(parent).frame == frame
         {
-            return KnownStack { id: parent, lost };
+            return ImportedStack { id: parent, lost };
         }
-        KnownStack {
+        ImportedStack {
             id: builder.stack(parent, frame),
             lost,
         }

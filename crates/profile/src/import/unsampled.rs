@@ -1,20 +1,20 @@
 //! The time that samples stand for, held against the CPU time that the kernel counted.
 //!
-//! One [`Account`] for each process. The invariant: what is called unseen is more than the error of
-//! sampling, and the reasons add up to it (but for what is less than [`LEAST_NS`]).
+//! One [`CpuTimeAccount`] for each process. The invariant: what is called unseen is more than the
+//! error of sampling, and the reasons add up to it (but for what is less than [`LEAST_NS`]).
 
 use std::collections::BTreeMap;
 
 use recording::Event;
 
-use crate::model::{Health, Unseen};
+use crate::model::{Health, UnsampledTime};
 
 /// The most reasons of a process; an agent has seven.
 const MAX_REASONS: usize = 50;
 
 /// CPU time of one process.
 #[derive(Default)]
-pub(super) struct Account {
+pub(super) struct CpuTimeAccount {
     interval_ns: u64,
     is_timed: bool,
     samples: u64,
@@ -30,7 +30,7 @@ pub(super) struct Account {
 /// The kernel looks at timers at its own tick, which is not longer than this.
 const TICK_NS: u64 = 10_000_000;
 
-impl Account {
+impl CpuTimeAccount {
     pub(super) fn sampled_every(&mut self, event: Event, interval_ns: u64) {
         self.is_timed = true;
         if event == Event::Cpu {
@@ -52,7 +52,7 @@ impl Account {
         self.seen_ns = self.sampled_ns;
     }
 
-    pub(super) fn claims(&mut self, reason: &str, threads: u64, cpu_ns: u64) {
+    pub(super) fn claim(&mut self, reason: &str, threads: u64, cpu_ns: u64) {
         if self.claims.len() < MAX_REASONS || self.claims.contains_key(reason) {
             self.claims.insert(reason.to_owned(), (threads, cpu_ns));
         }
@@ -105,7 +105,7 @@ impl Account {
     }
 
     /// The note on a process that gave no sample by time, though it should have.
-    pub(super) fn nothing(&self) -> Option<String> {
+    pub(super) fn no_samples_note(&self) -> Option<String> {
         if self.samples > 0 || !self.is_timed {
             return None;
         }
@@ -122,13 +122,13 @@ const UNKNOWN: &str = "unknown";
 /// Less than this is not worth a reason of its own in a line, nanoseconds.
 const LEAST_NS: u64 = 5_000_000;
 
-fn add(all: &mut Vec<Unseen>, reason: &str, threads: u64, cpu_ns: u64) {
+fn add(all: &mut Vec<UnsampledTime>, reason: &str, threads: u64, cpu_ns: u64) {
     match all.iter_mut().find(|known| known.reason == reason) {
         Some(known) => {
             known.threads = known.threads.saturating_add(threads);
             known.cpu_ns = known.cpu_ns.saturating_add(cpu_ns);
         }
-        None => all.push(Unseen {
+        None => all.push(UnsampledTime {
             reason: reason.to_owned(),
             threads,
             cpu_ns,
