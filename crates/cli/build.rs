@@ -15,8 +15,8 @@ const VARIABLE: &str = "SIDEWALK_CARRY";
 fn main() {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
     println!("cargo::rerun-if-changed=build.rs");
-    let wish = env::var(VARIABLE).unwrap_or_default();
-    let agent = match wish.as_str() {
+    let choice = env::var(VARIABLE).unwrap_or_default();
+    let agent = match choice.as_str() {
         "no" => None,
         "" | "yes" => Some(build()),
         path => {
@@ -34,14 +34,15 @@ fn main() {
             }
             let hash = hash_of(&folder.join("agent.so"));
             format!(
-                "Some(sidewalk_cli::CarriedAgent {{\n    content: include_bytes!(\"agent.so\"),\n    \
+                "Some(sidewalk_cli::EmbeddedAgent {{\n    content: include_bytes!(\"agent.so\"),\n    \
                  hash: \"{hash}\",\n}})"
             )
         }
         None => "None".to_owned(),
     };
-    let text =
-        format!("/// The agent.\nconst CARRIED: Option<sidewalk_cli::CarriedAgent> = {content};\n");
+    let text = format!(
+        "/// The agent.\nconst CARRIED: Option<sidewalk_cli::EmbeddedAgent> = {content};\n"
+    );
     fs::write(folder.join("carried.rs"), text).expect("the folder is ours to write to");
 }
 

@@ -12,12 +12,12 @@ use nix::sys::signal::Signal;
 use recording::Event;
 
 use crate::candidates;
-use crate::choice::{Choice, Name};
 use crate::console::Color;
-use crate::output::{Destination, Kind};
+use crate::filter_args::{FilterArgs, NamePattern};
+use crate::output::{Destination, OutputKind};
 use crate::units::{self, FindCode};
 
-pub(crate) use diff::{DiffArgs, Written};
+pub(crate) use diff::{DiffArgs, DiffOutputFormat};
 
 /// Number of compiled methods after which a runtime need not report more: a compiler makes 13,000
 /// and more, most programs fewer than these.
@@ -257,7 +257,7 @@ pub(crate) struct RecordArgs {
     pub(crate) symbols: bool,
 
     #[command(flatten)]
-    pub(crate) native: Native,
+    pub(crate) native: NativeFrames,
 
     /// Record a program that runs: by its number, or the name of its program or .dll; may be given
     /// several times. It is left as it was
@@ -301,8 +301,8 @@ pub(crate) struct RecordArgs {
 
     /// Record only processes of this name (as report --by process shows it; * stands for anything);
     /// may be given several times
-    #[arg(long, value_name = "NAME", value_parser = Name::parse, help_heading = STARTED)]
-    pub(crate) only: Vec<Name>,
+    #[arg(long, value_name = "NAME", value_parser = NamePattern::parse, help_heading = STARTED)]
+    pub(crate) only: Vec<NamePattern>,
 
     /// Record although the environment asks for another profiler or forbids profilers; both are
     /// overridden for the command
@@ -528,7 +528,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) event: Option<Event>,
 
     #[command(flatten)]
-    pub(crate) text: Text,
+    pub(crate) text: PageSources,
 
     #[command(flatten)]
     pub(crate) view: View,
@@ -551,7 +551,7 @@ pub(crate) struct OpenArgs {
     pub(crate) event: Option<Event>,
 
     #[command(flatten)]
-    pub(crate) text: Text,
+    pub(crate) text: PageSources,
 
     #[command(flatten)]
     pub(crate) view: View,
@@ -564,24 +564,24 @@ pub(crate) struct View {
     pub(crate) stacks: AsyncStacks,
 
     #[command(flatten)]
-    pub(crate) native: Native,
+    pub(crate) native: NativeFrames,
 
     #[command(flatten)]
-    pub(crate) names: Names,
+    pub(crate) names: NameStyle,
 
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: SizeLimits,
 
     #[command(flatten)]
-    pub(crate) range: Range,
+    pub(crate) range: TimeRange,
 
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) filter: FilterArgs,
 }
 
 /// Additions to the profile in a page.
 #[derive(Args, Debug)]
-pub(crate) struct Text {
+pub(crate) struct PageSources {
     /// Put source text into the page (.html), around lines with samples, out of PDBs that hold it
     /// or from files that are here: who gets the page can read it
     #[arg(long, help_heading = SHOWN)]
@@ -590,7 +590,7 @@ pub(crate) struct Text {
 
 /// The part of the time that is shown.
 #[derive(Args, Debug)]
-pub(crate) struct Range {
+pub(crate) struct TimeRange {
     /// Only what was from here on: a time since the begin of the recording (2s, 500ms, 1.5m)
     #[arg(long, value_name = "TIME", value_parser = units::offset, help_heading = SHOWN)]
     pub(crate) from: Option<Duration>,
@@ -611,7 +611,7 @@ pub(crate) struct AsyncStacks {
 
 /// Native frames or not.
 #[derive(Args, Debug)]
-pub(crate) struct Native {
+pub(crate) struct NativeFrames {
     /// Show native frames, the runtime's among them (the default)
     #[arg(long, overrides_with = "no_native", help_heading = SHOWN)]
     native: bool,
@@ -621,7 +621,7 @@ pub(crate) struct Native {
     no_native: bool,
 }
 
-impl Native {
+impl NativeFrames {
     /// They are wanted.
     pub(crate) fn is_shown(&self) -> bool {
         self.native || !self.no_native
@@ -630,7 +630,7 @@ impl Native {
 
 /// How methods are called.
 #[derive(Args, Debug)]
-pub(crate) struct Names {
+pub(crate) struct NameStyle {
     /// Tell overloads apart by the types of their parameters, where the program's files are here
     #[arg(long, help_heading = SHOWN)]
     pub(crate) signatures: bool,
@@ -638,18 +638,18 @@ pub(crate) struct Names {
 
 /// How much of a recording is read and shown.
 #[derive(Args, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct SizeLimits {
     /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = SHOWN)]
     pub(crate) max_depth: Option<u32>,
 
     #[command(flatten)]
-    pub(crate) size: Size,
+    pub(crate) size: UnpackLimit,
 }
 
 /// How much of a recording is read.
 #[derive(Args, Debug)]
-pub(crate) struct Size {
+pub(crate) struct UnpackLimit {
     /// Read a recording that unpacks to as much as this (2g) although it is many times its size
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) max_size: Option<u64>,
@@ -669,7 +669,7 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) size: Size,
+    pub(crate) size: UnpackLimit,
 }
 
 /// Show live where the time of a running program goes
@@ -770,13 +770,13 @@ pub(crate) struct DumpArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) native: Native,
+    pub(crate) native: NativeFrames,
 
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) filter: FilterArgs,
 
     #[command(flatten)]
-    pub(crate) size: Size,
+    pub(crate) size: UnpackLimit,
 }
 
 /// Get debug files and PDBs that are not here from symbol servers
@@ -817,7 +817,7 @@ pub(crate) struct FetchArgs {
     pub(crate) servers: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) size: Size,
+    pub(crate) size: UnpackLimit,
 }
 
 /// Explain a verb, or events, walkers, engines, outputs
@@ -887,7 +887,7 @@ pub(crate) fn apply_format(
     let format = format?;
     let mut applied = false;
     for output in outputs.iter_mut().filter(|output| output.is_stdout()) {
-        output.kind = Kind::Converted(format);
+        output.kind = OutputKind::Converted(format);
         applied = true;
     }
     (!applied)

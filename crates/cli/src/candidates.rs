@@ -49,22 +49,22 @@ pub(crate) fn programs() -> ArgValueCompleter {
 
 /// Names of events.
 pub(crate) fn events() -> ArgValueCandidates {
-    some(|| units::RECORDED.iter().map(|event| event.name().to_owned()))
+    candidates_from(|| units::RECORDED.iter().map(|event| event.name().to_owned()))
 }
 
 /// Names of walkers.
 pub(crate) fn walkers() -> ArgValueCandidates {
-    some(|| units::WALKERS.iter().map(|name| (*name).to_owned()))
+    candidates_from(|| units::WALKERS.iter().map(|name| (*name).to_owned()))
 }
 
 /// Names of engines.
 pub(crate) fn engines() -> ArgValueCandidates {
-    some(|| units::ENGINES.iter().map(|name| (*name).to_owned()))
+    candidates_from(|| units::ENGINES.iter().map(|name| (*name).to_owned()))
 }
 
 /// Policies of runtimes.
 pub(crate) fn runtimes() -> ArgValueCandidates {
-    some(|| {
+    candidates_from(|| {
         ["all", "first", "one=", "many="]
             .map(str::to_owned)
             .into_iter()
@@ -73,7 +73,7 @@ pub(crate) fn runtimes() -> ArgValueCandidates {
 
 /// Names of formats.
 pub(crate) fn formats() -> ArgValueCandidates {
-    some(|| {
+    candidates_from(|| {
         let endings = Format::ALL.iter().map(|format| format.ending());
         endings.map(|ending| ending.trim_start_matches('.').to_owned())
     })
@@ -81,22 +81,22 @@ pub(crate) fn formats() -> ArgValueCandidates {
 
 /// Completes the kinds of rows of a report.
 pub(crate) fn rows() -> ArgValueCandidates {
-    some(|| GroupBy::ALL.iter().map(|by| by.name().to_owned()))
+    candidates_from(|| GroupBy::ALL.iter().map(|by| by.name().to_owned()))
 }
 
 /// Orders of the rows of a report.
 pub(crate) fn orders() -> ArgValueCandidates {
-    some(|| Sort::ALL.iter().map(|sort| sort.name().to_owned()))
+    candidates_from(|| Sort::ALL.iter().map(|sort| sort.name().to_owned()))
 }
 
 /// Both stacks of async methods.
 pub(crate) fn stacks() -> ArgValueCandidates {
-    some(|| StackView::ALL.iter().map(|stacks| stacks.name().to_owned()))
+    candidates_from(|| StackView::ALL.iter().map(|stacks| stacks.name().to_owned()))
 }
 
 /// Verbs and topics.
 pub(crate) fn subjects(verbs: fn() -> Vec<String>) -> ArgValueCandidates {
-    some(move || {
+    candidates_from(move || {
         let topics = TOPICS.iter().map(|(name, _)| (*name).to_owned());
         verbs().into_iter().chain(topics)
     })
@@ -104,15 +104,15 @@ pub(crate) fn subjects(verbs: fn() -> Vec<String>) -> ArgValueCandidates {
 
 /// Verbs.
 pub(crate) fn verbs(verbs: fn() -> Vec<String>) -> ArgValueCandidates {
-    some(move || verbs().into_iter())
+    candidates_from(move || verbs().into_iter())
 }
 
 /// Shells.
 pub(crate) fn shells() -> ArgValueCandidates {
-    some(|| SHELLS.iter().map(|name| (*name).to_owned()))
+    candidates_from(|| SHELLS.iter().map(|name| (*name).to_owned()))
 }
 
-fn some<I: Iterator<Item = String>>(
+fn candidates_from<I: Iterator<Item = String>>(
     names: impl Fn() -> I + Send + Sync + 'static,
 ) -> ArgValueCandidates {
     ArgValueCandidates::new(move || names().map(CompletionCandidate::new).collect::<Vec<_>>())

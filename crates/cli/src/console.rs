@@ -5,8 +5,8 @@
 //! anything else is written there; there is none on a terminal that a recorded program writes to.
 //! And nothing that comes from outside acts on the terminal: control characters and marks that turn
 //! text around are written out here, whatever a message was made of; what may hold a line end (a
-//! path, a process's name) goes through [`shown`] or [`formats::visible`] before, or it could look
-//! like a message of its own.
+//! path, a process's name) goes through [`escaped`] or [`formats::visible`] before, or it could
+//! look like a message of its own.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use formats::{visible, visible_lines};
 
 /// A path or another word of the system as a message shows it: one line, with what would act
 /// written out.
-pub(crate) fn shown(path: impl AsRef<Path>) -> String {
+pub(crate) fn escaped(path: impl AsRef<Path>) -> String {
     visible(&path.as_ref().to_string_lossy()).into_owned()
 }
 

@@ -12,9 +12,9 @@ use formats::diff::RowSelection;
 use profile::Profile;
 use profile::ops::{self, DiffRequest};
 
-use crate::args::{DiffArgs, Written};
-use crate::console::{Console, shown};
-use crate::output::{Old, write_whole};
+use crate::args::{DiffArgs, DiffOutputFormat};
+use crate::console::{Console, escaped};
+use crate::output::{ExistingMode, write_whole};
 use crate::saved;
 
 /// Exit code where a rule of `--fail-on` holds: neither a failure of ours nor wrong usage.
@@ -35,10 +35,13 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
             let size = args.view.limits.size.max_size;
             let profile = saved::load(path, size, args.view.names.signatures)?;
             let profile = ops::with_stack_view(profile, args.view.stacks.stacks);
-            let chosen = saved::chosen(profile, &args.view)?;
-            is_left |= chosen.nothing.is_none();
-            nothing = nothing.take().or(chosen.nothing);
-            Ok((shown(path), saved::trimmed(chosen.profile, &args.view)?))
+            let chosen = saved::filter_samples(profile, &args.view)?;
+            is_left |= chosen.nothing_left.is_none();
+            nothing = nothing.take().or(chosen.nothing_left);
+            Ok((
+                escaped(path),
+                saved::trim_frames(chosen.profile, &args.view)?,
+            ))
         })
         .collect()
     };
@@ -47,7 +50,7 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
     if let Some(why) = nothing.filter(|_| !is_left) {
         bail!("{why}");
     }
-    saved::check_event(&profile, args.event, saved::THIS)?;
+    saved::check_event(&profile, args.event, saved::THIS_RECORDING)?;
     let Some(event) = args.event.or_else(|| ops::main_event(&profile)) else {
         bail!("there are no samples in these recordings");
     };
@@ -62,26 +65,26 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         top: args.top,
         all: args.all,
     };
-    let write = |written: Written, out: &mut dyn Write| match written {
-        Written::Text => formats::diff::text(&profile, &diff, request, table, out),
-        Written::Json => formats::diff::json(&profile, &diff, request, out),
-        Written::Html => formats::diff::html(&profile, &diff, request, out),
+    let write = |format: DiffOutputFormat, out: &mut dyn Write| match format {
+        DiffOutputFormat::Text => formats::diff::text(&profile, &diff, request, table, out),
+        DiffOutputFormat::Json => formats::diff::json(&profile, &diff, request, out),
+        DiffOutputFormat::Html => formats::diff::html(&profile, &diff, request, out),
     };
     for output in &args.outputs {
-        write_whole(&output.path, Old::Kept, |out| {
-            Ok(write(output.written, out)?)
+        write_whole(&output.path, ExistingMode::Kept, |out| {
+            Ok(write(output.format, out)?)
         })
-        .with_context(|| format!("cannot write {}", shown(&output.path)))?;
-        console.note(format_args!("wrote {}", shown(&output.path)));
+        .with_context(|| format!("cannot write {}", escaped(&output.path)))?;
+        console.note(format_args!("wrote {}", escaped(&output.path)));
     }
     if args.json || args.outputs.is_empty() {
         let mut text = Vec::new();
-        let written = if args.json {
-            Written::Json
+        let format = if args.json {
+            DiffOutputFormat::Json
         } else {
-            Written::Text
+            DiffOutputFormat::Text
         };
-        write(written, &mut text)?;
+        write(format, &mut text)?;
         saved::print(&String::from_utf8_lossy(&text))?;
     }
     let mut code = ExitCode::SUCCESS;

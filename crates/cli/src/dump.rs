@@ -11,18 +11,18 @@ use anyhow::{Context, Result, bail};
 use profile::ops::StackView;
 
 use crate::args::DumpArgs;
-use crate::console::{Console, shown};
-use crate::record::Carried;
+use crate::console::{Console, escaped};
+use crate::record::OptionalAgent;
 use crate::{record, saved};
 
 /// Runs the verb.
-pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Result<()> {
+pub(crate) fn run(args: &DumpArgs, embedded: OptionalAgent, console: &Console) -> Result<()> {
     let file = Path::new(&args.what);
     let profile = if is_recording(file) {
         if args.output.is_some() || args.stay || args.suspended {
             bail!(
                 "--output, --stay and --async are of a process; {} is a recording",
-                shown(file)
+                escaped(file)
             );
         }
         saved::load(file, args.size.max_size, false)?
@@ -30,17 +30,17 @@ pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Resul
         let word = args
             .what
             .to_str()
-            .with_context(|| format!("{} names no process", shown(file)))?;
-        record::dump(word, args, carried, console)?
+            .with_context(|| format!("{} names no process", escaped(file)))?;
+        record::dump(word, args, embedded, console)?
     };
     if !formats::has_dump(&profile) {
         bail!(
             "{} has no dump: it holds samples; sidewalk report shows them",
-            shown(file)
+            escaped(file)
         );
     }
-    let profile = args.choice.apply(profile, StackView::Logical).some()?;
-    let profile = saved::with_or_without(profile, &args.native);
+    let profile = args.filter.apply(profile, StackView::Logical).some()?;
+    let profile = saved::apply_native(profile, &args.native);
     saved::print(&if args.json {
         formats::dump_json(&profile) + "\n"
     } else {

@@ -19,14 +19,14 @@ const VARIABLE: &str = "SIDEWALK_COMPLETE";
 
 /// As a file on zsh's `fpath` the script is the body of the function `_sidewalk` until it has run
 /// once: at the first Tab it must complete, too.
-const FIRST_TAB: &str = r#"
+const ZSH_FIRST_COMPLETION: &str = r#"
 if [[ $funcstack[1] == _sidewalk ]]; then
     _clap_dynamic_completer_sidewalk "$@"
 fi
 "#;
 
 /// Runs `sidewalk help TOPIC`; of a verb its own `--help` tells.
-pub(crate) fn about(args: &HelpArgs) -> Result<()> {
+pub(crate) fn run_help(args: &HelpArgs) -> Result<()> {
     let text = args.about.as_deref().and_then(topics::text);
     print(text.unwrap_or_default().as_bytes())
 }
@@ -51,7 +51,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
         shell.write_registration(VARIABLE, "sidewalk", "sidewalk", "sidewalk", &mut text)?;
     }
     if args.shell == "zsh" {
-        text.extend_from_slice(FIRST_TAB.as_bytes());
+        text.extend_from_slice(ZSH_FIRST_COMPLETION.as_bytes());
     }
     print(&text)
 }
@@ -85,12 +85,12 @@ fn page(name: &str, command: &Command) -> io::Result<Vec<u8>> {
     man.render(&mut text)?;
     // The text below the options' help begins with examples.
     let text = String::from_utf8_lossy(&text).replace("\n.SH EXTRA\n", "\n.SH EXAMPLES\n");
-    Ok(without_idle_breaks(&text).into_bytes())
+    Ok(remove_idle_breaks(&text).into_bytes())
 }
 
 /// The same page without blanks at ends of lines, and without line breaks beside empty lines, which
 /// break lines themselves: `mandoc -T lint` warns of both.
-fn without_idle_breaks(page: &str) -> String {
+fn remove_idle_breaks(page: &str) -> String {
     let lines: Vec<&str> = page.lines().map(str::trim_end).collect();
     let is_space = |at: usize| {
         lines

@@ -8,11 +8,11 @@
 
 mod args;
 mod candidates;
-mod choice;
 mod console;
 mod diff;
 mod doctor;
 mod dump;
+mod filter_args;
 mod help;
 mod list;
 mod memory;
@@ -20,11 +20,11 @@ mod names;
 mod open;
 mod output;
 mod record;
+mod resolved_path;
 mod running;
 mod saved;
 mod sources;
 mod symbols;
-mod target;
 mod tested;
 mod top;
 mod topics;
@@ -38,20 +38,20 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-pub use record::{AGENT_CLSID, CarriedAgent};
+pub use record::{AGENT_CLSID, EmbeddedAgent};
 
 use crate::args::{Cli, Command, HelpArgs, SymbolsVerb, apply_format};
 use crate::console::Console;
-use crate::record::Carried;
+use crate::record::OptionalAgent;
 
 /// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
-/// `carried` is the agent that the binary has in it; without one it is looked for beside the
+/// `embedded` is the agent that the binary has in it; without one it is looked for beside the
 /// binary.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    carried: Option<CarriedAgent>,
+    embedded: Option<EmbeddedAgent>,
 ) -> ExitCode {
-    let carried = Carried(carried);
+    let embedded = OptionalAgent(embedded);
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match help::complete(&arguments) {
         Ok(false) => {}
@@ -62,14 +62,14 @@ pub fn run(
         }
     }
     if version::is_asked(&arguments) {
-        return printed(version::text(carried));
+        return print_result(version::text(embedded));
     }
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // An error repeats what was typed, and a script may have typed any file's name: the
             // error is then that of the same words with what would act written out.
-            let visible: Vec<OsString> = arguments.iter().map(written_out).collect();
+            let visible: Vec<OsString> = arguments.iter().map(escaped_word).collect();
             // Help that is not read to its end is no failure.
             let _ = match parse(&visible) {
                 _ if visible == arguments => error.print(),
@@ -84,24 +84,24 @@ pub fn run(
     };
     let console = Console::new(cli.quiet, cli.color);
     let result = match cli.command {
-        Command::Record(args) => record::run(&args, carried, &console),
+        Command::Record(args) => record::run(&args, embedded, &console),
         Command::Start(args) => record::start(&args, &console),
         Command::Stop(args) => record::stop(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Open(args) => open::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Diff(args) => diff::run(&args, &console),
-        Command::Doctor(args) => doctor::run(&args, carried),
-        Command::Top(args) => record::run_top(&args, carried, &console),
+        Command::Doctor(args) => doctor::run(&args, embedded),
+        Command::Top(args) => record::run_top(&args, embedded, &console),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
-        Command::Help(args) => help::about(&args).map(|()| ExitCode::SUCCESS),
+        Command::Help(args) => help::run_help(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => help::completions(&args).map(|()| ExitCode::SUCCESS),
         Command::Man(args) => help::man(&args).map(|()| ExitCode::SUCCESS),
         Command::Symbols(args) => match args.verb {
             SymbolsVerb::Fetch(args) => symbols::fetch(&args, &console),
         },
-        Command::Dump(args) => dump::run(&args, carried, &console).map(|()| ExitCode::SUCCESS),
+        Command::Dump(args) => dump::run(&args, embedded, &console).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         if is_broken_pipe(&error) {
@@ -113,7 +113,7 @@ pub fn run(
 }
 
 /// Prints a result, or says why there is none.
-fn printed(text: anyhow::Result<String>) -> ExitCode {
+fn print_result(text: anyhow::Result<String>) -> ExitCode {
     match text.and_then(|text| Ok(io::stdout().write_all(text.as_bytes())?)) {
         Err(error) if !is_broken_pipe(&error) => {
             Console::new(false, console::Color::Auto).error(&error);
@@ -147,11 +147,11 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 }
 
 /// A word of the command line without what a terminal would obey. An empty one stays empty.
-fn written_out(word: &OsString) -> OsString {
+fn escaped_word(word: &OsString) -> OsString {
     if word.is_empty() {
         return OsString::new();
     }
-    console::shown(word).into()
+    console::escaped(word).into()
 }
 
 /// The reader of our output has gone, as `head` does: it has what it wanted.

@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use nix::libc;
 
 /// The recorded program while it runs, else 0.
-static PROGRAM: AtomicI32 = AtomicI32::new(0);
+static PROGRAM_PID: AtomicI32 = AtomicI32::new(0);
 /// Exit code for the tool: the recorded program's, once it has one.
-static CODE: AtomicI32 = AtomicI32::new(NONE);
+static EXIT_CODE: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
 /// The program has ended, and what is left to do is ours.
-const WRITTEN: &[u8] =
+const OUT_OF_MEMORY_AT_END: &[u8] =
     b"sidewalk: error: there is not enough memory to read the recording back and make \
     what was asked for of it; it is written, and can be read where there is more\n";
-const PLAIN: &[u8] = b"sidewalk: error: there is not enough memory\n";
+const OUT_OF_MEMORY: &[u8] = b"sidewalk: error: there is not enough memory\n";
 
 /// The recorded program has been started.
-pub(crate) fn program_runs(pid: u32) {
-    PROGRAM.store(pid.cast_signed(), Ordering::Relaxed);
+pub(crate) fn set_program(pid: u32) {
+    PROGRAM_PID.store(pid.cast_signed(), Ordering::Relaxed);
 }
 
 /// It has ended, and the tool is to end with this code.
-pub(crate) fn program_ended(code: i32) {
-    CODE.store(code, Ordering::Relaxed);
-    PROGRAM.store(0, Ordering::Relaxed);
+pub(crate) fn set_exit_code(code: i32) {
+    EXIT_CODE.store(code, Ordering::Relaxed);
+    PROGRAM_PID.store(0, Ordering::Relaxed);
 }
 
 /// The system's allocator, which never says that it has nothing.
@@ -47,17 +47,17 @@ static ALLOCATOR: Allocator = Allocator;
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that it asks for.
-        there(unsafe { System.alloc(layout) })
+        non_null_or_exit(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.alloc_zeroed(layout) })
+        non_null_or_exit(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above; what it has given came from the same allocator.
-        there(unsafe { System.realloc(pointer, layout, size) })
+        non_null_or_exit(unsafe { System.realloc(pointer, layout, size) })
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -66,19 +66,23 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-fn there(pointer: *mut u8) -> *mut u8 {
+fn non_null_or_exit(pointer: *mut u8) -> *mut u8 {
     if pointer.is_null() {
-        end();
+        exit_out_of_memory();
     }
     pointer
 }
 
 #[cold]
 #[expect(unsafe_code, reason = "what is safe may allocate")]
-fn end() -> ! {
-    let program = PROGRAM.load(Ordering::Relaxed);
-    let mut code = CODE.load(Ordering::Relaxed);
-    let text = if code == NONE { PLAIN } else { WRITTEN };
+fn exit_out_of_memory() -> ! {
+    let program = PROGRAM_PID.load(Ordering::Relaxed);
+    let mut code = EXIT_CODE.load(Ordering::Relaxed);
+    let text = if code == NONE {
+        OUT_OF_MEMORY
+    } else {
+        OUT_OF_MEMORY_AT_END
+    };
     if code == NONE {
         code = 1;
     }
@@ -92,7 +96,7 @@ fn end() -> ! {
             let mut status = 0;
             loop {
                 if libc::waitpid(program, &raw mut status, 0) == program {
-                    code = code_of(ExitStatus::from_raw(status));
+                    code = shell_code(ExitStatus::from_raw(status));
                     break;
                 }
                 if *libc::__errno_location() != libc::EINTR {
@@ -106,7 +110,7 @@ fn end() -> ! {
 }
 
 /// The exit code that a shell gives for a program that ended so; allocates nothing.
-pub(crate) fn code_of(status: ExitStatus) -> i32 {
+pub(crate) fn shell_code(status: ExitStatus) -> i32 {
     let by_signal = || status.signal().map(|signal| 128 + signal);
     status.code().or_else(by_signal).unwrap_or(1)
 }

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 /// Returns the lookup options that users get: kinds of names and lines, and their places.
 pub(crate) fn options() -> symbolize::Options {
     symbolize::Options {
-        fetched: fetched(),
+        fetched: fetched_folder(),
         ..symbolize::Options::default()
     }
 }
 
 /// The folder of what symbol servers gave.
-pub(crate) fn fetched() -> Option<PathBuf> {
+pub(crate) fn fetched_folder() -> Option<PathBuf> {
     symbolserver::find_folder(|name| std::env::var_os(name))
 }

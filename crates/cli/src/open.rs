@@ -16,7 +16,7 @@ use formats::Options;
 use profile::Profile;
 
 use crate::args::OpenArgs;
-use crate::console::{Console, shown};
+use crate::console::{Console, escaped};
 use crate::saved;
 use crate::sources;
 
@@ -25,10 +25,10 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     let size = args.view.limits.size.max_size;
     // The page has a switch for signatures.
     let profile = saved::load_all(&args.files, size, true)?;
-    saved::check_event(&profile, args.event, saved::THIS)?;
-    saved::tell_notes(&profile, console);
-    let profile = saved::viewed(profile, &args.view, args.event)?;
-    saved::tell_choice(&profile, &args.view, console);
+    saved::check_event(&profile, args.event, saved::THIS_RECORDING)?;
+    saved::print_notes(&profile, console);
+    let profile = saved::apply_view(profile, &args.view, args.event)?;
+    saved::print_filter_note(&profile, &args.view, console);
     let options = Options {
         event: args.event,
         stacks: args.view.stacks.stacks,
@@ -40,10 +40,10 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     };
     let (path, opened) = page(&profile, &options)?;
     match opened {
-        Ok(()) => console.note(format_args!("opened {}", shown(&path))),
+        Ok(()) => console.note(format_args!("opened {}", escaped(&path))),
         Err(why) => {
             console.note(format_args!("{why}: open this file in a browser"));
-            saved::print(&format!("{}\n", shown(&path)))?;
+            saved::print(&format!("{}\n", escaped(&path)))?;
         }
     }
     Ok(())
@@ -53,9 +53,9 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
 pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()> {
     let (path, opened) = page(profile, &Options::default())?;
     match opened {
-        Ok(()) => console.note(format_args!("opened {}", shown(&path))),
+        Ok(()) => console.note(format_args!("opened {}", escaped(&path))),
         Err(why) => {
-            console.warning(format_args!("{why}: open {} in a browser", shown(&path)));
+            console.warning(format_args!("{why}: open {} in a browser", escaped(&path)));
         }
     }
     Ok(())
@@ -68,7 +68,7 @@ pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()
 /// The file cannot be written.
 fn page(profile: &Profile, options: &Options) -> Result<(PathBuf, Result<(), String>)> {
     let path = write(profile, options)
-        .with_context(|| format!("cannot write a page into {}", shown(env::temp_dir())))?;
+        .with_context(|| format!("cannot write a page into {}", escaped(env::temp_dir())))?;
     let opened = start_browser(&path);
     Ok((path, opened))
 }
@@ -104,6 +104,6 @@ fn start_browser(path: &Path) -> Result<(), String> {
         .spawn();
     match started {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("{} does not start ({error})", shown(&browser))),
+        Err(error) => Err(format!("{} does not start ({error})", escaped(&browser))),
     }
 }

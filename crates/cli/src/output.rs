@@ -2,7 +2,7 @@
 //!
 //! The invariants: a file that was there before is replaced by a whole new one or left as it was;
 //! what is no regular file (a FIFO, /dev/stdout) is written to as it is; a new file is its owner's
-//! alone; no link of another user is followed ([`crate::target`]).
+//! alone; no link of another user is followed ([`crate::resolved_path`]).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use formats::Format;
 
-use crate::console::shown;
-use crate::target::{self, Target};
+use crate::console::escaped;
+use crate::resolved_path::{self, ResolvedPath};
 
 /// The content of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OutputKind {
     /// The recording itself.
     Recording,
     /// Made from it.
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Destination {
     pub(crate) path: PathBuf,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OutputKind,
 }
 
 /// The word that stands for our standard output.
@@ -52,11 +52,11 @@ impl Destination {
         let path = PathBuf::from(path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let kind = if path == Path::new(STDOUT) {
-            Kind::Converted(Format::Collapsed)
+            OutputKind::Converted(Format::Collapsed)
         } else if name.len() > RECORDING.len() && name.to_lowercase().ends_with(RECORDING) {
-            Kind::Recording
+            OutputKind::Recording
         } else if let Some(format) = Format::from_path(&path) {
-            Kind::Converted(format)
+            OutputKind::Converted(format)
         } else {
             let endings: Vec<_> = Format::ALL.iter().map(|f| f.ending()).collect();
             let or = if recording { " or .swk" } else { "" };
@@ -65,7 +65,7 @@ impl Destination {
                 endings.join(", ")
             ));
         };
-        if kind == Kind::Recording && !recording {
+        if kind == OutputKind::Recording && !recording {
             return Err("it would be a recording again; convert writes other formats".into());
         }
         Ok(Self { path, kind })
@@ -82,27 +82,27 @@ impl Destination {
     /// It cannot; the text says why.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let check = || {
-            let target = match target::resolve(&self.path)? {
-                Target::File(target) => target,
-                _ if self.kind == Kind::Recording => {
+            let target = match resolved_path::resolve(&self.path)? {
+                ResolvedPath::File(target) => target,
+                _ if self.kind == OutputKind::Recording => {
                     bail!("a recording is read back: it needs a file")
                 }
-                Target::Stdout => {
-                    let is_text = self.kind != Kind::Converted(Format::Pprof);
+                ResolvedPath::Stdout => {
+                    let is_text = self.kind != OutputKind::Converted(Format::Pprof);
                     if io::stdout().is_terminal() && !is_text {
                         bail!("it is not text, and stdout is a terminal");
                     }
                     return Ok(());
                 }
-                Target::Open(_) => return Ok(()),
+                ResolvedPath::Open(_) => return Ok(()),
             };
             let is_fifo = fs::metadata(&target).is_ok_and(|m| m.file_type().is_fifo());
-            if is_fifo && self.kind == Kind::Recording {
+            if is_fifo && self.kind == OutputKind::Recording {
                 bail!("it is a FIFO, and a recording is read back");
             }
             check_writable(&target, folder_of(&self.path))
         };
-        check().with_context(|| format!("cannot write {}", shown(&self.path)))
+        check().with_context(|| format!("cannot write {}", escaped(&self.path)))
     }
 }
 
@@ -113,13 +113,13 @@ fn check_writable(path: &Path, asked: &Path) -> Result<()> {
         // Opening a FIFO would wait for its reader.
         Ok(existing) if !existing.is_file() => Ok(()),
         Ok(_) => {
-            open_there(path, false)?;
+            open_resolved(path, false)?;
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = folder_of(path);
             if !folder.is_dir() {
-                bail!("there is no folder {}", shown(asked));
+                bail!("there is no folder {}", escaped(asked));
             }
             // Not `path` itself: another program may be waiting for that name to appear.
             tempfile::Builder::new()
@@ -144,7 +144,7 @@ const PRIVATE: u32 = 0o600;
 
 /// The permissions that a replaced file gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Old {
+pub(crate) enum ExistingMode {
     /// Kept: the user may have given it to others to read.
     Kept,
     /// A recording is private.
@@ -157,21 +157,23 @@ pub(crate) enum Old {
 /// Those of the file system and of `content`.
 pub(crate) fn write_whole(
     path: &Path,
-    old: Old,
+    old: ExistingMode,
     content: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    let target = match target::resolve(path)? {
-        Target::Stdout => {
+    let target = match resolved_path::resolve(path)? {
+        ResolvedPath::Stdout => {
             let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
             content(&mut out)?;
             return Ok(out.flush()?);
         }
-        Target::Open(path) => return fill(&OpenOptions::new().write(true).open(path)?, content),
-        Target::File(path) => path,
+        ResolvedPath::Open(path) => {
+            return fill(&OpenOptions::new().write(true).open(path)?, content);
+        }
+        ResolvedPath::File(path) => path,
     };
     let existing = fs::symlink_metadata(&target);
     if existing.as_ref().is_ok_and(|existing| !existing.is_file()) {
-        return fill(&open_there(&target, false)?, content);
+        return fill(&open_resolved(&target, false)?, content);
     }
     let temporary = tempfile::Builder::new()
         .prefix(".sidewalk-")
@@ -180,7 +182,7 @@ pub(crate) fn write_whole(
     match temporary {
         Ok(temporary) => {
             fill(temporary.as_file(), content)?;
-            if let (Old::Kept, Ok(existing)) = (old, existing) {
+            if let (ExistingMode::Kept, Ok(existing)) = (old, existing) {
                 temporary
                     .as_file()
                     .set_permissions(existing.permissions())?;
@@ -190,7 +192,7 @@ pub(crate) fn write_whole(
         }
         // A file that may be written in a folder that may not.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            fill(&open_there(&target, true)?, content)
+            fill(&open_resolved(&target, true)?, content)
         }
         Err(error) => Err(error.into()),
     }
@@ -205,7 +207,7 @@ fn fill(file: &File, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Resu
 
 /// Opens what is at a resolved path to write into it. Should a link have come there since, it is
 /// not followed.
-pub(crate) fn open_there(target: &Path, truncate: bool) -> io::Result<File> {
+pub(crate) fn open_resolved(target: &Path, truncate: bool) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
         .truncate(truncate)

@@ -11,11 +11,11 @@ use profile::{Import, Profile, Totals};
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, InspectArgs, Native, Range, ReportArgs, View};
-use crate::choice::Chosen;
-use crate::console::{Console, shown};
+use crate::args::{ConvertArgs, InspectArgs, NativeFrames, ReportArgs, TimeRange, View};
+use crate::console::{Console, escaped};
+use crate::filter_args::FilteredProfile;
 use crate::names;
-use crate::output::{Destination, Kind, Old, write_whole};
+use crate::output::{Destination, ExistingMode, OutputKind, write_whole};
 use crate::sources;
 
 /// How often a recording says what is wrong with it before the rest is counted only.
@@ -27,7 +27,7 @@ const MOST_NOTES: usize = 5;
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
 pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Profile> {
-    let mut profile = read_to_look_up(path, size)?;
+    let mut profile = read_for_lookup(path, size)?;
     let options = symbolize::Options {
         signatures,
         ..names::options()
@@ -43,7 +43,7 @@ pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<P
 pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -> Result<Profile> {
     let mut all = Vec::with_capacity(paths.len());
     for path in paths {
-        let name = shown(path).to_string();
+        let name = escaped(path).to_string();
         all.push((name, load(path, size, signatures)?));
     }
     Ok(profile::merge(all))
@@ -54,15 +54,15 @@ pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -
 /// # Errors
 /// As those of [`load`].
 pub(crate) fn read(path: &Path, size: Option<u64>) -> Result<Profile> {
-    read_by(path, size, Import::read)
+    read_with(path, size, Import::read)
 }
 
 /// The same, for who looks names up.
 ///
 /// # Errors
 /// As those of [`load`].
-pub(crate) fn read_to_look_up(path: &Path, size: Option<u64>) -> Result<Profile> {
-    read_by(path, size, Import::read_with_locations)
+pub(crate) fn read_for_lookup(path: &Path, size: Option<u64>) -> Result<Profile> {
+    read_with(path, size, Import::read_with_locations)
 }
 
 /// Reads what the recording at `path` says of itself, in a small part of the memory.
@@ -70,10 +70,10 @@ pub(crate) fn read_to_look_up(path: &Path, size: Option<u64>) -> Result<Profile>
 /// # Errors
 /// As those of [`load`].
 pub(crate) fn totals(path: &Path, size: Option<u64>) -> Result<Totals> {
-    read_by(path, size, Import::totals)
+    read_with(path, size, Import::totals)
 }
 
-fn read_by<T>(
+fn read_with<T>(
     path: &Path,
     size: Option<u64>,
     import: fn(Reader<BufReader<File>>) -> io::Result<T>,
@@ -95,11 +95,11 @@ fn read_by<T>(
             _ => error.into(),
         })
     };
-    read().with_context(|| format!("cannot read {}", shown(path)))
+    read().with_context(|| format!("cannot read {}", escaped(path)))
 }
 
 /// Leaves native frames out, unless they are wanted.
-pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
+pub(crate) fn apply_native(profile: Profile, native: &NativeFrames) -> Profile {
     if native.is_shown() {
         profile
     } else {
@@ -113,28 +113,28 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
 ///
 /// # Errors
 /// The range of time is empty, or nothing is left; or stacks cannot be cut.
-pub(crate) fn viewed(profile: Profile, view: &View, event: Option<Event>) -> Result<Profile> {
-    let profile = trimmed(chosen(profile, view)?.some()?, view)?;
-    if view.choice.is_made() {
+pub(crate) fn apply_view(profile: Profile, view: &View, event: Option<Event>) -> Result<Profile> {
+    let profile = trim_frames(filter_samples(profile, view)?.some()?, view)?;
+    if view.filter.is_any_given() {
         check_event(&profile, event, "what is left of this recording")?;
     }
     Ok(profile)
 }
 
-/// The first part of [`viewed`]: which samples.
-pub(crate) fn chosen(profile: Profile, view: &View) -> Result<Chosen> {
+/// The first part of [`apply_view`]: which samples.
+pub(crate) fn filter_samples(profile: Profile, view: &View) -> Result<FilteredProfile> {
     let profile = match view.names.signatures {
         true => profile::ops::with_signatures(profile),
         false => profile,
     };
-    let profile = in_range(profile, &view.range)?;
+    let profile = restrict_to_range(profile, &view.range)?;
     let profile = profile::ops::with_runtime_work(profile);
-    Ok(view.choice.apply(profile, view.stacks.stacks))
+    Ok(view.filter.apply(profile, view.stacks.stacks))
 }
 
-/// The second part of [`viewed`]: which frames.
-pub(crate) fn trimmed(profile: Profile, view: &View) -> Result<Profile> {
-    let profile = with_or_without(profile, &view.native);
+/// The second part of [`apply_view`]: which frames.
+pub(crate) fn trim_frames(profile: Profile, view: &View) -> Result<Profile> {
+    let profile = apply_native(profile, &view.native);
     match view.limits.max_depth {
         Some(depth) => profile::ops::cut(profile, depth).map_err(anyhow::Error::msg),
         None => Ok(profile),
@@ -145,7 +145,7 @@ pub(crate) fn trimmed(profile: Profile, view: &View) -> Result<Profile> {
 ///
 /// # Errors
 /// The range is empty.
-fn in_range(profile: Profile, range: &Range) -> Result<Profile> {
+fn restrict_to_range(profile: Profile, range: &TimeRange) -> Result<Profile> {
     if range.from.is_none() && range.to.is_none() {
         return Ok(profile);
     }
@@ -167,7 +167,7 @@ fn in_range(profile: Profile, range: &Range) -> Result<Profile> {
 }
 
 /// Says on stderr what a reader of the results should know of the recording.
-pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
+pub(crate) fn print_notes(profile: &Profile, console: &Console) {
     let notes = &profile.health.notes;
     for note in notes.iter().take(MOST_NOTES) {
         console.warning(formats::visible(note));
@@ -179,8 +179,8 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 }
 
 /// Says how much of a recording was chosen, where that is not all.
-pub(crate) fn tell_choice(profile: &Profile, view: &View, console: &Console) {
-    let made = view.choice.is_made();
+pub(crate) fn print_filter_note(profile: &Profile, view: &View, console: &Console) {
+    let made = view.filter.is_any_given();
     if let Some(note) = profile.health.notes.first().filter(|_| made) {
         console.note(formats::visible(note));
     }
@@ -194,9 +194,9 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
         view.limits.size.max_size,
         view.names.signatures,
     )?;
-    check_event(&profile, args.event, THIS)?;
+    check_event(&profile, args.event, THIS_RECORDING)?;
     // Its notes are in the report itself.
-    let profile = viewed(profile, view, args.event)?;
+    let profile = apply_view(profile, view, args.event)?;
     let options = Options {
         event: args.event,
         top: args.top,
@@ -211,7 +211,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
 }
 
 /// The name by which [`check_event`] calls the recording in messages.
-pub(crate) const THIS: &str = "this recording";
+pub(crate) const THIS_RECORDING: &str = "this recording";
 
 /// Whether there is anything to show of an event that was asked for.
 ///
@@ -264,17 +264,17 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     let has_page = args
         .outputs
         .iter()
-        .any(|output| output.kind == Kind::Converted(Format::Html));
+        .any(|output| output.kind == OutputKind::Converted(Format::Html));
     let view = &args.view;
     let profile = load_all(
         &args.files,
         view.limits.size.max_size,
         has_page || view.names.signatures,
     )?;
-    check_event(&profile, args.event, THIS)?;
-    tell_notes(&profile, console);
-    let profile = viewed(profile, view, args.event)?;
-    tell_choice(&profile, view, console);
+    check_event(&profile, args.event, THIS_RECORDING)?;
+    print_notes(&profile, console);
+    let profile = apply_view(profile, view, args.event)?;
+    print_filter_note(&profile, view, console);
     let options = Options {
         event: args.event,
         stacks: view.stacks.stacks,
@@ -300,17 +300,17 @@ pub(crate) fn write_outputs(
 ) -> Result<()> {
     let mut first_failure = None;
     for output in outputs {
-        let Kind::Converted(format) = output.kind else {
+        let OutputKind::Converted(format) = output.kind else {
             continue;
         };
-        let written = write_whole(&output.path, Old::Kept, |out| {
+        let written = write_whole(&output.path, ExistingMode::Kept, |out| {
             Ok(formats::write(format, profile, options, out)?)
         });
         match written {
             Ok(()) if output.is_stdout() => {}
-            Ok(()) => console.note(format_args!("wrote {}", shown(&output.path))),
+            Ok(()) => console.note(format_args!("wrote {}", escaped(&output.path))),
             Err(error) => {
-                let error = error.context(format!("cannot write {}", shown(&output.path)));
+                let error = error.context(format!("cannot write {}", escaped(&output.path)));
                 if first_failure.is_none() {
                     first_failure = Some(error);
                 } else {
@@ -354,7 +354,7 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
             SymbolSource::NoSymbols if module.managed => continue,
             SymbolSource::Pdb(_) | SymbolSource::EmbeddedPdb => continue,
             SymbolSource::PdbOfOtherBuild(path) => {
-                format!("{} belongs to another build", shown(path))
+                format!("{} belongs to another build", escaped(path))
             }
             SymbolSource::Changed => "the file has changed since it was recorded".to_owned(),
             SymbolSource::Unreadable(_) if !Path::new(&module.path).exists() => {

@@ -19,7 +19,7 @@ use symbolize::{MissingFile, Symbolizer};
 use symbolserver::{Failure, Fetch, FetchedFrom, FileOutcome, Limits, Progress, Server};
 
 use crate::args::FetchArgs;
-use crate::console::{Console, shown};
+use crate::console::{Console, escaped};
 use crate::{names, saved, units};
 
 /// The server that has the runtimes' debug files and PDBs.
@@ -38,7 +38,7 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
         Some(pid) => of_process(pid)?,
         None => {
             let size = args.size.max_size;
-            of_profile(&saved::read_to_look_up(Path::new(&args.what), size)?)
+            of_profile(&saved::read_for_lookup(Path::new(&args.what), size)?)
         }
     };
     let outcomes = run(&fetch, modules, console, &|| false);
@@ -50,7 +50,7 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
         true => console.note("nothing is missing here"),
         false => console.note(format_args!(
             "in {}, where reports look",
-            shown(&fetch.folder)
+            escaped(&fetch.folder)
         )),
     }
     Ok(if failed {
@@ -65,7 +65,7 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
 pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool) {
     let outcomes = fetcher(&[]).and_then(|fetch| {
         // Of any size, as it is our own recording.
-        let modules = of_profile(&saved::read_to_look_up(path, Some(u64::MAX))?);
+        let modules = of_profile(&saved::read_for_lookup(path, Some(u64::MAX))?);
         Ok(run(&fetch, modules, console, stop))
     });
     let outcomes = match outcomes {
@@ -141,7 +141,7 @@ fn fetcher(stores: &[String]) -> Result<Fetch> {
     }
     Ok(Fetch {
         servers,
-        folder: names::fetched()
+        folder: names::fetched_folder()
             .context("there is no folder to keep files in: set DEBUGINFOD_CACHE_PATH to one")?,
         limits: limits(variable)?,
     })

@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use diagnostics::newest_glibc;
 
-use crate::console::shown;
-use crate::record::{Agent, Carried};
+use crate::console::escaped;
+use crate::record::{Agent, OptionalAgent};
 use crate::tested::RUNTIMES;
 
 /// Whether that is what was typed, and no more. `--version` alone is clap's.
@@ -27,8 +27,8 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
 ///
 /// # Errors
 /// There is no agent.
-pub(crate) fn text(carried: Carried) -> Result<String> {
-    let agent = Agent::find(carried)?;
+pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
+    let agent = Agent::find(embedded)?;
     let here = std::env::current_exe().context("cannot find out where sidewalk itself lies")?;
     let hash = diagnostics::hash_of(&fs::read(agent.path())?);
     let build = option_env!("SIDEWALK_COMMIT").unwrap_or("not a release");
@@ -36,10 +36,14 @@ pub(crate) fn text(carried: Carried) -> Result<String> {
     for (what, value) in [
         ("sidewalk", env!("CARGO_PKG_VERSION").to_owned()),
         ("build", build.to_owned()),
-        ("agent", format!("{hash}, {}", shown(agent.path()))),
+        ("agent", format!("{hash}, {}", escaped(agent.path()))),
         (
             "glibc",
-            format!("sidewalk {}, agent {}", needed(&here), needed(agent.path())),
+            format!(
+                "sidewalk {}, agent {}",
+                needed_glibc(&here),
+                needed_glibc(agent.path())
+            ),
         ),
         (".NET", RUNTIMES.to_owned()),
     ] {
@@ -49,7 +53,7 @@ pub(crate) fn text(carried: Carried) -> Result<String> {
 }
 
 /// The oldest glibc that a file works with.
-fn needed(file: &Path) -> String {
+fn needed_glibc(file: &Path) -> String {
     newest_glibc(file).map_or_else(
         || "unknown".to_owned(),
         |(major, minor)| format!("{major}.{minor}"),

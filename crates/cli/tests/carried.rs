@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let program = std::env::args_os().next().map(PathBuf::from);
     if program.is_some_and(|program| program.ends_with("sidewalk")) {
         let agent = std::env::var_os(CARRIED).map(|path| fs::read(path).unwrap());
-        let carried = agent.map(|agent| sidewalk_cli::CarriedAgent {
+        let carried = agent.map(|agent| sidewalk_cli::EmbeddedAgent {
             hash: diagnostics::hash_of(&agent).leak(),
             content: agent.leak(),
         });

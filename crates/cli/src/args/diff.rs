@@ -96,7 +96,7 @@ fn per(text: &str) -> Result<Scaling, String> {
 
 /// The output form of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Written {
+pub(crate) enum DiffOutputFormat {
     Text,
     Json,
     Html,
@@ -106,20 +106,20 @@ pub(crate) enum Written {
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) path: PathBuf,
-    pub(crate) written: Written,
+    pub(crate) format: DiffOutputFormat,
 }
 
 impl Output {
     fn parser() -> impl TypedValueParser<Value = Output> {
         PathBufValueParser::new().try_map(|path| {
             let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-            let written = match ending.as_ref().and_then(|ending| ending.to_str()) {
-                Some("html") => Written::Html,
-                Some("json") => Written::Json,
-                Some("txt") => Written::Text,
+            let format = match ending.as_ref().and_then(|ending| ending.to_str()) {
+                Some("html") => DiffOutputFormat::Html,
+                Some("json") => DiffOutputFormat::Json,
+                Some("txt") => DiffOutputFormat::Text,
                 _ => return Err("the ending says the format: .html, .json, .txt"),
             };
-            Ok(Output { path, written })
+            Ok(Output { path, format })
         })
     }
 }

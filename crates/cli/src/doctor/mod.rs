@@ -5,7 +5,7 @@
 //! can be tried; what is tried leaves nothing behind; and the exit code says whether recording
 //! would work.
 
-mod here;
+mod machine;
 mod process;
 mod trial;
 
@@ -16,7 +16,7 @@ use anyhow::Result;
 use formats::visible;
 
 use crate::args::DoctorArgs;
-use crate::record::Carried;
+use crate::record::OptionalAgent;
 
 /// The result of a trial.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,12 +66,12 @@ impl Check {
 }
 
 /// Runs the verb; the exit code is 1 where recording would not work.
-pub(crate) fn run(args: &DoctorArgs, carried: Carried) -> Result<ExitCode> {
-    let mut checks = here::checks(carried);
+pub(crate) fn run(args: &DoctorArgs, embedded: OptionalAgent) -> Result<ExitCode> {
+    let mut checks = machine::checks(embedded);
     if let Some(pid) = args.pid {
         // Obstacles to recording programs that are started here do not affect a running process.
-        checks.retain(|check| check.what != here::ENVIRONMENT);
-        checks.extend(process::checks(pid, carried));
+        checks.retain(|check| check.what != machine::ENVIRONMENT);
+        checks.extend(process::checks(pid, embedded));
     }
     let text: String = checks.iter().map(Check::line).collect();
     let mut out = io::stdout().lock();

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use diagnostics::{DeployedLibrary, Reach, RecordingRoute, Survey, Target};
 
 use super::Check;
-use super::here::left;
-use crate::console::shown;
-use crate::record::{Agent, Carried};
+use super::machine::check_headroom;
+use crate::console::escaped;
+use crate::record::{Agent, OptionalAgent};
 use crate::tested::newer_than_tested;
 
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The checks of process `pid`.
-pub(super) fn checks(pid: u32, carried: Carried) -> Vec<Check> {
+pub(super) fn checks(pid: u32, embedded: OptionalAgent) -> Vec<Check> {
     let target = match Target::new(pid) {
         Ok(target) => target,
         Err(error) => return vec![Check::not_ok("process", error.to_string())],
@@ -28,7 +28,7 @@ pub(super) fn checks(pid: u32, carried: Carried) -> Vec<Check> {
     if let Some(survey) = &reach.survey
         && reach.route.is_ok()
     {
-        checks.push(library(&target, survey, carried));
+        checks.push(library(&target, survey, embedded));
         checks.extend(limits(&target));
     }
     checks
@@ -76,16 +76,16 @@ fn recording(reach: &Reach, asked: Duration) -> Check {
     }
 }
 
-fn library(target: &Target, survey: &Survey, carried: Carried) -> Check {
+fn library(target: &Target, survey: &Survey, embedded: OptionalAgent) -> Check {
     const WHAT: &str = "agent in it";
-    let agent = match Agent::find(carried) {
+    let agent = match Agent::find(embedded) {
         Ok(agent) => agent,
         // Said above.
         Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),
     };
     match DeployedLibrary::new(target, survey, agent.path()) {
         Ok(deployed) => {
-            let place = shown(deployed.library());
+            let place = escaped(deployed.library());
             let check = if deployed.is_copy() {
                 Check::ok(WHAT, format!("it can load a copy, as {place}"))
             } else {
@@ -101,7 +101,7 @@ fn library(target: &Target, survey: &Survey, carried: Carried) -> Check {
 fn limits(target: &Target) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Ok(status) = target.process().status() {
-        checks.push(its_signals(status.sigq, status.threads));
+        checks.push(pending_signals(status.sigq, status.threads));
         // Of a .NET program nothing else handles it.
         const SIGURG: u32 = 23;
         if status.sigcgt >> (SIGURG - 1) & 1 != 0 {
@@ -127,7 +127,7 @@ fn limits(target: &Target) -> Vec<Check> {
         .map(|limits| limits.max_open_files.soft_limit);
     if let (Ok(open), Ok(procfs::process::LimitValue::Value(most))) = (open, most) {
         // The agent takes a handful.
-        let check = left(
+        let check = check_headroom(
             "its descriptors",
             (open as u64, most),
             16,
@@ -139,7 +139,7 @@ fn limits(target: &Target) -> Vec<Check> {
 }
 
 /// Checks how many pending signals it may still have, by `(queued, most)`, for so many threads.
-fn its_signals((queued, most): (u64, u64), threads: u64) -> Check {
+fn pending_signals((queued, most): (u64, u64), threads: u64) -> Check {
     const WHAT: &str = "its signals";
     if queued >= most {
         return Check::not_ok(
@@ -150,7 +150,7 @@ fn its_signals((queued, most): (u64, u64), threads: u64) -> Check {
             ),
         );
     }
-    left(
+    check_headroom(
         WHAT,
         (queued, most),
         threads,
@@ -167,7 +167,7 @@ mod tests {
     fn a_process_that_has_ended_is_told() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        let checks = checks(child.id(), Carried(None));
+        let checks = checks(child.id(), OptionalAgent(None));
         let [
             Check {
                 finding: Finding::NotOk(why),
@@ -182,18 +182,24 @@ mod tests {
 
     #[test]
     fn no_pending_signals_promise_no_samples() {
-        assert!(matches!(its_signals((0, 0), 5).finding, Finding::NotOk(_)));
-        assert!(matches!(its_signals((7, 7), 5).finding, Finding::NotOk(_)));
         assert!(matches!(
-            its_signals((0, 3), 5).finding,
+            pending_signals((0, 0), 5).finding,
+            Finding::NotOk(_)
+        ));
+        assert!(matches!(
+            pending_signals((7, 7), 5).finding,
+            Finding::NotOk(_)
+        ));
+        assert!(matches!(
+            pending_signals((0, 3), 5).finding,
             Finding::Limited(_)
         ));
-        assert!(matches!(its_signals((0, 9), 5).finding, Finding::Ok(_)));
+        assert!(matches!(pending_signals((0, 9), 5).finding, Finding::Ok(_)));
     }
 
     #[test]
     fn a_process_without_dotnet_is_told() {
-        let checks = checks(std::process::id(), Carried(None));
+        let checks = checks(std::process::id(), OptionalAgent(None));
         let [
             _,
             Check {

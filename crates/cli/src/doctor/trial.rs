@@ -18,8 +18,8 @@ use nix::unistd::{Pid, gettid};
 use syscalls::Call;
 
 /// An error where a filter of system calls forbids one of these calls: it would perhaps end us.
-fn allowed(calls: &[Call]) -> nix::Result<()> {
-    match calls.iter().find(|call| !syscalls::is_allowed(**call)) {
+fn check_allowed(calls: &[Call]) -> nix::Result<()> {
+    match calls.iter().find(|call| !**call)) {
         Some(call) => Err(Errno::from_raw(syscalls::refusal(*call))),
         None => Ok(()),
     }
@@ -27,7 +27,7 @@ fn allowed(calls: &[Call]) -> nix::Result<()> {
 
 /// Makes a timer on this thread's CPU clock that would signal this thread. It is never armed.
 pub(super) fn timer() -> nix::Result<()> {
-    allowed(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])?;
+    check_allowed(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])?;
     let notify = SigevNotify::SigevThreadId {
         signal: Signal::SIGURG,
         thread_id: gettid().as_raw(),
@@ -38,7 +38,7 @@ pub(super) fn timer() -> nix::Result<()> {
 
 /// Sends this thread the signal 0, which is none, as one that says what it is for.
 pub(super) fn signal() -> nix::Result<()> {
-    allowed(&[Call::RtTgsigqueueinfo])?;
+    check_allowed(&[Call::RtTgsigqueueinfo])?;
     // SI_TIMER, as the agent's; the rest is not looked at.
     let mut info = [0_i32; 32];
     info[2] = libc::SI_TIMER;
@@ -58,7 +58,7 @@ pub(super) fn signal() -> nix::Result<()> {
 
 /// Reads a byte of our own memory by way of the kernel.
 pub(super) fn read_own_memory() -> nix::Result<()> {
-    allowed(&[Call::ProcessVmReadv])?;
+    check_allowed(&[Call::ProcessVmReadv])?;
     let from = [42u8];
     let mut into = [0u8];
     let remote = RemoteIoVec {
@@ -74,7 +74,7 @@ pub(super) fn read_own_memory() -> nix::Result<()> {
 }
 
 /// Opens a folder so that no link leads out of it.
-pub(super) fn open_within_a_root() -> nix::Result<()> {
+pub(super) fn open_in_root() -> nix::Result<()> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let root = open("/", flags, Mode::empty())?;
     let how = OpenHow::new()
@@ -85,7 +85,7 @@ pub(super) fn open_within_a_root() -> nix::Result<()> {
 
 /// Opens the event that `--engine perf` uses, for this thread.
 pub(super) fn perf_event(user_time_only: bool) -> nix::Result<()> {
-    allowed(&[Call::PerfEventOpen])?;
+    check_allowed(&[Call::PerfEventOpen])?;
     const TYPE_SOFTWARE: u64 = 1;
     const TASK_CLOCK: u64 = 1;
     /// The first form of the attributes, which every kernel takes.
@@ -144,7 +144,7 @@ mod tests {
         timer().unwrap();
         signal().unwrap();
         read_own_memory().unwrap();
-        open_within_a_root().unwrap();
+        open_in_root().unwrap();
         // Where neither is allowed there is nothing to leave.
         for user_time_only in [true, false] {
             let _ = perf_event(user_time_only);

@@ -7,10 +7,10 @@
 use diagnostics::Target;
 
 /// Digits of an id that are shown, as `docker ps` does.
-const SHORT: usize = 12;
+const SHORT_ID: usize = 12;
 
 /// The container's id in short, or what of its view is its own.
-pub(super) fn of(target: &Target) -> Option<String> {
+pub(super) fn container_of(target: &Target) -> Option<String> {
     let groups = target.process().cgroups().ok();
     let mut paths = groups.iter().flatten().map(|group| &*group.pathname);
     if let Some(id) = paths.find_map(id_in) {
@@ -32,7 +32,7 @@ fn id_in(path: &str) -> Option<String> {
         let name = part.strip_suffix(".scope").unwrap_or(part);
         let id = name.rsplit(['-', ':']).next().unwrap_or(name);
         if id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return id.get(..SHORT).map(str::to_owned);
+            return id.get(..SHORT_ID).map(str::to_owned);
         }
         if let Some(name) = part.strip_prefix("lxc.payload.") {
             return Some(name.to_owned());

@@ -26,11 +26,11 @@ use crate::tested::newer_than_tested;
 /// How long a process has to say who it is.
 const WAIT: Duration = Duration::from_secs(1);
 /// As many are asked at once.
-const ASKED_AT_ONCE: usize = 16;
+const CONCURRENT_REQUESTS: usize = 16;
 
 /// The facts that are listed about a process.
 #[derive(Serialize, Debug)]
-struct Row {
+struct ProcessRow {
     pid: u32,
     /// Its number as itself sees it.
     pid_inside: u32,
@@ -82,20 +82,20 @@ pub(crate) fn run(args: &ListArgs, console: &Console) -> Result<()> {
 }
 
 /// The rows as a JSON object, so that more can be said one day.
-fn as_object(rows: &[Row]) -> impl Serialize {
+fn as_object(rows: &[ProcessRow]) -> impl Serialize {
     #[derive(Serialize)]
     struct Processes<'a> {
-        processes: &'a [Row],
+        processes: &'a [ProcessRow],
     }
     Processes { processes: rows }
 }
 
 /// Returns the rows of all processes, ordered by their numbers.
-fn rows() -> Result<Vec<Row>> {
+fn rows() -> Result<Vec<ProcessRow>> {
     let left = Mutex::new(running::targets()?);
     let rows = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..ASKED_AT_ONCE {
+        for _ in 0..CONCURRENT_REQUESTS {
             scope.spawn(|| {
                 while let Some(target) = left.lock().ok().and_then(|mut left| left.pop()) {
                     if let Some(row) = row(&target)
@@ -113,7 +113,7 @@ fn rows() -> Result<Vec<Row>> {
 }
 
 /// `None` where it has ended meanwhile.
-fn row(target: &Target) -> Option<Row> {
+fn row(target: &Target) -> Option<ProcessRow> {
     let reach = Reach::of(target, WAIT);
     let state = match &reach.route {
         Ok(RecordingRoute::ControlSocket) => agent_state(target),
@@ -154,7 +154,7 @@ fn row(target: &Target) -> Option<Row> {
     };
     let uid = target.process().uid().ok()?;
     let runtimes = versions(&reach);
-    Some(Row {
+    Some(ProcessRow {
         pid: target.pid(),
         pid_inside: target.pid_inside(),
         is_newer_than_tested: runtimes.iter().any(|one| newer_than_tested(one).is_some()),
@@ -162,7 +162,7 @@ fn row(target: &Target) -> Option<Row> {
         uptime_s: target.uptime()?.as_secs_f64(),
         uid,
         user: user_name(uid),
-        container: container::of(target),
+        container: container::container_of(target),
         command: running::command(target),
         record,
         agent,
@@ -182,16 +182,16 @@ pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     stream.set_write_timeout(Some(WAIT)).ok()?;
     let asked = Message::new(control::ask::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
     control::send(&stream, &asked).ok()?;
-    control::receive(Until { stream, deadline }).ok()
+    control::receive(DeadlineReader { stream, deadline }).ok()
 }
 
 /// Reads until then: an answer that trickles is not waited for.
-struct Until {
+struct DeadlineReader {
     stream: UnixStream,
     deadline: Instant,
 }
 
-impl Read for Until {
+impl Read for DeadlineReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -242,7 +242,7 @@ fn terminal_width() -> Option<usize> {
 }
 
 /// Columns as wide as they need to be; the last one is cut where a terminal ends.
-fn table(rows: &[Row], width: Option<usize>) -> String {
+fn table(rows: &[ProcessRow], width: Option<usize>) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -252,13 +252,13 @@ fn table(rows: &[Row], width: Option<usize>) -> String {
         lines.push(cells(has_containers, |name| match name {
             "PID" => row.pid.to_string(),
             ".NET" if row.is_newer_than_tested => {
-                format!("{} (newer than tested)", shown(&row.runtimes.join(" ")))
+                format!("{} (newer than tested)", cell_text(&row.runtimes.join(" ")))
             }
-            ".NET" => shown(&row.runtimes.join(" ")),
+            ".NET" => cell_text(&row.runtimes.join(" ")),
             "UPTIME" => duration(row.uptime_s),
-            "USER" => shown(&row.user),
-            "CONTAINER" => shown(row.container.as_deref().unwrap_or("-")),
-            "RECORD" => shown(&row.short),
+            "USER" => cell_text(&row.user),
+            "CONTAINER" => cell_text(row.container.as_deref().unwrap_or("-")),
+            "RECORD" => cell_text(&row.short),
             _ => formats::command_line(&row.command),
         }));
     }
@@ -305,7 +305,7 @@ fn cells(has_containers: bool, cell: impl Fn(&str) -> String) -> Vec<String> {
     names.map(|name| cell(name)).collect()
 }
 
-fn shown(text: &str) -> String {
+fn cell_text(text: &str) -> String {
     visible(text).into_owned()
 }
 
@@ -328,8 +328,8 @@ fn duration(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    fn example(pid: u32, command: &[&str]) -> Row {
-        Row {
+    fn example(pid: u32, command: &[&str]) -> ProcessRow {
+        ProcessRow {
             pid,
             pid_inside: 1,
             runtimes: vec!["8.0.4".to_owned()],
@@ -396,7 +396,7 @@ mod tests {
         let (stream, mut other) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || while other.write_all(b"x").is_ok() {});
         let deadline = Instant::now() + Duration::from_millis(50);
-        let mut until = Until { stream, deadline };
+        let mut until = DeadlineReader { stream, deadline };
         let error = io::copy(&mut until, &mut io::sink()).unwrap_err();
         let late = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
         assert!(late.contains(&error.kind()), "{error}");

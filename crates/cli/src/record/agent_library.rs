@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use diagnostics::UnpackedLibrary;
 
-use crate::console::shown;
+use crate::console::escaped;
 
 /// Names another agent, for packagers and tests.
 const VARIABLE: &str = "SIDEWALK_AGENT";
@@ -15,11 +15,11 @@ const NAME: &str = "libsidewalk.so";
 
 /// The agent that this binary has in it, if it was built with one.
 #[derive(Clone, Copy)]
-pub(crate) struct Carried(pub(crate) Option<CarriedAgent>);
+pub(crate) struct OptionalAgent(pub(crate) Option<EmbeddedAgent>);
 
 /// An agent that a binary has in it.
 #[derive(Clone, Copy)]
-pub struct CarriedAgent {
+pub struct EmbeddedAgent {
     /// `libsidewalk.so`.
     pub content: &'static [u8],
     /// Its [`diagnostics::hash_of`], made with the binary: making it takes longer than all else
@@ -39,18 +39,18 @@ impl Agent {
     ///
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.
-    pub(crate) fn find(carried: Carried) -> Result<Self> {
+    pub(crate) fn find(embedded: OptionalAgent) -> Result<Self> {
         if let Some(given) = std::env::var_os(VARIABLE) {
             let path = Path::new(&given);
             check(path).with_context(|| {
                 format!(
                     "{VARIABLE} names the agent {}, which cannot be used",
-                    shown(path)
+                    escaped(path)
                 )
             })?;
             return Ok(Self::at(std::path::absolute(path)?));
         }
-        if let Some(CarriedAgent { content, hash }) = carried.0 {
+        if let Some(EmbeddedAgent { content, hash }) = embedded.0 {
             let unpacked = UnpackedLibrary::new(content, hash)?;
             return Ok(Self {
                 path: unpacked.library().to_owned(),
@@ -82,7 +82,7 @@ fn beside() -> Result<PathBuf> {
     let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
     for place in &places {
         if place.exists() {
-            check(place).with_context(|| format!("cannot use the agent {}", shown(place)))?;
+            check(place).with_context(|| format!("cannot use the agent {}", escaped(place)))?;
             return Ok(std::fs::canonicalize(place)?);
         }
     }
@@ -91,7 +91,7 @@ fn beside() -> Result<PathBuf> {
          repository does), and it is neither in {} nor in ../lib beside it.\n\
          Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or set \
          {VARIABLE} to its path",
-        shown(folder)
+        escaped(folder)
     )
 }
 

@@ -19,29 +19,29 @@ use diagnostics::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::session::process_of;
-use crate::console::{Console, shown};
+use super::session::pidfd_of;
+use crate::console::{Console, escaped};
 
 /// How long a runtime has to load the agent: it may be collecting.
 const ATTACH_TIME: Duration = Duration::from_secs(10);
 /// How long an agent has to answer; it may be asking its runtime for fifty thousand methods.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long a runtime has to let the agent go.
-const LEAVE_TIME: Duration = Duration::from_secs(10);
+const DETACH_TIME: Duration = Duration::from_secs(10);
 
 /// How long a runtime that was just born may take until it can be attached to.
-const BIRTH_TIME: Duration = Duration::from_secs(5);
+const STARTUP_TIME: Duration = Duration::from_secs(5);
 /// Time between two tries of that.
-const BIRTH_STEP: Duration = Duration::from_millis(50);
+const STARTUP_POLL: Duration = Duration::from_millis(50);
 /// For so long a process must stand still to be called stopped: a tracer stops it for moments.
-const STANDSTILL_TIME: Duration = Duration::from_secs(1);
+const STOPPED_TIME: Duration = Duration::from_secs(1);
 /// How long a process whose sockets no longer answer may take to end.
 const END_TIME: Duration = Duration::from_millis(500);
 
 /// How the agent and a process stand after a recording.
-pub(super) enum Left {
+pub(super) enum DetachOutcome {
     /// It is out of the process.
-    Away,
+    Detached,
     /// It stays, and does nothing.
     Idle(String),
     /// The process has ended, or says nothing.
@@ -49,7 +49,7 @@ pub(super) enum Left {
 }
 
 /// A request to an agent.
-pub(super) struct Wish<'a> {
+pub(super) struct RecordingRequest<'a> {
     /// As `SIDEWALK_CONFIG` has it.
     pub(super) configuration: &'a str,
     /// It stays afterwards.
@@ -61,74 +61,78 @@ pub(super) struct Wish<'a> {
 }
 
 /// An agent's answer to a request for a recording.
-enum Begun {
+enum BeginReply {
     /// Over the stream come the blocks.
     Recording(UnixStream),
     /// It says that it is leaving the process.
-    Leaving,
+    Detaching,
     /// It hung up without an answer.
-    HungUp,
+    Closed,
 }
 
 /// Begins to record a process: over the stream come its blocks from here on.
 ///
 /// # Errors
 /// It cannot be recorded, or another tool records it.
-pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<UnixStream> {
+pub(super) fn begin_recording(
+    target: &Target,
+    agent: &Path,
+    request: &RecordingRequest<'_>,
+) -> Result<UnixStream> {
     let pid = target.pid();
-    refuse_standstill(target)?;
-    let begun = join_once(target, agent, wish).and_then(|begun| match begun {
-        Begun::Recording(stream) => Ok(Begun::Recording(stream)),
-        Begun::Leaving | Begun::HungUp => {
+    refuse_stopped(target)?;
+    let begun = try_begin(target, agent, request).and_then(|begun| match begun {
+        BeginReply::Recording(stream) => Ok(BeginReply::Recording(stream)),
+        BeginReply::Detaching | BeginReply::Closed => {
             // It is on its way out.
-            let _gone = leave(target);
-            join_once(target, agent, wish)
+            let _gone = detach(target);
+            try_begin(target, agent, request)
         }
     });
     let error = match begun {
-        Ok(Begun::Recording(stream)) => return Ok(stream),
-        Ok(Begun::Leaving) => anyhow!(
+        Ok(BeginReply::Recording(stream)) => return Ok(stream),
+        Ok(BeginReply::Detaching) => anyhow!(
             "the agent of another recording is leaving process {pid}; try again in some seconds (after \
              --trace it may take a minute)"
         ),
-        Ok(Begun::HungUp) => anyhow!(
+        Ok(BeginReply::Closed) => anyhow!(
             "the agent in process {pid} closed the connection: it accepts its own user and root, in \
              its user namespace"
         ),
         Err(error) => error,
     };
     // Sockets go before the process does.
-    Err(ended(pid, wish.done).unwrap_or(error))
+    Err(end_error(pid, request.done).unwrap_or(error))
 }
 
 /// The agent that is there, or one that is loaded now, is asked once.
-fn join_once(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Begun> {
+fn try_begin(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> Result<BeginReply> {
     let pid = target.pid();
-    if let Some(stream) = knock(target)? {
-        return begin(pid, stream, wish);
+    if let Some(stream) = connect_to_agent(target)? {
+        return request_recording(pid, stream, request);
     }
-    attach(target, agent, wish)?;
-    let stream = knock(target)?.with_context(|| {
+    attach(target, agent, request)?;
+    let stream = connect_to_agent(target)?.with_context(|| {
         format!("the agent was loaded into process {pid} and is not to be found there")
     })?;
-    begin(pid, stream, wish)
+    request_recording(pid, stream, request)
 }
 
 /// Refuses a process that does not run, as its sockets do not answer.
-fn refuse_standstill(target: &Target) -> Result<()> {
+fn refuse_stopped(target: &Target) -> Result<()> {
     let since = Instant::now();
     while let Some(why) = target.stopped_reason() {
-        if since.elapsed() >= STANDSTILL_TIME {
+        if since.elapsed() >= STOPPED_TIME {
             bail!("process {} does not answer: it is {why}", target.pid());
         }
-        std::thread::sleep(BIRTH_STEP);
+        std::thread::sleep(STARTUP_POLL);
     }
     Ok(())
 }
 
 /// Returns the error for a process that has ended, in which no socket answers.
-fn ended(pid: u32, done: &str) -> Option<anyhow::Error> {
-    if let Some(process) = process_of(pid.cast_signed()) {
+fn end_error(pid: u32, done: &str) -> Option<anyhow::Error> {
+    if let Some(process) = pidfd_of(pid.cast_signed()) {
         let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
         let wait = PollTimeout::try_from(END_TIME).unwrap_or(PollTimeout::ZERO);
         let _still_there = poll(&mut end, wait);
@@ -139,7 +143,7 @@ fn ended(pid: u32, done: &str) -> Option<anyhow::Error> {
 }
 
 /// Connects to the agent at the control socket, if there is one.
-pub(super) fn knock(target: &Target) -> Result<Option<UnixStream>> {
+pub(super) fn connect_to_agent(target: &Target) -> Result<Option<UnixStream>> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
     match connect_to_newest(target, ANSWER_TIME, is_it) {
@@ -154,16 +158,20 @@ pub(super) fn knock(target: &Target) -> Result<Option<UnixStream>> {
     }
 }
 
-pub(super) fn request(verb: &str) -> Message {
+pub(super) fn new_request(verb: &str) -> Message {
     Message::new(verb).with(keys::PROTOCOL, PROTOCOL)
 }
 
 /// Asks for a recording.
-fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Begun> {
-    let message = request(ask::RECORD)
-        .with(keys::CONFIG, wish.configuration)
-        .with(keys::STAY, if wish.stay { "1" } else { "0" })
-        .with(keys::WHO, &own_name());
+fn request_recording(
+    pid: u32,
+    stream: UnixStream,
+    request: &RecordingRequest<'_>,
+) -> Result<BeginReply> {
+    let message = new_request(ask::RECORD)
+        .with(keys::CONFIG, request.configuration)
+        .with(keys::STAY, if request.stay { "1" } else { "0" })
+        .with(keys::WHO, &recorder_name());
     let said = control::send(&stream, &message).and_then(|()| control::receive(&stream));
     let said = match said {
         Ok(said) => said,
@@ -173,20 +181,20 @@ fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Begun> {
             ANSWER_TIME.as_secs()
         ),
         // It had no time for us any more, or has failed: if it is still there, it is found again.
-        Err(_) => return Ok(Begun::HungUp),
+        Err(_) => return Ok(BeginReply::Closed),
     };
     let why = said.get(keys::WHY).unwrap_or_default();
     match &*said.verb {
         answer::OK => {
             stream.set_read_timeout(None)?;
-            Ok(Begun::Recording(stream))
+            Ok(BeginReply::Recording(stream))
         }
         answer::BUSY => bail!(
             "process {pid} is being recorded already, by {}; wait for it, end it, or change its events \
              (--change)",
             formats::visible(said.get(keys::BY).unwrap_or("somebody"))
         ),
-        _ if said.get(keys::HOW) == Some("leaving") => Ok(Begun::Leaving),
+        _ if said.get(keys::HOW) == Some("leaving") => Ok(BeginReply::Detaching),
         _ => bail!(
             "process {pid} cannot be recorded: {}",
             formats::visible(why)
@@ -199,7 +207,7 @@ fn is_timeout(error: &std::io::Error) -> bool {
 }
 
 /// By which others are told who records.
-fn own_name() -> String {
+fn recorder_name() -> String {
     /// The number of the kernel's first namespace of processes (`PROC_PID_INIT_INO` of
     /// include/linux/proc_ns.h).
     const FIRST: &str = "pid:[4026531836]";
@@ -212,20 +220,20 @@ fn own_name() -> String {
 }
 
 /// Has the runtime load the agent, from where it can. One that was just born is given some time.
-fn attach(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
+fn attach(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> Result<()> {
     let since = Instant::now();
     loop {
-        let attached = attach_now(target, agent, wish);
+        let attached = attach_now(target, agent, request);
         let Err(error) = &attached else {
             return attached;
         };
         // One that is no .NET is asked for as long as it may become one.
-        let is_young = || target.uptime().is_some_and(|uptime| uptime < BIRTH_TIME);
-        let may_change = is_starting(error) || (is_young() && is_not_there_yet(error));
-        if !may_change || since.elapsed() >= BIRTH_TIME {
+        let is_young = || target.uptime().is_some_and(|uptime| uptime < STARTUP_TIME);
+        let may_change = is_starting(error) || (is_young() && is_not_listening(error));
+        if !may_change || since.elapsed() >= STARTUP_TIME {
             return attached;
         }
-        std::thread::sleep(BIRTH_STEP);
+        std::thread::sleep(STARTUP_POLL);
     }
 }
 
@@ -241,7 +249,7 @@ fn is_starting(error: &anyhow::Error) -> bool {
 }
 
 /// There is no runtime, or none that listens.
-fn is_not_there_yet(error: &anyhow::Error) -> bool {
+fn is_not_listening(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<Refusal>(),
         Some(
@@ -253,7 +261,7 @@ fn is_not_there_yet(error: &anyhow::Error) -> bool {
     )
 }
 
-fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
+fn attach_now(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> Result<()> {
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
     if reach.route? == RecordingRoute::ControlSocket {
@@ -262,7 +270,7 @@ fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
     }
     let survey = reach.survey.unwrap_or_default();
     let deployed = DeployedLibrary::new(target, &survey, agent)?;
-    let attached = load(target, deployed.library(), wish);
+    let attached = load(target, deployed.library(), request);
     if attached.is_err() {
         deployed.clean_up();
     }
@@ -270,17 +278,17 @@ fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
 }
 
 /// The same, from there. The library is a path of the process's view.
-fn load(target: &Target, library: &Path, wish: &Wish<'_>) -> Result<()> {
+fn load(target: &Target, library: &Path, request: &RecordingRequest<'_>) -> Result<()> {
     let pid = target.pid();
     let socket = control::socket_path(&target_folder(pid), target.pid_inside())
         .with_context(|| format!("process {pid} has ended"))?;
-    let mut data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
-    if wish.walks_heap {
+    let mut data = new_request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    if request.walks_heap {
         data = data.with(keys::HEAP, "1");
     }
     let library = library
         .to_str()
-        .with_context(|| format!("the runtime takes no path like {}", shown(library)))?;
+        .with_context(|| format!("the runtime takes no path like {}", escaped(library)))?;
     let runtime = Diagnostics::new(target, ATTACH_TIME);
     let into = |slot| {
         runtime.attach_profiler(&Attach {
@@ -303,41 +311,43 @@ fn target_folder(pid: u32) -> std::path::PathBuf {
 }
 
 /// Has the agent leave a process, and waits until it has.
-pub(super) fn leave(target: &Target) -> Left {
-    let Ok(found) = knock(target) else {
-        return Left::Unknown;
+pub(super) fn detach(target: &Target) -> DetachOutcome {
+    let Ok(found) = connect_to_agent(target) else {
+        return DetachOutcome::Unknown;
     };
     let Some(stream) = found else {
-        return Left::Away;
+        return DetachOutcome::Detached;
     };
     let said = stream
-        .set_read_timeout(Some(LEAVE_TIME))
-        .and_then(|()| control::send(&stream, &request(ask::LEAVE)))
+        .set_read_timeout(Some(DETACH_TIME))
+        .and_then(|()| control::send(&stream, &new_request(ask::LEAVE)))
         .and_then(|()| control::receive(&stream));
     match said {
-        Ok(said) if said.get(keys::HOW) == Some("left") => Left::Away,
+        Ok(said) if said.get(keys::HOW) == Some("left") => DetachOutcome::Detached,
         Ok(said) if said.verb == answer::OK => {
-            Left::Idle(said.get(keys::WHY).unwrap_or_default().to_owned())
+            DetachOutcome::Idle(said.get(keys::WHY).unwrap_or_default().to_owned())
         }
         // Another tool has connected meanwhile.
-        Ok(said) if said.verb == answer::BUSY => Left::Idle("somebody else records now".to_owned()),
+        Ok(said) if said.verb == answer::BUSY => {
+            DetachOutcome::Idle("somebody else records now".to_owned())
+        }
         // It went before it heard us.
-        _ if matches!(knock(target), Ok(None)) => Left::Away,
-        _ => Left::Unknown,
+        _ if matches!(connect_to_agent(target), Ok(None)) => DetachOutcome::Detached,
+        _ => DetachOutcome::Unknown,
     }
 }
 
 /// Says how the agent and a process stand.
-pub(super) fn tell(pid: u32, left: &Left, console: &Console) {
+pub(super) fn report_detach(pid: u32, left: &DetachOutcome, console: &Console) {
     match left {
-        Left::Away => console.note(format_args!(
+        DetachOutcome::Detached => console.note(format_args!(
             "the agent has left process {pid}, which goes on"
         )),
-        Left::Idle(why) => console.note(format_args!(
+        DetachOutcome::Idle(why) => console.note(format_args!(
             "the agent stays in process {pid} and does nothing: {}",
             formats::visible(why)
         )),
-        Left::Unknown => {}
+        DetachOutcome::Unknown => {}
     }
 }
 
@@ -381,7 +391,7 @@ fn by_name(name: &str) -> Result<Target> {
             continue;
         };
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if pid != std::process::id() && is_called(&line, name) {
+        if pid != std::process::id() && has_name(&line, name) {
             found.push((pid, command_of(&line)));
         }
     }
@@ -436,7 +446,7 @@ pub(super) fn tree(root: u32) -> Vec<Target> {
 
 /// Whether a process has this name: its program, or what [`profile::names::process`] makes of its
 /// command line, with its ending or without.
-fn is_called(line: &[u8], name: &str) -> bool {
+fn has_name(line: &[u8], name: &str) -> bool {
     let words = line
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty());
@@ -458,7 +468,7 @@ fn command_of(line: &[u8]) -> String {
 }
 
 /// Returns the words that a recording of this process is named after.
-pub(super) fn words_of(pid: u32) -> Vec<std::ffi::OsString> {
+pub(super) fn command_words(pid: u32) -> Vec<std::ffi::OsString> {
     use std::os::unix::ffi::OsStringExt;
     let line = std::fs::read(target_folder(pid).join("cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0)
@@ -483,7 +493,7 @@ mod tests {
             (b"vi\0App.cs\0", "App", false),
             (b"", "App", false),
         ] {
-            assert_eq!(is_called(line, name), fits, "{name}");
+            assert_eq!(has_name(line, name), fits, "{name}");
         }
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use control::{answer, ask, keys};
 use diagnostics::Target;
 
-use super::attach::{knock, request, targets};
+use super::attach::{connect_to_agent, new_request, targets};
 use crate::args::RecordArgs;
 use crate::console::Console;
 
@@ -32,12 +32,15 @@ pub(super) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
 
 fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
     let pid = target.pid();
-    let Some(stream) = knock(target)? else {
+    let Some(stream) = connect_to_agent(target)? else {
         bail!("nobody records process {pid}, so there is nothing to change");
     };
-    let said = control::send(&stream, &request(ask::CHANGE).with(keys::EVENTS, events))
-        .and_then(|()| control::receive(&stream))
-        .with_context(|| format!("the agent in process {pid} does not answer"))?;
+    let said = control::send(
+        &stream,
+        &new_request(ask::CHANGE).with(keys::EVENTS, events),
+    )
+    .and_then(|()| control::receive(&stream))
+    .with_context(|| format!("the agent in process {pid} does not answer"))?;
     let why = said.get(keys::WHY).unwrap_or_default();
     if said.verb != answer::OK {
         bail!(

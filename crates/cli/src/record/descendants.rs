@@ -17,15 +17,15 @@ use diagnostics::{Libc, Survey, Target, release};
 use procfs::process::Stat;
 
 use super::environment;
-use crate::console::shown;
+use crate::console::escaped;
 use crate::running;
 
 /// Time until the second look at a process; each time it takes twice as long …
-const FIRST_LOOK: Duration = Duration::from_millis(10);
+const FIRST_CHECK: Duration = Duration::from_millis(10);
 /// … up to this: a runtime may be loaded late.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+const LAST_CHECK: Duration = Duration::from_secs(2);
 /// Time between two questions whether anything was started.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The processes below the command.
 pub(super) struct Descendants {
@@ -35,17 +35,17 @@ pub(super) struct Descendants {
     /// The socket that our agents connect to; `None` where the command was started without one.
     socket: Option<OsString>,
     /// Processes that were there before, or are not the command's.
-    strangers: BTreeSet<u32>,
+    foreign_pids: BTreeSet<u32>,
     /// The command's processes; each is watched until it is clear what it is.
-    known: HashMap<u32, Option<Watched>>,
+    watched_pids: HashMap<u32, Option<CheckSchedule>>,
     /// Processes with a runtime that had not connected when they were looked at.
     unrecorded: Vec<Unrecorded>,
-    servers: Option<Vec<Server>>,
+    servers: Option<Vec<BuildServer>>,
     due: Instant,
 }
 
-struct Watched {
-    again: Duration,
+struct CheckSchedule {
+    interval: Duration,
     at: Instant,
 }
 
@@ -57,7 +57,7 @@ struct Unrecorded {
 }
 
 /// A build server that was there before the command.
-struct Server {
+struct BuildServer {
     pid: u32,
     started: u64,
     command: String,
@@ -73,23 +73,23 @@ impl Descendants {
             loadavg: File::open("/proc/loadavg").ok(),
             newest: None,
             socket: socket.map(Into::into),
-            strangers: BTreeSet::new(),
-            known: HashMap::new(),
+            foreign_pids: BTreeSet::new(),
+            watched_pids: HashMap::new(),
             unrecorded: Vec::new(),
             servers: None,
             due: now,
         };
-        found.know(root, now);
+        found.watch(root, now);
         found
     }
 
-    /// Time at which [`Descendants::look`] is to be called at the latest.
+    /// Time at which [`Descendants::check_due`] is to be called at the latest.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
     /// Looks, if it is time to. Settled are processes that no reason is needed of.
-    pub(super) fn look(&mut self, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
+    pub(super) fn check_due(&mut self, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
         if now < self.due {
             return;
         }
@@ -98,14 +98,14 @@ impl Descendants {
             self.newest = newest;
             self.find_new(now);
         }
-        let pids: Vec<u32> = self.known.keys().copied().collect();
+        let pids: Vec<u32> = self.watched_pids.keys().copied().collect();
         for pid in pids {
-            self.examine(pid, now, is_settled);
+            self.check_process(pid, now, is_settled);
         }
-        let watched = self.known.values().flatten();
+        let watched = self.watched_pids.values().flatten();
         let next = watched.map(|watched| watched.at).min();
-        let ask = now + ASK_EVERY;
-        self.due = next.map_or(ask, |next| next.max(now + FIRST_LOOK).min(ask));
+        let ask = now + POLL_INTERVAL;
+        self.due = next.map_or(ask, |next| next.max(now + FIRST_CHECK).min(ask));
     }
 
     /// The processes that no agent has connected from, each with the reason.
@@ -122,7 +122,7 @@ impl Descendants {
         let per_second = procfs::ticks_per_second() as f64;
         let busy = self.servers.iter().flatten().filter_map(|server| {
             let stat = stat_of(server.pid)?;
-            let used = used(&stat).saturating_sub(server.used);
+            let used = cpu_ticks(&stat).saturating_sub(server.used);
             (stat.starttime == server.started && used > 0).then(|| {
                 let seconds = used as f64 / per_second;
                 format!("{} ({}): {seconds:.2} s of CPU", server.pid, server.command)
@@ -138,12 +138,12 @@ impl Descendants {
         text.split_whitespace().last()?.parse().ok()
     }
 
-    fn know(&mut self, pid: u32, now: Instant) {
-        let watched = Some(Watched {
-            again: FIRST_LOOK,
+    fn watch(&mut self, pid: u32, now: Instant) {
+        let watched = Some(CheckSchedule {
+            interval: FIRST_CHECK,
             at: now,
         });
-        self.known.insert(pid, watched);
+        self.watched_pids.insert(pid, watched);
     }
 
     fn find_new(&mut self, now: Instant) {
@@ -155,23 +155,23 @@ impl Descendants {
             .filter_map(|name| name.to_str()?.parse().ok())
             .collect();
         // Numbers are given out again.
-        self.known.retain(|pid, _| there.contains(pid));
-        self.strangers.retain(|pid| there.contains(pid));
-        let is_first = self.strangers.is_empty();
+        self.watched_pids.retain(|pid, _| there.contains(pid));
+        self.foreign_pids.retain(|pid| there.contains(pid));
+        let is_first = self.foreign_pids.is_empty();
         // In order: who starts another one has the lower number, mostly.
         for pid in there {
-            if self.known.contains_key(&pid) || self.strangers.contains(&pid) {
+            if self.watched_pids.contains_key(&pid) || self.foreign_pids.contains(&pid) {
                 continue;
             }
             let parent = stat_of(pid).and_then(|stat| u32::try_from(stat.ppid).ok());
-            let is_ours = parent.is_some_and(|parent| self.known.contains_key(&parent))
+            let is_ours = parent.is_some_and(|parent| self.watched_pids.contains_key(&parent))
                 // Orphans have another parent; those who were there before the command are not
                 // asked.
                 || (!is_first && self.has_our_socket(pid));
             if is_ours {
-                self.know(pid, now);
+                self.watch(pid, now);
             } else {
-                self.strangers.insert(pid);
+                self.foreign_pids.insert(pid);
             }
         }
     }
@@ -186,13 +186,13 @@ impl Descendants {
             .any(|variable| variable.strip_prefix(b"SIDEWALK_SOCKET=") == Some(socket.as_bytes()))
     }
 
-    fn examine(&mut self, pid: u32, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
-        let watched = self.known.get_mut(&pid).and_then(Option::as_mut);
+    fn check_process(&mut self, pid: u32, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
+        let watched = self.watched_pids.get_mut(&pid).and_then(Option::as_mut);
         let Some(watched) = watched.filter(|watched| watched.at <= now) else {
             return;
         };
-        watched.at = now + watched.again;
-        watched.again = (watched.again * 2).min(LAST_LOOK);
+        watched.at = now + watched.interval;
+        watched.interval = (watched.interval * 2).min(LAST_CHECK);
         let settled = is_settled(pid);
         // A runtime never runs on one thread.
         if !settled && stat_of(pid).is_none_or(|stat| stat.num_threads < 2) {
@@ -202,9 +202,9 @@ impl Descendants {
             return;
         };
         let command = running::command(&target);
-        if self.servers.is_none() && builds(&command) {
-            let known = &self.known;
-            let others = build_servers().filter(|server| !known.contains_key(&server.pid));
+        if self.servers.is_none() && is_build_command(&command) {
+            let watched_pids = &self.watched_pids;
+            let others = build_servers().filter(|server| !watched_pids.contains_key(&server.pid));
             self.servers = Some(others.collect());
         }
         let why = if settled {
@@ -213,19 +213,19 @@ impl Descendants {
             match Survey::of(&target) {
                 Ok(survey) if survey.is_native_aot => None,
                 Ok(survey) if survey.runtimes.is_empty() => return,
-                Ok(survey) => Some(self.why(&target, &survey)),
+                Ok(survey) => Some(self.reason(&target, &survey)),
                 Err(_) => return,
             }
         };
         if let Some(why) = why {
-            let command = short(command);
+            let command = short_command(command);
             self.unrecorded.push(Unrecorded { pid, command, why });
         }
-        self.known.insert(pid, None);
+        self.watched_pids.insert(pid, None);
     }
 
     /// Reason why no agent connects from a process, should that be so in the end.
-    fn why(&self, target: &Target, survey: &Survey) -> String {
+    fn reason(&self, target: &Target, survey: &Survey) -> String {
         let variable = |name: &str| target.variable(name);
         if survey.libc == Some(Libc::Musl) {
             return "it runs on musl (Alpine), and the agent is built for glibc".to_owned();
@@ -253,7 +253,7 @@ impl Descendants {
         if !target.path_from_here(Path::new(&named)).exists() {
             return format!(
                 "it has other files, and cannot reach {} there (a root or a /tmp of its own)",
-                shown(&named)
+                escaped(&named)
             );
         }
         "its runtime did not load the agent, or it ended before; sidewalk doctor tries that"
@@ -262,7 +262,7 @@ impl Descendants {
 }
 
 /// Whether a command line is one of the SDK's that hands work to build servers.
-fn builds(command: &[String]) -> bool {
+fn is_build_command(command: &[String]) -> bool {
     const VERBS: [&str; 11] = [
         "build",
         "build-server",
@@ -285,24 +285,24 @@ fn builds(command: &[String]) -> bool {
 }
 
 /// The build servers that run.
-fn build_servers() -> impl Iterator<Item = Server> {
+fn build_servers() -> impl Iterator<Item = BuildServer> {
     let processes = procfs::process::all_processes().into_iter().flatten();
     processes.flatten().filter_map(|process| {
         let words = process.cmdline().ok()?;
         let name = profile::names::process(&words)?;
         let is_server = name == "VBCSCompiler" || name.starts_with("MSBuild ");
         let stat = process.stat().ok().filter(|_| is_server)?;
-        Some(Server {
+        Some(BuildServer {
             pid: u32::try_from(process.pid()).ok()?,
             started: stat.starttime,
-            command: short(words),
-            used: used(&stat),
+            command: short_command(words),
+            used: cpu_ticks(&stat),
         })
     })
 }
 
 /// A command line, of the program its name alone.
-fn short(mut words: Vec<String>) -> String {
+fn short_command(mut words: Vec<String>) -> String {
     if let Some(program) = words.first_mut()
         && let Some((_, name)) = program.rsplit_once('/')
     {
@@ -316,7 +316,7 @@ fn stat_of(pid: u32) -> Option<Stat> {
     process.stat().ok()
 }
 
-fn used(stat: &Stat) -> u64 {
+fn cpu_ticks(stat: &Stat) -> u64 {
     stat.utime + stat.stime
 }
 
@@ -345,7 +345,7 @@ thread.join()
         std::fs::write(folder.path().join("libcoreclr.so"), "x").unwrap();
         let socket = folder.path().join("agents");
         let mut found = Descendants::of(std::process::id(), Some(&socket));
-        found.look(Instant::now(), &|_| false);
+        found.check_due(Instant::now(), &|_| false);
         let mut said = Vec::new();
         for (variables, socket) in [
             (
@@ -375,8 +375,8 @@ thread.join()
                 .read_line(&mut line)
                 .unwrap();
             // Later than it has to be looked at.
-            let now = found.due() + LAST_LOOK;
-            found.look(now, &|_| false);
+            let now = found.due() + LAST_CHECK;
+            found.check_due(now, &|_| false);
             let all = found.unrecorded(&|pid| pid != child.id());
             assert_eq!(found.unrecorded(&|pid| pid == child.id()).len(), said.len());
             said.extend(all);
@@ -407,7 +407,7 @@ thread.join()
             (&[], false),
         ] {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            assert_eq!(builds(&words), expected, "{words:?}");
+            assert_eq!(is_build_command(&words), expected, "{words:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use control::{Arrival, Slot, class_of, clsid_text};
 
 use crate::args::RecordArgs;
-use crate::console::shown;
+use crate::console::escaped;
 use crate::units;
 
 /// CLSID of the agent, as `CORECLR_PROFILER` has it.
@@ -23,12 +23,12 @@ pub const AGENT_CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
 /// .NET 11 also reads the variables with the prefix that its other settings have.
 const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
 /// Profilers beside the main one: `PATH={CLSID};…`. The first comes before the second on x86-64.
-const BESIDE: [&str; 2] = [
+const NOTIFICATION_PATHS: [&str; 2] = [
     "CORECLR_NOTIFICATION_PROFILERS_64",
     "CORECLR_NOTIFICATION_PROFILERS",
 ];
 /// Without 1 there are none.
-const BESIDE_ENABLED: &str = "CORECLR_ENABLE_NOTIFICATION_PROFILERS";
+const NOTIFICATION_ENABLED: &str = "CORECLR_ENABLE_NOTIFICATION_PROFILERS";
 /// These come before `_PROFILER_PATH` on x86-64.
 const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
 /// With any of these 0, .NET 8 and later load no profiler.
@@ -53,7 +53,7 @@ pub(super) struct Obstacles {
 impl Obstacles {
     /// Reads an environment.
     pub(super) fn find(variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let text = |name: &str| variable(name).map(shown);
+        let text = |name: &str| variable(name).map(escaped);
         let mut found = Self::default();
         for prefix in PREFIXES {
             let enabled = text(&format!("{prefix}_ENABLE_PROFILING"));
@@ -88,7 +88,7 @@ impl Obstacles {
     ///
     /// # Errors
     /// There are obstacles and the user has not said `--replace-profiler`.
-    pub(super) fn judge(&self, replace: bool) -> Result<Vec<String>> {
+    pub(super) fn check(&self, replace: bool) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
         match &self.profiler {
             Some(_) if self.is_own => warnings.push(
@@ -193,9 +193,9 @@ pub(super) fn prepare(
     beside: bool,
 ) {
     if !beside {
-        go_in_place(command, agent);
+        set_main_profiler(command, agent);
     }
-    go_beside(command, agent, |name| std::env::var_os(name));
+    add_notification_profiler(command, agent, |name| std::env::var_os(name));
     for name in DIAGNOSTICS {
         if std::env::var(name).is_ok_and(|value| number(&value) == Some(0)) {
             command.env_remove(name);
@@ -206,7 +206,7 @@ pub(super) fn prepare(
         .env("SIDEWALK_CONFIG", configuration);
 }
 
-fn go_in_place(command: &mut Command, agent: &Path) {
+fn set_main_profiler(command: &mut Command, agent: &Path) {
     for path in PATHS {
         command.env_remove(format!("CORECLR_{path}"));
     }
@@ -220,9 +220,13 @@ fn go_in_place(command: &mut Command, agent: &Path) {
 }
 
 /// Behind whoever is there already.
-fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Option<OsString>) {
-    let [first, second] = BESIDE;
-    let enabled = variable(BESIDE_ENABLED).and_then(|value| number(&shown(value)));
+fn add_notification_profiler(
+    command: &mut Command,
+    agent: &Path,
+    variable: impl Fn(&str) -> Option<OsString>,
+) {
+    let [first, second] = NOTIFICATION_PATHS;
+    let enabled = variable(NOTIFICATION_ENABLED).and_then(|value| number(&escaped(value)));
     let (name, before) = match variable(first) {
         Some(before) => (first, Some(before)),
         None => (second, variable(second)),
@@ -243,7 +247,7 @@ fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Opt
     list.push(ours);
     // Runtimes before 11 drop an entry that does not end so.
     list.push(";");
-    command.env(name, list).env(BESIDE_ENABLED, "1");
+    command.env(name, list).env(NOTIFICATION_ENABLED, "1");
 }
 
 /// Reason why a runtime with this environment does not load the agent, though [`prepare`] has
@@ -260,8 +264,8 @@ pub(super) fn why_not_loaded(
         ));
     }
     let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
-    let is_listed = BESIDE.iter().any(|name| {
-        variable(name).is_some_and(|list| shown(list).to_ascii_uppercase().contains(&ours))
+    let is_listed = NOTIFICATION_PATHS.iter().any(|name| {
+        variable(name).is_some_and(|list| escaped(list).to_ascii_uppercase().contains(&ours))
     });
     let takes_several = version.is_none_or(|version| version >= (6, 0));
     if found.is_own || (is_listed && takes_several) {
@@ -277,14 +281,14 @@ pub(super) fn why_not_loaded(
         .find_map(|prefix| variable(&format!("{prefix}_PROFILER")))
         .filter(|_| found.profiler.is_some())
     {
-        let clsid = shown(clsid);
+        let clsid = escaped(clsid);
         return Some(format!(
             "it has another profiler (CORECLR_PROFILER={clsid}){why_alone}"
         ));
     }
     let enabled = variable("CORECLR_ENABLE_PROFILING")?;
-    (number(&shown(&enabled)) != Some(1)).then(|| {
-        let value = shown(enabled);
+    (number(&escaped(&enabled)) != Some(1)).then(|| {
+        let value = escaped(enabled);
         format!("CORECLR_ENABLE_PROFILING={value} keeps its runtime from loading a profiler")
     })
 }
@@ -334,7 +338,7 @@ mod tests {
         ]);
         assert!(found.is_beside(false) && !found.is_beside(true));
         for (replace, word) in [(false, "beside"), (true, "replaced")] {
-            let said = found.judge(replace).unwrap().join("");
+            let said = found.check(replace).unwrap().join("");
             assert!(said.contains("{846F5F1C-F9AE-4B07-969E-05C26BC060D8} (/opt/apm.so)"));
             assert!(said.contains(word), "{said}");
         }
@@ -344,33 +348,33 @@ mod tests {
     fn beside_others_each_entry_is_ended() {
         for (environment, name, expected) in [
             (
-                &[(BESIDE[1], "/off.so={A};")][..],
-                BESIDE[1],
+                &[(NOTIFICATION_PATHS[1], "/off.so={A};")][..],
+                NOTIFICATION_PATHS[1],
                 "/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
             ),
             (
                 &[
                     (
-                        BESIDE[1],
+                        NOTIFICATION_PATHS[1],
                         "/o.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};/a.so={A}",
                     ),
-                    (BESIDE_ENABLED, "1"),
+                    (NOTIFICATION_ENABLED, "1"),
                 ],
-                BESIDE[1],
+                NOTIFICATION_PATHS[1],
                 "/a.so={A};/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
             ),
             (
                 &[
-                    (BESIDE[1], "/a.so={A};"),
-                    (BESIDE[0], "/b.so={B};"),
-                    (BESIDE_ENABLED, "0x1"),
+                    (NOTIFICATION_PATHS[1], "/a.so={A};"),
+                    (NOTIFICATION_PATHS[0], "/b.so={B};"),
+                    (NOTIFICATION_ENABLED, "0x1"),
                 ],
-                BESIDE[0],
+                NOTIFICATION_PATHS[0],
                 "/b.so={B};/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
             ),
         ] {
             let mut command = Command::new("x");
-            go_beside(&mut command, Path::new("/x/libsidewalk.so"), |name| {
+            add_notification_profiler(&mut command, Path::new("/x/libsidewalk.so"), |name| {
                 let (_, value) = environment.iter().find(|(known, _)| *known == name)?;
                 Some(value.into())
             });
@@ -394,12 +398,20 @@ mod tests {
                 None,
             ),
             (
-                &[enabled, ("CORECLR_PROFILER", other), (BESIDE[1], ours)],
+                &[
+                    enabled,
+                    ("CORECLR_PROFILER", other),
+                    (NOTIFICATION_PATHS[1], ours),
+                ],
                 (8, 0),
                 None,
             ),
             (
-                &[enabled, ("CORECLR_PROFILER", other), (BESIDE[1], ours)],
+                &[
+                    enabled,
+                    ("CORECLR_PROFILER", other),
+                    (NOTIFICATION_PATHS[1], ours),
+                ],
                 (3, 1),
                 Some(".NET before 6 takes no second one"),
             ),
@@ -409,12 +421,18 @@ mod tests {
                 Some("(CORECLR_PROFILER={846F5F1C-F9AE-4B07-969E-05C26BC060D8})"),
             ),
             (
-                &[("CORECLR_ENABLE_PROFILING", "0"), (BESIDE[1], ours)],
+                &[
+                    ("CORECLR_ENABLE_PROFILING", "0"),
+                    (NOTIFICATION_PATHS[1], ours),
+                ],
                 (3, 1),
                 Some("CORECLR_ENABLE_PROFILING=0"),
             ),
             (
-                &[("CORECLR_ENABLE_PROFILING", "0"), (BESIDE[1], ours)],
+                &[
+                    ("CORECLR_ENABLE_PROFILING", "0"),
+                    (NOTIFICATION_PATHS[1], ours),
+                ],
                 (8, 0),
                 None,
             ),
@@ -443,16 +461,16 @@ mod tests {
             ("CORECLR_ENABLE_PROFILING", "1"),
             ("CORECLR_PROFILER", &AGENT_CLSID.to_lowercase()),
         ]);
-        assert_eq!(found.judge(false).unwrap().len(), 1);
+        assert_eq!(found.check(false).unwrap().len(), 1);
     }
 
     #[test]
     fn profilers_forbidden() {
         for name in DIAGNOSTICS {
             let found = obstacles(&[(name, "0")]);
-            let refusal = found.judge(false).unwrap_err().to_string();
+            let refusal = found.check(false).unwrap_err().to_string();
             assert!(refusal.contains(&format!("{name}=0")), "{refusal}");
-            assert_eq!(found.judge(true).unwrap().len(), 1);
+            assert_eq!(found.check(true).unwrap().len(), 1);
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Init(());
 
 impl Init {
     /// `None` where another process is.
-    pub(super) fn here() -> Option<Self> {
+    pub(super) fn detect() -> Option<Self> {
         rustix::process::getpid().is_init().then_some(Self(()))
     }
 

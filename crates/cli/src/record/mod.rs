@@ -6,18 +6,18 @@
 
 mod agent_library;
 mod attach;
+mod background;
 mod change;
 mod descendants;
 mod environment;
 mod init;
-mod outside;
 mod rendezvous;
 mod session;
 mod signals;
 mod sink;
 mod symbols;
 mod trials;
-mod unseen;
+mod unrecorded;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -36,29 +36,29 @@ use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
 
-pub use agent_library::CarriedAgent;
-pub(crate) use agent_library::{Agent, Carried};
+pub use agent_library::EmbeddedAgent;
+pub(crate) use agent_library::{Agent, OptionalAgent};
+pub(crate) use background::{start, stop};
 pub use environment::AGENT_CLSID;
-pub(crate) use outside::{start, stop};
-pub(crate) use trials::{judge_environment, try_socket};
+pub(crate) use trials::{check_environment, try_socket};
 
 use self::environment::Obstacles;
 use self::rendezvous::Rendezvous;
-use self::session::{Ended, Session, Wanted};
+use self::session::{EndReason, ProcessFilter, Session};
 use self::signals::Signals;
 use self::sink::Sink;
-use self::unseen::Unseen;
+use self::unrecorded::UnrecordedProcesses;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
-use crate::choice::Name;
-use crate::console::{self, Console, shown};
+use crate::console::{self, Console, escaped};
+use crate::filter_args::NamePattern;
 use crate::is_broken_pipe;
 use crate::memory;
 use crate::names;
 use crate::open;
-use crate::output::{Destination, Kind, Old, folder_of, write_whole};
+use crate::output::{Destination, ExistingMode, OutputKind, folder_of, write_whole};
+use crate::resolved_path::{self, ResolvedPath};
 use crate::saved;
 use crate::symbols as servers;
-use crate::target::{self, Target as Place};
 use crate::tested::newer_than_tested;
 use crate::top::Top;
 use crate::units;
@@ -67,14 +67,18 @@ use crate::units;
 const ROWS: usize = 10;
 
 /// Runs the verb; the end is the command's own: its exit code, or its signal.
-pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Result<ExitCode> {
+pub(crate) fn run(
+    args: &RecordArgs,
+    embedded: OptionalAgent,
+    console: &Console,
+) -> Result<ExitCode> {
     if args.change {
         return change::run(args, console);
     }
     if !args.pids.is_empty() {
-        return run_attached(args, None, carried, console);
+        return run_attached(args, None, embedded, console);
     }
-    let (status, is_recorded) = run_command(args, carried, console)?;
+    let (status, is_recorded) = run_command(args, embedded, console)?;
     // Here, where nothing of ours is left to be removed.
     match status {
         Some(status) => status.signal().into_iter().for_each(signals::end_by),
@@ -87,7 +91,7 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
 /// it goes on), and whether it was recorded.
 fn run_command(
     args: &RecordArgs,
-    carried: Carried,
+    embedded: OptionalAgent,
     console: &Console,
 ) -> Result<(Option<ExitStatus>, bool)> {
     let Some((program, arguments)) = args.command.split_first() else {
@@ -99,17 +103,17 @@ fn run_command(
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let agent = Agent::find(carried)?;
+    let agent = Agent::find(embedded)?;
     let file = check_program(program)?;
     if diagnostics::is_native_aot(&file) {
         console.warning(format_args!(
             "{} is a native AOT program, which has no runtime to load the agent: only .NET processes \
              that it starts are recorded; perf record can sample it",
-            shown(program)
+            escaped(program)
         ));
     }
     let obstacles = Obstacles::find(|name| std::env::var_os(name));
-    for warning in obstacles.judge(args.replace_profiler)? {
+    for warning in obstacles.check(args.replace_profiler)? {
         console.warning(warning);
     }
     if args.walker == "shadow" && obstacles.is_beside(args.replace_profiler) {
@@ -136,56 +140,56 @@ fn run_command(
     }
     let child = signals
         .spawn(&mut command)
-        .with_context(|| format!("cannot start {}{}", shown(program), dll_hint(program)))?;
+        .with_context(|| format!("cannot start {}{}", escaped(program), dll_hint(program)))?;
     let pid = child.id();
-    memory::program_runs(pid);
+    memory::set_program(pid);
     let name = recording_name(program, arguments, pid);
     if let Some(path) = final_path(args, &name)
         && let Err(error) = path.and_then(|path| sink.keep_as(&path))
     {
         console.warning(format_args!("{error:#}"));
     }
-    let wanted = Wanted {
+    let wanted = ProcessFilter {
         first: args.no_children,
         only: &args.only,
     };
     let mut session = Session::new(child, listeners, wanted, &signals, console);
     session.watch(args.start_after.is_none().then_some(&socket));
-    session.until = args.until_signal;
+    session.end_signal = args.until_signal;
 
     // From here on the program runs: no `?` before it has ended.
     let mut joined = Vec::new();
     let begun = match args.start_after {
         None => Ok(()),
         Some(time) => {
-            let wish = attach::Wish {
+            let request = attach::RecordingRequest {
                 configuration: &configuration,
                 stay: false,
                 walks_heap: false,
                 done: "recorded",
             };
-            join_later(&mut session, time, (pid, agent.path(), &wish), console)
+            record_later(&mut session, time, (pid, agent.path(), &request), console)
                 .map(|targets| joined = targets)
         }
     };
     let recorded = begun.and_then(|()| session.record(&mut sink, args.duration));
     for target in &joined {
-        attach::leave(target);
+        attach::detach(target);
     }
     let recorded = match recorded {
         Ok(ended) => {
-            let unseen = Unseen {
+            let unrecorded = UnrecordedProcesses {
                 processes: session.unrecorded(),
                 servers: session.busy_servers(),
             };
             let processes = session.processes;
             // A fault of ours must not replace the program's exit code either.
             let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                finish(args, sink, &name, processes, &unseen, &signals, console)
+                finish(args, sink, &name, processes, &unrecorded, &signals, console)
             }))
             .unwrap_or_else(|_| Err(anyhow!("a fault of sidewalk: the outputs are not made")));
-            if ended != Ended::Program {
-                tell_it_goes_on(pid, ended, console);
+            if ended != EndReason::Program {
+                report_still_running(pid, ended, console);
             }
             written
         }
@@ -200,7 +204,7 @@ fn run_command(
         let unwanted = std::mem::take(&mut session.unwanted);
         match unwanted.is_empty() || session.processes > 0 {
             true => console.error(error),
-            false => console.error(&none_wanted(&args.only, unwanted)),
+            false => console.error(&no_wanted_process(&args.only, unwanted)),
         }
         if beside && session.processes == 0 {
             console.note(
@@ -217,10 +221,10 @@ fn run_command(
 }
 
 /// Begins to record a command and what it has started after it has run for some time.
-fn join_later(
+fn record_later(
     session: &mut Session<'_>,
     time: Duration,
-    (pid, agent, wish): (u32, &Path, &attach::Wish<'_>),
+    (pid, agent, request): (u32, &Path, &attach::RecordingRequest<'_>),
     console: &Console,
 ) -> Result<Vec<Target>> {
     session.idle(time)?;
@@ -229,7 +233,7 @@ fn join_later(
         if !session.is_wanted(target.pid().cast_signed()) {
             continue;
         }
-        match attach::join(&target, agent, wish) {
+        match attach::begin_recording(&target, agent, request) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -250,7 +254,11 @@ fn join_later(
 
 /// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says
 /// so.
-pub(crate) fn run_top(args: &TopArgs, carried: Carried, console: &Console) -> Result<ExitCode> {
+pub(crate) fn run_top(
+    args: &TopArgs,
+    embedded: OptionalAgent,
+    console: &Console,
+) -> Result<ExitCode> {
     Top::check()?;
     let frequency = args.frequency.to_string();
     let mut words = vec![
@@ -269,7 +277,7 @@ pub(crate) fn run_top(args: &TopArgs, carried: Carried, console: &Console) -> Re
     let Verb::Record(record) = Cli::try_parse_from(words)?.command else {
         bail!("these are the words of a recording");
     };
-    run_attached(&record, Some(Top::open), carried, console)
+    run_attached(&record, Some(Top::open), embedded, console)
 }
 
 /// Records programs that run, and leaves them; `show` is given the name under which the recording
@@ -277,7 +285,7 @@ pub(crate) fn run_top(args: &TopArgs, carried: Carried, console: &Console) -> Re
 fn run_attached(
     args: &RecordArgs,
     show: Option<fn(String) -> Result<Top>>,
-    carried: Carried,
+    embedded: OptionalAgent,
     console: &Console,
 ) -> Result<ExitCode> {
     for output in &args.outputs {
@@ -286,19 +294,19 @@ fn run_attached(
     if args.symbols {
         servers::check()?;
     }
-    let agent = Agent::find(carried)?;
+    let agent = Agent::find(embedded)?;
     let targets = attach::targets(&args.pids)?;
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
     let configuration = environment::configuration(args);
-    let mut session = Session::of_none(&signals, console);
-    session.until = args.until_signal;
+    let mut session = Session::without_command(&signals, console);
+    session.end_signal = args.until_signal;
     if let Some(time) = args.start_after
         && !session.idle(time)?
     {
         bail!("nothing was recorded: it ended before --start-after was over");
     }
-    let wish = attach::Wish {
+    let request = attach::RecordingRequest {
         configuration: &configuration,
         stay: args.stay,
         walks_heap: false,
@@ -306,7 +314,7 @@ fn run_attached(
     };
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
     for target in &targets {
-        match attach::join(target, agent.path(), &wish) {
+        match attach::begin_recording(target, agent.path(), &request) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -318,7 +326,7 @@ fn run_attached(
     let Some(first) = joined.first() else {
         bail!("none of the processes can be recorded");
     };
-    let words = attach::words_of(first.pid());
+    let words = attach::command_words(first.pid());
     let (program, arguments) = words.split_first().map_or_else(
         || (OsStr::new("program"), &[][..]),
         |(program, arguments)| (program.as_os_str(), arguments),
@@ -336,10 +344,10 @@ fn run_attached(
     let processes = session.processes;
     let has_all = session.unfinished == 0;
     // Gives the terminal back.
-    let top = session.top.take().map(|top| top.keeps());
+    let top = session.top.take().map(|top| top.should_keep());
     // Closes what is left of the streams.
     drop(session);
-    let leave = || {
+    let detach = || {
         for target in &joined {
             if args.stay {
                 console.note(format_args!(
@@ -347,27 +355,27 @@ fn run_attached(
                     target.pid()
                 ));
             } else {
-                attach::tell(target.pid(), &attach::leave(target), console);
+                attach::report_detach(target.pid(), &attach::detach(target), console);
             }
         }
     };
     // Servers may take their time; the programs have nothing to do with that.
     if args.symbols {
-        leave();
+        detach();
     }
     let written = match top {
         None => {
-            let unseen = Unseen::default();
-            finish(args, sink, &name, processes, &unseen, &signals, console)
+            let unrecorded = UnrecordedProcesses::default();
+            finish(args, sink, &name, processes, &unrecorded, &signals, console)
         }
-        Some(true) => keep(sink, &name, console),
+        Some(true) => keep_recording(sink, &name, console),
         Some(false) => {
             sink.discard();
             Ok(())
         }
     };
     if !args.symbols {
-        leave();
+        detach();
     }
     signals.release();
     written.map(|()| {
@@ -386,16 +394,16 @@ fn run_attached(
 pub(crate) fn dump(
     word: &str,
     args: &DumpArgs,
-    carried: Carried,
+    embedded: OptionalAgent,
     console: &Console,
 ) -> Result<Profile> {
-    let agent = Agent::find(carried)?;
+    let agent = Agent::find(embedded)?;
     let target = attach::target(word)?;
-    let wanted = args.output.as_deref().map(file_at).transpose()?;
+    let wanted = args.output.as_deref().map(resolved_file).transpose()?;
     let temporary = std::env::temp_dir();
     let mut sink = Sink::temporary_in(wanted.as_deref().map_or(&temporary, folder_of))?;
     let signals = Signals::take().context("cannot take signals over")?;
-    let wish = attach::Wish {
+    let request = attach::RecordingRequest {
         configuration: match args.suspended {
             true => environment::DUMP_ASYNC,
             false => environment::DUMP,
@@ -407,19 +415,19 @@ pub(crate) fn dump(
     if args.suspended {
         // The runtime must be prepared for walks of its heap when the agent comes: one that stays
         // may be there already.
-        let _gone = attach::leave(&target);
+        let _gone = attach::detach(&target);
     }
-    let stream = attach::join(&target, agent.path(), &wish)?;
-    let mut session = Session::of_none(&signals, console);
+    let stream = attach::begin_recording(&target, agent.path(), &request)?;
+    let mut session = Session::without_command(&signals, console);
     session.join(vec![(stream, target.pid())])?;
     if args.suspended {
-        session.wait_long();
+        session.extend_flush_time();
     }
     // The dump is taken when the agent is told to stop.
     let recorded = session.record(&mut sink, Some(Duration::ZERO));
     drop(session);
     if !args.stay {
-        attach::tell(target.pid(), &attach::leave(&target), console);
+        attach::report_detach(target.pid(), &attach::detach(&target), console);
     }
     signals.release();
     recorded?;
@@ -439,7 +447,7 @@ pub(crate) fn dump(
     match wanted {
         Some(file) => {
             sink.keep_as(&file)?;
-            console.note(format_args!("wrote {}", shown(&file)));
+            console.note(format_args!("wrote {}", escaped(&file)));
         }
         None => sink.discard(),
     }
@@ -468,7 +476,7 @@ fn killed_by(status: ExitStatus) -> Option<String> {
 /// The command's own code; where it has none to give, what shells make of its signal, or of Ctrl-C.
 fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     let code = match status {
-        Some(status) => memory::code_of(status),
+        Some(status) => memory::shell_code(status),
         None => 130,
     };
     match u8::try_from(code) {
@@ -478,16 +486,16 @@ fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     }
 }
 
-fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {
+fn report_still_running(pid: u32, ended: EndReason, console: &Console) {
     match ended {
-        Ended::Program => {}
-        Ended::Duration => console.note(format_args!(
+        EndReason::Program => {}
+        EndReason::Duration => console.note(format_args!(
             "the program (process {pid}) goes on; Ctrl-C ends it"
         )),
-        Ended::SinkFailed => console.note(format_args!(
+        EndReason::SinkFailed => console.note(format_args!(
             "the program (process {pid}) goes on unrecorded"
         )),
-        Ended::Interrupted => console.warning(format_args!(
+        EndReason::Interrupted => console.warning(format_args!(
             "the program (process {pid}) has not ended; it goes on unrecorded"
         )),
     }
@@ -507,7 +515,7 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
         };
         return Sink::temporary_in(beside);
     };
-    let target = file_at(&output.path)?;
+    let target = resolved_file(&output.path)?;
     let is_special = std::fs::metadata(&target).is_ok_and(|file| !file.is_file());
     if is_special {
         return Sink::at(&target);
@@ -517,13 +525,15 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
 }
 
 /// The file that a recording's path leads to.
-fn file_at(path: &Path) -> Result<PathBuf> {
-    match target::resolve(path)? {
+fn resolved_file(path: &Path) -> Result<PathBuf> {
+    match resolved_path::resolve(path)? {
         // Messages name it as the user did, where there is no link.
-        Place::File(target) if std::path::absolute(path).is_ok_and(|path| path == target) => {
+        ResolvedPath::File(target)
+            if std::path::absolute(path).is_ok_and(|path| path == target) =>
+        {
             Ok(path.to_owned())
         }
-        Place::File(target) => Ok(target),
+        ResolvedPath::File(target) => Ok(target),
         _ => bail!("a recording is read back: it needs a file"),
     }
 }
@@ -531,7 +541,7 @@ fn file_at(path: &Path) -> Result<PathBuf> {
 /// Where the recording is to be while it grows, unless only other formats are wanted.
 fn final_path(args: &RecordArgs, name: &str) -> Option<Result<PathBuf>> {
     match recording_output(args) {
-        Some(output) => Some(file_at(&output.path)),
+        Some(output) => Some(resolved_file(&output.path)),
         None if args.outputs.is_empty() => {
             let folder = default_folder(&args.command).unwrap_or_default();
             Some(Ok(folder.join(name)))
@@ -551,14 +561,14 @@ fn default_folder(command: &[std::ffi::OsString]) -> Option<PathBuf> {
 fn recording_output(args: &RecordArgs) -> Option<&Destination> {
     args.outputs
         .iter()
-        .find(|output| output.kind == Kind::Recording)
+        .find(|output| output.kind == OutputKind::Recording)
 }
 
 /// Keeps what was shown, under its name.
-fn keep(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
+fn keep_recording(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
     symbols::append(&mut sink).context("cannot name native frames")?;
     sink.keep_as(Path::new(name))?;
-    console.note(format_args!("wrote {}", shown(sink.path())));
+    console.note(format_args!("wrote {}", escaped(sink.path())));
     Ok(())
 }
 
@@ -568,24 +578,24 @@ fn finish(
     mut sink: Sink,
     name: &str,
     processes: u32,
-    unseen: &Unseen,
+    unrecorded: &UnrecordedProcesses,
     signals: &Signals,
     console: &Console,
 ) -> Result<()> {
     let failure = sink.failure().map(|error| {
         anyhow!(
             "recording stopped: cannot write {}: {error}",
-            shown(sink.path())
+            escaped(sink.path())
         )
     });
     if !sink.has_blocks() {
         sink.discard();
-        return Err(failure.unwrap_or_else(|| nothing_recorded(processes, unseen)));
+        return Err(failure.unwrap_or_else(|| nothing_recorded(processes, unrecorded)));
     }
-    for text in unseen.texts() {
+    for text in unrecorded.texts() {
         console.warning(text);
     }
-    let notes = unseen.notes();
+    let notes = unrecorded.notes();
     for note in &notes {
         sink.note(note);
     }
@@ -599,7 +609,7 @@ fn finish(
     if made.is_err() && sink.is_temporary() {
         let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;
-        console.note(format_args!("the recording is kept as {}", shown(&kept)));
+        console.note(format_args!("the recording is kept as {}", escaped(&kept)));
     }
     match failure {
         Some(failure) => Err(failure.context("what was recorded until then is kept")),
@@ -609,14 +619,14 @@ fn finish(
 
 fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Console) -> Result<()> {
     let has = |kind| args.outputs.iter().any(|output| output.kind == kind);
-    let is_kept_alone = args.outputs.iter().all(|o| o.kind == Kind::Recording);
+    let is_kept_alone = args.outputs.iter().all(|o| o.kind == OutputKind::Recording);
     // Of any size, as it is our own recording. And all was looked up just now.
-    let mut profile = if is_kept_alone && has(Kind::Recording) && !args.open {
+    let mut profile = if is_kept_alone && has(OutputKind::Recording) && !args.open {
         saved::totals(sink.path(), Some(u64::MAX))?.profile
     } else {
         saved::read(sink.path(), Some(u64::MAX))?
     };
-    let signatures = has(Kind::Converted(formats::Format::Html));
+    let signatures = has(OutputKind::Converted(formats::Format::Html));
     if sink.failure().is_some() || signatures {
         let options = symbolize::Options {
             native: sink.failure().is_some(),
@@ -635,20 +645,23 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Conso
         console.note(note);
     }
     let profile = profile::ops::with_runtime_work(profile);
-    let profile = saved::with_or_without(profile, &args.native);
-    let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
+    let profile = saved::apply_native(profile, &args.native);
+    let recordings = args
+        .outputs
+        .iter()
+        .filter(|o| o.kind == OutputKind::Recording);
     for output in recordings {
         let is_the_sink = std::fs::canonicalize(&output.path)
             .is_ok_and(|path| std::fs::canonicalize(sink.path()).is_ok_and(|sink| sink == path));
         if !is_the_sink {
             // Through a temporary file: it may be the same file under another name.
-            write_whole(&output.path, Old::Replaced, |out| {
+            write_whole(&output.path, ExistingMode::Replaced, |out| {
                 std::io::copy(&mut File::open(sink.path())?, out)?;
                 Ok(())
             })
-            .with_context(|| format!("cannot write {}", shown(&output.path)))?;
+            .with_context(|| format!("cannot write {}", escaped(&output.path)))?;
         }
-        console.note(format_args!("wrote {}", shown(&output.path)));
+        console.note(format_args!("wrote {}", escaped(&output.path)));
     }
     let written = saved::write_outputs(
         &profile,
@@ -658,7 +671,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Conso
     );
     if args.outputs.is_empty() {
         print_table(args, &profile, console)?;
-        console.note(format_args!("wrote {}", shown(sink.path())));
+        console.note(format_args!("wrote {}", escaped(sink.path())));
     } else {
         console.note(formats::honest_line(&profile.health));
     }
@@ -719,7 +732,7 @@ fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Resul
 }
 
 /// All .NET processes had other names than those of `--only`.
-fn none_wanted(only: &[Name], mut others: Vec<String>) -> anyhow::Error {
+fn no_wanted_process(only: &[NamePattern], mut others: Vec<String>) -> anyhow::Error {
     const MOST: usize = 10;
     others.sort();
     others.dedup();
@@ -739,8 +752,8 @@ fn none_wanted(only: &[Name], mut others: Vec<String>) -> anyhow::Error {
     )
 }
 
-fn nothing_recorded(processes: u32, unseen: &Unseen) -> anyhow::Error {
-    if let Some(why) = unseen.unrecorded() {
+fn nothing_recorded(processes: u32, unrecorded: &UnrecordedProcesses) -> anyhow::Error {
+    if let Some(why) = unrecorded.summary() {
         return anyhow!("nothing was recorded: {why}");
     }
     if processes > 0 {
@@ -807,7 +820,7 @@ fn check_program(program: &OsStr) -> Result<PathBuf> {
             Err(_) => {}
         }
     }
-    let shown = console::shown(program);
+    let shown = console::escaped(program);
     match refused {
         Some((candidate, why)) if is_path && why == "is not executable" => bail!(
             "cannot start {shown}: it {why}{}",
@@ -830,7 +843,7 @@ fn dll_hint(program: &OsStr) -> String {
     if is_dll {
         format!(
             " (a .dll is started by dotnet: sidewalk record -- dotnet {})",
-            console::shown(program)
+            console::escaped(program)
         )
     } else {
         String::new()

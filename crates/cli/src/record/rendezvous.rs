@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::console::shown;
+use crate::console::escaped;
 
 /// `sockaddr_un` has room for 107 bytes and a zero; the agent keeps to this.
 const LONGEST_PATH: usize = 99;
@@ -63,12 +63,13 @@ impl Rendezvous {
             .prefix("sidewalk-")
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(std::path::absolute(parent)?)
-            .with_context(|| format!("in {}", shown(parent)))?;
+            .with_context(|| format!("in {}", escaped(parent)))?;
         let path = folder.path().join("agents");
         if path.as_os_str().as_bytes().len() > LONGEST_PATH {
-            bail!("the path {} is too long for a socket", shown(&path));
+            bail!("the path {} is too long for a socket", escaped(&path));
         }
-        let listener = UnixListener::bind(&path).with_context(|| format!("at {}", shown(&path)))?;
+        let listener =
+            UnixListener::bind(&path).with_context(|| format!("at {}", escaped(&path)))?;
         let mut listeners = vec![listener];
         // Where there is none (a sandbox of ours), the first is enough for whoever sees our files.
         let nameless = SocketAddr::from_abstract_name(path.as_os_str().as_bytes())

@@ -31,8 +31,8 @@ use super::descendants::Descendants;
 use super::init::{self, Init};
 use super::signals::{Received, Signals};
 use super::sink::Sink;
-use crate::choice::Name;
 use crate::console::Console;
+use crate::filter_args::NamePattern;
 use crate::memory;
 use crate::top::Top;
 use crate::units;
@@ -48,11 +48,11 @@ const SECOND_PRESS: Duration = Duration::from_secs(2);
 /// … but not if it comes with it: `timeout` and process groups deliver one signal twice.
 const SAME_PRESS: Duration = Duration::from_millis(100);
 /// As many control sockets are watched as belong to processes whose streams have closed.
-const MOST_DOORS: usize = 64;
+const MAX_STALE_SOCKETS: usize = 64;
 /// How often the progress line is renewed.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Read from one connection before the others have their turn, bytes.
-const TURN: usize = 1 << 20;
+const READ_QUANTUM: usize = 1 << 20;
 
 /// Replies to an agent.
 const GO: &[u8] = b"G";
@@ -61,7 +61,7 @@ const STOP: &[u8] = b"S";
 
 /// Why recording ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum EndReason {
     /// The program ended.
     Program,
     /// The time that the user gave is over; the program may go on.
@@ -84,16 +84,16 @@ struct Connection {
     has_ended: bool,
     is_open: bool,
     /// Where its agent listens, if we see the same files.
-    door: Option<PathBuf>,
+    control_socket: Option<PathBuf>,
 }
 
 /// The processes to record among those that connect.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ProcessFilter<'a> {
     /// The first one only.
     pub(super) first: bool,
     /// Those of these names; all where there is none.
-    pub(super) only: &'a [Name],
+    pub(super) only: &'a [NamePattern],
 }
 
 /// A recording that runs.
@@ -111,7 +111,7 @@ pub(super) struct Session<'s> {
     pub(super) processes: u32,
     /// Those of them that had not sent all when they were waited for no longer.
     pub(super) unfinished: u32,
-    wanted: Wanted<'s>,
+    wanted: ProcessFilter<'s>,
     /// .NET processes that were not wanted, by name.
     pub(super) unwanted: Vec<String>,
     started: Instant,
@@ -119,12 +119,12 @@ pub(super) struct Session<'s> {
     last_interrupt: Option<Instant>,
     is_interrupted_twice: bool,
     /// A signal that ends the recording, and whether it has come.
-    pub(super) until: Option<Signal>,
-    is_over: bool,
+    pub(super) end_signal: Option<Signal>,
+    is_ended_by_signal: bool,
     /// Control sockets of processes whose streams have closed and that had not ended then.
-    doors: Vec<(OwnedFd, PathBuf)>,
+    stale_sockets: Vec<(OwnedFd, PathBuf)>,
     /// How long agents have at the end, where that is longer than others have.
-    patience: Option<Duration>,
+    flush_time: Option<Duration>,
     /// The live view of the recording while it is made.
     pub(super) top: Option<Top>,
     /// The first process of a container has more to do.
@@ -140,7 +140,7 @@ impl<'s> Session<'s> {
     pub(super) fn new(
         child: Child,
         listeners: Vec<UnixListener>,
-        wanted: Wanted<'s>,
+        wanted: ProcessFilter<'s>,
         signals: &'s Signals,
         console: &'s Console,
     ) -> Self {
@@ -148,12 +148,12 @@ impl<'s> Session<'s> {
             child: Some(child),
             listeners,
             wanted,
-            ..Self::of_none(signals, console)
+            ..Self::without_command(signals, console)
         }
     }
 
     /// Of programs that run already, each by [`Session::join`].
-    pub(super) fn of_none(signals: &'s Signals, console: &'s Console) -> Self {
+    pub(super) fn without_command(signals: &'s Signals, console: &'s Console) -> Self {
         Self {
             signals,
             console,
@@ -163,18 +163,18 @@ impl<'s> Session<'s> {
             buffer: vec![0; 1 << 16],
             processes: 0,
             unfinished: 0,
-            wanted: Wanted::default(),
+            wanted: ProcessFilter::default(),
             unwanted: Vec::new(),
             started: Instant::now(),
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
-            until: None,
-            is_over: false,
-            doors: Vec::new(),
-            patience: None,
+            end_signal: None,
+            is_ended_by_signal: false,
+            stale_sockets: Vec::new(),
+            flush_time: None,
             top: None,
-            init: Init::here(),
+            init: Init::detect(),
             descendants: None,
             settled: HashSet::new(),
         }
@@ -203,20 +203,20 @@ impl<'s> Session<'s> {
         descendants.flat_map(Descendants::busy_servers).collect()
     }
 
-    /// A process whose agent has been told to go. `process` and `door` were found while it waited:
-    /// of one that has ended the environment, which names the socket's folder, is empty.
+    /// A process whose agent has been told to go. `process` and `control_socket` were found while
+    /// it waited: of one that has ended the environment, which names the socket's folder, is empty.
     fn add(
         &mut self,
         stream: UnixStream,
         pid: i32,
         process: Option<OwnedFd>,
-        door: Option<PathBuf>,
+        control_socket: Option<PathBuf>,
     ) -> Result<()> {
         stream.set_nonblocking(true)?;
         self.processes += 1;
         self.settled.extend(u32::try_from(pid));
         self.connections.push(Connection {
-            door,
+            control_socket,
             stream,
             splitter: BlockSplitter::new(),
             pid,
@@ -232,7 +232,11 @@ impl<'s> Session<'s> {
     ///
     /// # Errors
     /// The system refuses to poll or to wait. The child is not waited for then.
-    pub(super) fn record(&mut self, sink: &mut Sink, duration: Option<Duration>) -> Result<Ended> {
+    pub(super) fn record(
+        &mut self,
+        sink: &mut Sink,
+        duration: Option<Duration>,
+    ) -> Result<EndReason> {
         let end_at = duration.and_then(|duration| self.started.checked_add(duration));
         let mut next_progress = self.started + PROGRESS_EVERY;
         // A program that ended while it was being started: SIGCHLD was not blocked then.
@@ -240,22 +244,22 @@ impl<'s> Session<'s> {
         let ended = loop {
             let is_over = self.child.is_none() && self.connections.is_empty();
             if self.status.is_some() || is_over {
-                break Ended::Program;
+                break EndReason::Program;
             }
             if sink.failure().is_some() {
-                break Ended::SinkFailed;
+                break EndReason::SinkFailed;
             }
             if self.is_interrupted_twice {
-                break Ended::Interrupted;
+                break EndReason::Interrupted;
             }
             let now = Instant::now();
-            if self.is_over || end_at.is_some_and(|end| now >= end) {
-                break Ended::Duration;
+            if self.is_ended_by_signal || end_at.is_some_and(|end| now >= end) {
+                break EndReason::Duration;
             }
             let mut wake = end_at;
             if let Some(top) = &mut self.top {
                 if !top.turn()? {
-                    break Ended::Duration;
+                    break EndReason::Duration;
                 }
                 let due = top.due();
                 wake = Some(wake.map_or(due, |end| end.min(due)));
@@ -268,7 +272,7 @@ impl<'s> Session<'s> {
             }
             if let Some(descendants) = &mut self.descendants {
                 let settled = &self.settled;
-                descendants.look(now, &|pid| settled.contains(&pid));
+                descendants.check_due(now, &|pid| settled.contains(&pid));
                 let due = descendants.due();
                 wake = Some(wake.map_or(due, |end| end.min(due)));
             }
@@ -277,13 +281,13 @@ impl<'s> Session<'s> {
         self.console.end_progress();
         self.finish(sink, ended)?;
         // A connection ends a moment before its process does.
-        self.remove_doors();
+        self.remove_stale_sockets();
         Ok(ended)
     }
 
     /// Agents walk a large heap at the end: they are waited for until the user interrupts twice.
-    pub(super) fn wait_long(&mut self) {
-        self.patience = Some(LONG_FLUSH_TIME);
+    pub(super) fn extend_flush_time(&mut self) {
+        self.flush_time = Some(LONG_FLUSH_TIME);
     }
 
     /// Waits for the program, forwarding signals. Returns at once where it has ended, and without
@@ -294,7 +298,7 @@ impl<'s> Session<'s> {
             self.poll_once(None)?;
             self.handle_signals()?;
         }
-        self.remove_doors();
+        self.remove_stale_sockets();
         Ok(self.status)
     }
 
@@ -379,23 +383,23 @@ impl<'s> Session<'s> {
             }
             let pid = peer.map_or(0, |peer| peer.pid());
             // Before it is answered: it waits, so the number is still its own.
-            let (process, door) = (process_of(pid), door_of(pid));
+            let (process, control_socket) = (pidfd_of(pid), control_socket_of(pid));
             let is_wanted = self.is_wanted(pid);
             let answered = (&stream).write_all(if is_wanted { GO } else { NO });
             if !is_wanted || answered.is_err() {
                 continue;
             }
-            self.add(stream, pid, process, door)?;
+            self.add(stream, pid, process, control_socket)?;
         }
         Ok(())
     }
 
     pub(super) fn is_wanted(&mut self, pid: i32) -> bool {
-        let Wanted { first, only } = self.wanted;
+        let ProcessFilter { first, only } = self.wanted;
         // A process that cannot be named is recorded: it may be the one.
         let name = match only {
             [] => None,
-            _ => name_of(pid),
+            _ => process_name(pid),
         };
         if let Some(name) = name.filter(|name| !only.iter().any(|wanted| wanted.is_match(name))) {
             self.unwanted.push(name);
@@ -418,26 +422,29 @@ impl<'s> Session<'s> {
             }
         }
         for connection in self.connections.extract_if(.., |one| !one.is_open) {
-            self.doors.extend(connection.process.zip(connection.door));
+            self.stale_sockets
+                .extend(connection.process.zip(connection.control_socket));
         }
-        self.remove_doors();
+        self.remove_stale_sockets();
     }
 
     /// Removes the control sockets of processes that have ended: those that are killed leave them
     /// behind.
-    fn remove_doors(&mut self) {
-        self.doors.retain(|(process, door)| {
+    fn remove_stale_sockets(&mut self) {
+        self.stale_sockets.retain(|(process, control_socket)| {
             let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
             let has_ended = poll(&mut end, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
-            if has_ended && fs::symlink_metadata(door).is_ok_and(|it| it.file_type().is_socket()) {
+            if has_ended
+                && fs::symlink_metadata(control_socket).is_ok_and(|it| it.file_type().is_socket())
+            {
                 // Another may have removed it.
-                let _gone = fs::remove_file(door);
+                let _gone = fs::remove_file(control_socket);
             }
             !has_ended
         });
         // Each holds a descriptor. Those that are forgotten leave a file at most.
-        let more = self.doors.len().saturating_sub(MOST_DOORS);
-        self.doors.drain(..more);
+        let more = self.stale_sockets.len().saturating_sub(MAX_STALE_SOCKETS);
+        self.stale_sockets.drain(..more);
     }
 
     /// Lets the programs run unrecorded for some time. Whether it is over: it is not where the
@@ -466,7 +473,7 @@ impl<'s> Session<'s> {
         self.started = Instant::now();
         for (stream, pid) in streams {
             let pid = pid.cast_signed();
-            self.add(stream, pid, process_of(pid), door_of(pid))?;
+            self.add(stream, pid, pidfd_of(pid), control_socket_of(pid))?;
         }
         Ok(())
     }
@@ -475,7 +482,9 @@ impl<'s> Session<'s> {
         while let Some(received) = self.signals.next().context("cannot read signals")? {
             match received {
                 Received::ChildChanged => self.reap()?,
-                Received::Passed(signal) if Some(signal) == self.until => self.is_over = true,
+                Received::Passed(signal) if Some(signal) == self.end_signal => {
+                    self.is_ended_by_signal = true
+                }
                 Received::Passed(signal) => self.forward(signal),
                 Received::Ending { signal, to_all } => {
                     let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
@@ -483,7 +492,7 @@ impl<'s> Session<'s> {
                         // No other process is to end by it.
                         self.is_interrupted_twice = true;
                     } else if is_interrupt {
-                        self.interrupted();
+                        self.count_interrupt();
                     }
                     if !to_all {
                         self.forward(signal);
@@ -500,7 +509,7 @@ impl<'s> Session<'s> {
         {
             self.status = child.try_wait().context("cannot wait for the program")?;
             if let Some(status) = self.status {
-                memory::program_ended(memory::code_of(status));
+                memory::set_exit_code(memory::shell_code(status));
             }
         }
         if let Some(init) = &self.init {
@@ -511,7 +520,7 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    fn interrupted(&mut self) {
+    fn count_interrupt(&mut self) {
         let now = Instant::now();
         match self.last_interrupt {
             Some(last) if now - last < SAME_PRESS => {}
@@ -538,9 +547,9 @@ impl<'s> Session<'s> {
     }
 
     /// Lets the agents that are still there send what they hold.
-    fn finish(&mut self, sink: &mut Sink, ended: Ended) -> Result<()> {
+    fn finish(&mut self, sink: &mut Sink, ended: EndReason) -> Result<()> {
         // Processes that connected before the end, and the blocks that were sent.
-        if ended != Ended::SinkFailed {
+        if ended != EndReason::SinkFailed {
             self.accept()?;
             self.receive(sink);
         }
@@ -550,12 +559,12 @@ impl<'s> Session<'s> {
             // connection close.
             let _ = (&connection.stream).write(STOP);
         }
-        if ended == Ended::SinkFailed {
+        if ended == EndReason::SinkFailed {
             self.connections.clear();
             return Ok(());
         }
-        let given = if let Some(patience) = self.patience {
-            patience
+        let given = if let Some(flush_time) = self.flush_time {
+            flush_time
         } else if self.is_interrupted_twice && self.child.is_some() {
             SHORT_FLUSH_TIME
         } else {
@@ -563,7 +572,7 @@ impl<'s> Session<'s> {
         };
         let deadline = Instant::now() + given;
         while !self.connections.is_empty() && Instant::now() < deadline {
-            if self.patience.is_some() && self.is_interrupted_twice {
+            if self.flush_time.is_some() && self.is_interrupted_twice {
                 break;
             }
             self.turn(sink, Some(deadline))?;
@@ -604,13 +613,13 @@ impl<'s> Session<'s> {
 }
 
 /// By which the end of a process is heard of; `None` where it has ended, or the kernel is too old.
-pub(super) fn process_of(pid: i32) -> Option<OwnedFd> {
+pub(super) fn pidfd_of(pid: i32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Where the agent in a process listens; `None` where that is in another view of files.
-fn door_of(pid: i32) -> Option<PathBuf> {
+fn control_socket_of(pid: i32) -> Option<PathBuf> {
     let target = Target::new(u32::try_from(pid).ok()?).ok()?;
     if !target.shares_our_files() {
         return None;
@@ -620,8 +629,8 @@ fn door_of(pid: i32) -> Option<PathBuf> {
 }
 
 /// Returns a process's name; `None` where its command line cannot be read.
-fn name_of(pid: i32) -> Option<String> {
-    let words = attach::words_of(u32::try_from(pid).ok()?);
+fn process_name(pid: i32) -> Option<String> {
+    let words = attach::command_words(u32::try_from(pid).ok()?);
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     profile::names::process(&words)
 }
@@ -635,7 +644,7 @@ impl Connection {
         buffer: &mut [u8],
     ) -> Result<(), String> {
         let mut received = 0;
-        while received < TURN {
+        while received < READ_QUANTUM {
             match self.stream.read(buffer) {
                 Ok(0) => {
                     self.is_open = false;
@@ -683,14 +692,14 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let signals = Signals::take().unwrap();
         let console = Console::new(true, Color::Auto);
-        let only = [Name::parse("other").unwrap()];
+        let only = [NamePattern::parse("other").unwrap()];
         let mut session = Session {
             listeners: vec![listener],
-            wanted: Wanted {
+            wanted: ProcessFilter {
                 first: false,
                 only: &only,
             },
-            ..Session::of_none(&signals, &console)
+            ..Session::without_command(&signals, &console)
         };
         let mut agent = UnixStream::connect(&path).unwrap();
         session.accept().unwrap();

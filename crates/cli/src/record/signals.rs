@@ -55,9 +55,9 @@ const PASSED_BY_INIT: [Signal; 5] = [
 /// Signals whose disposition is another in the tool than in its parent, whatever the parent's:
 /// Rust ignores the first at its start and lets a child have its default action, and we need the
 /// second.
-const CHANGED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGCHLD];
+const DISPOSITION_CHANGED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGCHLD];
 
-/// The signals of [`CHANGED`] that the tool's parent left ignored; bit 0 is the first.
+/// The signals of [`DISPOSITION_CHANGED`] that the tool's parent left ignored; bit 0 is the first.
 static IGNORED_AT_START: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks at the dispositions before Rust's own start changes that of SIGPIPE: `main` would be too
@@ -71,11 +71,11 @@ static IGNORED_AT_START: AtomicUsize = AtomicUsize::new(0);
 // dispositions and writes an atomic, so it needs nothing of Rust's runtime, which has not started.
 #[unsafe(link_section = ".init_array")]
 #[used]
-static LOOK_AT_START: extern "C" fn() = look_at_start;
+static RECORD_IGNORED: extern "C" fn() = record_ignored;
 
-extern "C" fn look_at_start() {
+extern "C" fn record_ignored() {
     let mut ignored = 0;
-    for (bit, signal) in CHANGED.into_iter().enumerate() {
+    for (bit, signal) in DISPOSITION_CHANGED.into_iter().enumerate() {
         if is_ignored(signal) {
             ignored |= 1 << bit;
         }
@@ -135,7 +135,7 @@ impl Signals {
         let released = Arc::new(AtomicBool::new(false));
         let of_init = PASSED_BY_INIT
             .into_iter()
-            .filter(|_| Init::here().is_some());
+            .filter(|_| Init::detect().is_some());
         for signal in ENDING.into_iter().chain(PASSED).chain(of_init) {
             let number = signal as i32;
             if ignored & 1 << (number - 1) != 0 {
@@ -187,7 +187,7 @@ impl Signals {
         let ignored = IGNORED_AT_START.load(Ordering::Relaxed);
         if ignored != 0 {
             let ignore = move || {
-                for (bit, signal) in CHANGED.into_iter().enumerate() {
+                for (bit, signal) in DISPOSITION_CHANGED.into_iter().enumerate() {
                     if ignored & 1 << bit != 0 {
                         // SAFETY: SIG_IGN is no function that could be called.
                         unsafe {

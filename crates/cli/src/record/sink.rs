@@ -13,8 +13,8 @@ use anyhow::{Context, Result};
 use recording::{Block, ProcessKey, Record, Writer, file_header};
 use tempfile::TempPath;
 
-use crate::console::shown;
-use crate::output::open_there;
+use crate::console::escaped;
+use crate::output::open_resolved;
 
 /// A recording that is being written.
 pub(super) struct Sink {
@@ -34,14 +34,14 @@ impl Sink {
     /// Records into the file at `path`, which is there and no link, replacing what is in it.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let open = || -> io::Result<File> {
-            let file = open_there(path, true)?;
+            let file = open_resolved(path, true)?;
             // The file may have been there, with other permissions.
             if file.metadata()?.is_file() {
                 file.set_permissions(Permissions::from_mode(0o600))?;
             }
             Ok(file)
         };
-        let file = open().with_context(|| format!("cannot write {}", shown(path)))?;
+        let file = open().with_context(|| format!("cannot write {}", escaped(path)))?;
         Self::begin(file, path.to_owned(), None)
     }
 
@@ -52,7 +52,7 @@ impl Sink {
             .suffix(".swk")
             .permissions(Permissions::from_mode(0o600))
             .tempfile_in(folder)
-            .with_context(|| format!("cannot write into {}", shown(folder)))?
+            .with_context(|| format!("cannot write into {}", escaped(folder)))?
             .into_parts();
         Self::begin(file, path.to_path_buf(), Some(path))
     }
@@ -72,7 +72,7 @@ impl Sink {
         match sink.failure.take() {
             None => Ok(sink),
             Some(error) => {
-                Err(error).with_context(|| format!("cannot write {}", shown(&sink.path)))
+                Err(error).with_context(|| format!("cannot write {}", escaped(&sink.path)))
             }
         }
     }
@@ -83,7 +83,7 @@ impl Sink {
             temporary
                 .persist(path)
                 .map_err(|error| error.error)
-                .with_context(|| format!("cannot write {}", shown(path)))?;
+                .with_context(|| format!("cannot write {}", escaped(path)))?;
             self.path = path.to_owned();
         }
         Ok(())

@@ -21,13 +21,13 @@ struct Lookups {
     modules: HashMap<u32, Module>,
     /// Method to (module, token).
     methods: HashMap<u32, (u32, u32)>,
-    frames: Vec<(u32, Place)>,
+    frames: Vec<(u32, CodeLocation)>,
     /// Frames that have a symbol already.
     done: HashSet<u32>,
 }
 
 /// Where a frame is.
-enum Place {
+enum CodeLocation {
     Native { module: u32, svma: u64 },
     Managed { method: u32, il_offset: u32 },
     Await { method: u32, state: i32 },
@@ -44,7 +44,7 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
     let modules = processes.iter().flat_map(|(process, lookups)| {
         let places = lookups.frames.iter();
         places.filter_map(move |(frame, place)| match place {
-            Place::Native { module, .. } if !lookups.done.contains(frame) => {
+            CodeLocation::Native { module, .. } if !lookups.done.contains(frame) => {
                 Some((process, module, lookups.modules.get(module)?))
             }
             _ => None,
@@ -63,7 +63,7 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                 continue;
             }
             match *place {
-                Place::Native { module, svma } => {
+                CodeLocation::Native { module, svma } => {
                     let Some(module) = lookups.modules.get(&module) else {
                         continue;
                     };
@@ -80,7 +80,7 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                         push(&mut writer, &mut blocks, *frame, &name, "", 0);
                     }
                 }
-                Place::Managed { method, .. } | Place::Await { method, .. } => {
+                CodeLocation::Managed { method, .. } | CodeLocation::Await { method, .. } => {
                     let Some((module, token)) = lookups.methods.get(&method) else {
                         continue;
                     };
@@ -88,11 +88,13 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                         continue;
                     };
                     let found = match *place {
-                        Place::Await { state, .. } => symbolizer.await_line(module, *token, state),
-                        Place::Managed { il_offset, .. } => {
+                        CodeLocation::Await { state, .. } => {
+                            symbolizer.await_line(module, *token, state)
+                        }
+                        CodeLocation::Managed { il_offset, .. } => {
                             symbolizer.managed_line(module, *token, il_offset)
                         }
-                        Place::Native { .. } => None,
+                        CodeLocation::Native { .. } => None,
                     };
                     if let Some(found) = found {
                         let (file, line) = (&found.file, found.line);
@@ -147,13 +149,13 @@ fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Lookups)>> {
             }
             Record::Frame { frame, value } => {
                 let place = match value {
-                    Frame::Native { module, svma } => Place::Native { module, svma },
+                    Frame::Native { module, svma } => CodeLocation::Native { module, svma },
                     Frame::Managed {
                         method,
                         il_offset: Some(il_offset),
                         ..
-                    } => Place::Managed { method, il_offset },
-                    Frame::Async { method, state } => Place::Await { method, state },
+                    } => CodeLocation::Managed { method, il_offset },
+                    Frame::Async { method, state } => CodeLocation::Await { method, state },
                     _ => continue,
                 };
                 let lookups = processes.entry(process).or_default();

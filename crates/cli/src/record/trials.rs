@@ -12,9 +12,9 @@ use super::rendezvous::Rendezvous;
 ///
 /// # Errors
 /// It asks for another profiler, or forbids profilers.
-pub(crate) fn judge_environment() -> Result<()> {
+pub(crate) fn check_environment() -> Result<()> {
     let obstacles = Obstacles::find(|name| std::env::var_os(name));
-    obstacles.judge(false).map(drop)
+    obstacles.check(false).map(drop)
 }
 
 /// Makes the tool's socket and connects to it as an agent does. Returns the folder that it was made

@@ -4,8 +4,8 @@
 //! last seconds are shown while it is made. Invariant: the terminal is given back as it was,
 //! however this ends.
 
-mod choice;
 mod screen;
+mod view;
 mod window;
 
 use std::io::{IsTerminal, Stdin};
@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
-use self::choice::{Asked, Choice};
-use self::window::{Picture, Window};
+use self::view::{KeyAction, TopView};
+use self::window::{Window, WindowContent};
 
 /// How long samples are shown.
 const WINDOW_NS: u64 = 5_000_000_000;
@@ -31,13 +31,13 @@ pub(crate) struct Top {
     terminal: DefaultTerminal,
     stdin: Stdin,
     window: Window,
-    picture: Picture,
-    choice: Choice,
+    content: WindowContent,
+    view: TopView,
     /// Where the recording goes when the user keeps it.
     name: String,
-    keeps: bool,
+    should_keep: bool,
     due: Instant,
-    trouble: Option<anyhow::Error>,
+    failure: Option<anyhow::Error>,
 }
 
 impl Top {
@@ -66,12 +66,12 @@ impl Top {
             terminal,
             stdin: std::io::stdin(),
             window,
-            picture: Picture::default(),
-            choice: Choice::default(),
+            content: WindowContent::default(),
+            view: TopView::default(),
             name,
-            keeps: false,
+            should_keep: false,
             due: Instant::now(),
-            trouble: None,
+            failure: None,
         })
     }
 
@@ -92,7 +92,7 @@ impl Top {
     /// Takes a block of the recording.
     pub(crate) fn block(&mut self, bytes: &[u8]) {
         if let Err(error) = self.window.block(bytes) {
-            self.trouble.get_or_insert(error);
+            self.failure.get_or_insert(error);
         }
     }
 
@@ -101,7 +101,7 @@ impl Top {
     /// # Errors
     /// The terminal is gone, or a block could not be read.
     pub(crate) fn turn(&mut self) -> Result<bool> {
-        if let Some(error) = self.trouble.take() {
+        if let Some(error) = self.failure.take() {
             return Err(error);
         }
         let mut changed = false;
@@ -110,34 +110,34 @@ impl Top {
             let Event::Key(key) = event::read()? else {
                 continue;
             };
-            match self.choice.key(key) {
-                Asked::Nothing => {}
-                Asked::Quit => return Ok(false),
-                Asked::Keep => {
-                    self.keeps = true;
-                    self.choice.said = Some(format!("will be kept as {}", self.name));
+            match self.view.key(key) {
+                KeyAction::Nothing => {}
+                KeyAction::Quit => return Ok(false),
+                KeyAction::Keep => {
+                    self.should_keep = true;
+                    self.view.message = Some(format!("will be kept as {}", self.name));
                 }
             }
         }
         let now = Instant::now();
         if now >= self.due {
             self.due = now + EVERY;
-            if !self.choice.is_held {
-                self.picture = self.window.picture(now_ns()?);
+            if !self.view.is_paused {
+                self.content = self.window.content(now_ns()?);
             }
             changed = true;
         }
         if changed {
-            let (picture, choice) = (&self.picture, &mut self.choice);
+            let (content, view) = (&self.content, &mut self.view);
             self.terminal
-                .draw(|frame| screen::draw(frame, picture, choice))?;
+                .draw(|frame| screen::draw(frame, content, view))?;
         }
         Ok(true)
     }
 
     /// Whether the user wants the recording.
-    pub(crate) fn keeps(&self) -> bool {
-        self.keeps
+    pub(crate) fn should_keep(&self) -> bool {
+        self.should_keep
     }
 }
 

@@ -11,8 +11,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState};
 
-use super::choice::{Choice, Order, Table as Shown};
-use super::window::{Kind, MethodRow, Picture, ThreadRow};
+use super::view::{Order, Table as ShownTable, TopView};
+use super::window::{CodeKind, MethodRow, ThreadRow, WindowContent};
 use crate::units;
 
 /// One core, nanoseconds of CPU time a second.
@@ -37,38 +37,38 @@ const HELP: [(&str, &str); 11] = [
 ];
 
 /// Draws everything.
-pub(super) fn draw(frame: &mut Frame<'_>, picture: &Picture, choice: &mut Choice) {
+pub(super) fn draw(frame: &mut Frame<'_>, content: &WindowContent, view: &mut TopView) {
     let [head, body, foot] = Layout::vertical([
         Constraint::Length(4),
         Constraint::Min(3),
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(Paragraph::new(header(picture, choice)), head);
-    match choice.table {
-        Shown::Methods => methods(frame, body, picture, choice),
-        Shown::Threads => threads(frame, body, picture, choice),
+    frame.render_widget(Paragraph::new(header(content, view)), head);
+    match view.table {
+        ShownTable::Methods => methods(frame, body, content, view),
+        ShownTable::Threads => threads(frame, body, content, view),
     }
-    frame.render_widget(Paragraph::new(footer(choice)), foot);
-    if choice.shows_help {
+    frame.render_widget(Paragraph::new(footer(view)), foot);
+    if view.shows_help {
         help(frame);
     }
 }
 
-fn header(picture: &Picture, choice: &Choice) -> Vec<Line<'static>> {
+fn header(content: &WindowContent, view: &TopView) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let program = if picture.processes.is_empty() {
+    let program = if content.processes.is_empty() {
         "waiting for the program …".to_owned()
     } else {
-        visible(&picture.processes.join("   ")).into_owned()
+        visible(&content.processes.join("   ")).into_owned()
     };
-    let mut runtimes = picture.runtimes.clone();
+    let mut runtimes = content.runtimes.clone();
     runtimes.dedup();
     let runtimes = match runtimes.as_slice() {
         [] => String::new(),
         versions => format!("   .NET {}", visible(&versions.join(", "))),
     };
-    let held = if choice.is_held { "   HELD" } else { "" };
+    let held = if view.is_paused { "   HELD" } else { "" };
     #[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
     let share = |ns: u64| ns as f64 * 100.0 / CORE;
     vec![
@@ -79,38 +79,38 @@ fn header(picture: &Picture, choice: &Choice) -> Vec<Line<'static>> {
         ]),
         Line::from(format!(
             "CPU {:.1} %   allocated {}/s   collections {} ({:.2} % stopped)   lock waits {} ({:.1} %)   exceptions {}",
-            share(picture.cpu),
-            units::bytes(picture.allocated),
-            picture.collections,
-            share(picture.paused),
-            picture.waits,
-            share(picture.waited),
-            picture.exceptions,
+            share(content.cpu),
+            units::bytes(content.allocated),
+            content.collections,
+            share(content.paused),
+            content.waits,
+            share(content.waited),
+            content.exceptions,
         )),
         Line::from(format!(
             "the last {}: {} samples, {} broken",
-            units::seconds(std::time::Duration::from_nanos(picture.span_ns)),
-            picture.samples,
-            picture.broken,
+            units::seconds(std::time::Duration::from_nanos(content.span_ns)),
+            content.samples,
+            content.broken,
         )),
         Line::default(),
     ]
 }
 
-fn footer(choice: &Choice) -> Line<'static> {
-    if choice.is_typing {
-        return Line::from(format!("/{}▏", visible(&choice.filter)));
+fn footer(view: &TopView) -> Line<'static> {
+    if view.is_typing {
+        return Line::from(format!("/{}▏", visible(&view.filter)));
     }
-    let mut said = String::new();
-    if !choice.filter.is_empty() {
-        said.push_str(&format!("rows with \"{}\"   ", visible(&choice.filter)));
+    let mut message = String::new();
+    if !view.filter.is_empty() {
+        message.push_str(&format!("rows with \"{}\"   ", visible(&view.filter)));
     }
-    if let Some(word) = &choice.said {
-        said.push_str(&visible(word));
-        said.push_str("   ");
+    if let Some(word) = &view.message {
+        message.push_str(&visible(word));
+        message.push_str("   ");
     }
-    said.push_str("Tab threads/methods  s self  t total  a allocated  / filter  Space hold  w keep  ? help  q quit");
-    Line::from(said)
+    message.push_str("Tab threads/methods  s self  t total  a allocated  / filter  Space hold  w keep  ? help  q quit");
+    Line::from(message)
 }
 
 fn marked(title: &'static str, is_order: bool) -> String {
@@ -135,9 +135,9 @@ fn rate(bytes: u64) -> String {
     }
 }
 
-fn methods(frame: &mut Frame<'_>, area: Rect, picture: &Picture, choice: &mut Choice) {
-    let rows = choice.methods(picture);
-    let order = choice.order;
+fn methods(frame: &mut Frame<'_>, area: Rect, content: &WindowContent, view: &mut TopView) {
+    let rows = view.methods(content);
+    let order = view.order;
     let header = Row::new(vec![
         marked("self %", order == Order::Own),
         marked("total %", order == Order::Total),
@@ -146,10 +146,10 @@ fn methods(frame: &mut Frame<'_>, area: Rect, picture: &Picture, choice: &mut Ch
     ]);
     let body = rows.iter().map(|row: &&MethodRow| {
         let colour = match row.kind {
-            Kind::Managed => Color::Green,
-            Kind::Runtime => Color::Blue,
-            Kind::Native => Color::Yellow,
-            Kind::Other => Color::DarkGray,
+            CodeKind::Managed => Color::Green,
+            CodeKind::Runtime => Color::Blue,
+            CodeKind::Native => Color::Yellow,
+            CodeKind::Other => Color::DarkGray,
         };
         let allocated = if order == Order::Allocated {
             row.allocated
@@ -171,12 +171,12 @@ fn methods(frame: &mut Frame<'_>, area: Rect, picture: &Picture, choice: &mut Ch
     ];
     let count = rows.len();
     let table = Table::new(body, widths);
-    show(frame, area, table, header, count, choice);
+    show(frame, area, table, header, count, view);
 }
 
-fn threads(frame: &mut Frame<'_>, area: Rect, picture: &Picture, choice: &mut Choice) {
-    let rows = choice.threads(picture);
-    let order = choice.order;
+fn threads(frame: &mut Frame<'_>, area: Rect, content: &WindowContent, view: &mut TopView) {
+    let rows = view.threads(content);
+    let order = view.order;
     let header = Row::new(vec![
         "tid".to_owned(),
         marked("CPU %", matches!(order, Order::Own | Order::Total)),
@@ -205,7 +205,7 @@ fn threads(frame: &mut Frame<'_>, area: Rect, picture: &Picture, choice: &mut Ch
     ];
     let count = rows.len();
     let table = Table::new(body, widths);
-    show(frame, area, table, header, count, choice);
+    show(frame, area, table, header, count, view);
 }
 
 fn show(
@@ -214,11 +214,11 @@ fn show(
     table: Table<'_>,
     header: Row<'_>,
     count: usize,
-    choice: &mut Choice,
+    view: &mut TopView,
 ) {
-    choice.page = usize::from(area.height.saturating_sub(1)).max(1);
-    choice.selected = choice.selected.min(count.saturating_sub(1));
-    let mut state = TableState::default().with_selected((count > 0).then_some(choice.selected));
+    view.page = usize::from(area.height.saturating_sub(1)).max(1);
+    view.selected = view.selected.min(count.saturating_sub(1));
+    let mut state = TableState::default().with_selected((count > 0).then_some(view.selected));
     let table = table
         .header(header.style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));

@@ -15,7 +15,7 @@ use crate::names;
 
 /// The content of the window, computed at one instant.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Picture {
+pub(crate) struct WindowContent {
     /// How long the window is, nanoseconds: less than asked for at the beginning.
     pub(crate) span_ns: u64,
     /// `pid name` of each process.
@@ -61,7 +61,7 @@ pub(crate) struct ThreadRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MethodRow {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CodeKind,
     /// Nanoseconds a second with it on top, and with it anywhere in the stack.
     pub(crate) own: u64,
     pub(crate) total: u64,
@@ -72,7 +72,7 @@ pub(crate) struct MethodRow {
 
 /// The kind of a method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum CodeKind {
     #[default]
     Managed,
     Runtime,
@@ -80,13 +80,13 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl From<FrameKind> for Kind {
-    fn from(kind: FrameKind) -> Kind {
+impl From<FrameKind> for CodeKind {
+    fn from(kind: FrameKind) -> CodeKind {
         match kind {
-            FrameKind::Managed => Kind::Managed,
-            FrameKind::Runtime => Kind::Runtime,
-            FrameKind::Native => Kind::Native,
-            _ => Kind::Other,
+            FrameKind::Managed => CodeKind::Managed,
+            FrameKind::Runtime => CodeKind::Runtime,
+            FrameKind::Native => CodeKind::Native,
+            _ => CodeKind::Other,
         }
     }
 }
@@ -98,8 +98,8 @@ pub(crate) struct Window {
     symbolizer: Symbolizer,
     /// The row of each frame, once looked up.
     of_frame: Vec<u32>,
-    rows: HashMap<(String, Kind), u32>,
-    names: Vec<(String, Kind)>,
+    rows: HashMap<(String, CodeKind), u32>,
+    names: Vec<(String, CodeKind)>,
     length_ns: u64,
     /// When the first sample could have been.
     began_ns: u64,
@@ -145,43 +145,43 @@ impl Window {
     }
 
     /// The window that ends now.
-    pub(crate) fn picture(&mut self, now_ns: u64) -> Picture {
+    pub(crate) fn content(&mut self, now_ns: u64) -> WindowContent {
         let from_ns = now_ns.saturating_sub(self.length_ns);
         self.import.forget_samples_before(from_ns);
         let profile = self.import.profile_so_far();
         let span_ns = now_ns.saturating_sub(from_ns.max(self.began_ns)).max(1);
         let mut sums = Sums::default();
         let mut on_stack = HashSet::new();
-        let mut picture = Picture {
+        let mut content = WindowContent {
             span_ns,
             processes: processes(profile),
             runtimes: runtimes(profile),
-            ..Picture::default()
+            ..WindowContent::default()
         };
         for sample in &profile.samples {
             match sample.event {
                 Event::Cpu => {
-                    picture.samples += 1;
+                    content.samples += 1;
                     let whole = matches!(
                         sample.end,
                         recording::WalkEnd::Root | recording::WalkEnd::Truncated
                     );
-                    picture.broken += u64::from(!whole);
+                    content.broken += u64::from(!whole);
                 }
                 Event::Alloc => {}
                 Event::Gc => {
-                    picture.collections += 1;
-                    picture.paused += sample.value;
+                    content.collections += 1;
+                    content.paused += sample.value;
                     continue;
                 }
                 Event::Contention => {
-                    picture.waits += 1;
-                    picture.waited += sample.value;
+                    content.waits += 1;
+                    content.waited += sample.value;
                     sums.thread(sample.thread).waited += sample.value;
                     continue;
                 }
                 Event::Exception => {
-                    picture.exceptions += 1;
+                    content.exceptions += 1;
                     continue;
                 }
                 _ => continue,
@@ -213,11 +213,11 @@ impl Window {
             }
             let thread = sums.thread(sample.thread);
             if is_cpu {
-                picture.cpu += sample.value;
+                content.cpu += sample.value;
                 thread.cpu += sample.value;
                 *thread.leaves.entry(leaf.unwrap_or(NO_ROW)).or_default() += sample.value;
             } else {
-                picture.allocated += sample.value;
+                content.allocated += sample.value;
                 thread.allocated += sample.value;
             }
             if let Some(leaf) = leaf {
@@ -231,10 +231,10 @@ impl Window {
         }
         let a_second = |value: u64| per_second(value, span_ns);
         for sum in [
-            &mut picture.cpu,
-            &mut picture.allocated,
-            &mut picture.paused,
-            &mut picture.waited,
+            &mut content.cpu,
+            &mut content.allocated,
+            &mut content.paused,
+            &mut content.waited,
         ] {
             *sum = a_second(*sum);
         }
@@ -243,7 +243,7 @@ impl Window {
                 .get(row as usize)
                 .map_or_else(String::new, |(name, _)| name.clone())
         };
-        picture.threads = sums
+        content.threads = sums
             .threads
             .iter()
             .map(|(&id, sum)| {
@@ -262,7 +262,7 @@ impl Window {
                 }
             })
             .collect();
-        picture.methods = sums
+        content.methods = sums
             .methods
             .iter()
             .filter_map(|(&row, sum)| {
@@ -277,7 +277,7 @@ impl Window {
                 })
             })
             .collect();
-        picture
+        content
     }
 }
 
@@ -324,8 +324,8 @@ fn row_of(
     profile: &Profile,
     id: FrameId,
     of_frame: &mut Vec<u32>,
-    rows: &mut HashMap<(String, Kind), u32>,
-    names: &mut Vec<(String, Kind)>,
+    rows: &mut HashMap<(String, CodeKind), u32>,
+    names: &mut Vec<(String, CodeKind)>,
     symbolizer: &mut Symbolizer,
 ) -> u32 {
     let index = id.0 as usize;
@@ -334,7 +334,7 @@ fn row_of(
     }
     if of_frame[index] == NO_ROW {
         let frame = profile.frame(id);
-        let key = (name(profile, frame, symbolizer), Kind::from(frame.kind));
+        let key = (name(profile, frame, symbolizer), CodeKind::from(frame.kind));
         of_frame[index] = *rows.entry(key).or_insert_with_key(|key| {
             names.push(key.clone());
             u32::try_from(names.len() - 1).unwrap_or(NO_ROW - 1)

@@ -108,7 +108,7 @@ impl Scene {
         }
     }
 
-    pub(crate) fn relative_path(&self) -> PathBuf {
+    pub(crate) fn destination(&self) -> PathBuf {
         self.folder.path().join(BUILD_ID).join("debuginfo")
     }
 

@@ -233,9 +233,9 @@ fn a_link_in_the_folder_is_not_written_through() {
     let outside = tempfile::tempdir().unwrap();
     let theirs = outside.path().join("theirs");
     std::fs::write(&theirs, "mine").unwrap();
-    std::fs::create_dir(scene.relative_path().parent().unwrap()).unwrap();
+    std::fs::create_dir(scene.destination().parent().unwrap()).unwrap();
     for name in [".debuginfo.partial", ".debuginfo.partial.from"] {
-        let link = scene.relative_path().with_file_name(name);
+        let link = scene.destination().with_file_name(name);
         std::os::unix::fs::symlink(&theirs, &link).unwrap();
         scene.server.put(
             &by_build_id(),

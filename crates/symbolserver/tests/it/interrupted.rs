@@ -12,7 +12,7 @@ fn is_fetched(scene: &Scene) {
         "{result:?}"
     );
     assert_eq!(
-        std::fs::read(scene.relative_path()).unwrap(),
+        std::fs::read(scene.destination()).unwrap(),
         bytes("small.so.debug")
     );
     assert_eq!(scene.files(), [BUILD_ID, "debuginfo"]);
@@ -49,7 +49,7 @@ fn the_next_run_goes_on_where_the_last_one_was_broken_off() {
     let failure = scene.fetch().unwrap_err();
     let messages = format!("after 500 of {} bytes, which are kept", content.len());
     assert!(failure.to_string().contains(&messages), "{failure}");
-    assert!(!scene.relative_path().exists());
+    assert!(!scene.destination().exists());
     let _ = ranges(&scene);
     scene
         .server
@@ -107,9 +107,9 @@ fn another_part_than_the_one_asked_for_is_not_put_together() {
 #[test]
 fn a_file_that_another_process_is_getting_is_left_to_it() {
     let scene = Scene::new();
-    std::fs::create_dir(scene.relative_path().parent().unwrap()).unwrap();
+    std::fs::create_dir(scene.destination().parent().unwrap()).unwrap();
     let theirs =
-        std::fs::File::create(scene.relative_path().with_file_name(".debuginfo.partial")).unwrap();
+        std::fs::File::create(scene.destination().with_file_name(".debuginfo.partial")).unwrap();
     theirs.lock().unwrap();
     scene.server.put(
         &by_build_id(),

@@ -21,7 +21,7 @@ fn a_proxy_is_used_and_where_it_is_excepted_not() {
         assert_eq!(proxy.requested_paths(), [there]);
         assert_eq!(scene.server.requested_paths(), [by_build_id()]);
 
-        std::fs::remove_file(scene.relative_path()).unwrap();
+        std::fs::remove_file(scene.destination()).unwrap();
         scene
             .environment
             .push(("no_proxy", "localhost,127.0.0.1".to_owned()));

@@ -25,7 +25,7 @@ fn a_debug_file_comes_by_either_protocol_and_once() {
         };
         let from = FetchedFrom::Downloaded(scene.server.address(), content.len() as u64);
         assert_eq!(fetch().unwrap(), from);
-        assert_eq!(std::fs::read(scene.relative_path()).unwrap(), content);
+        assert_eq!(std::fs::read(scene.destination()).unwrap(), content);
         assert_eq!(scene.files(), [BUILD_ID, "debuginfo"]);
         assert_eq!(scene.server.requested_paths(), [path]);
         assert_eq!(fetch().unwrap(), FetchedFrom::Cached);
@@ -108,8 +108,8 @@ fn a_server_may_send_us_on() {
 #[test]
 fn an_empty_file_of_another_client_is_replaced() {
     let scene = Scene::new();
-    std::fs::create_dir(scene.relative_path().parent().unwrap()).unwrap();
-    std::fs::write(scene.relative_path(), "").unwrap();
+    std::fs::create_dir(scene.destination().parent().unwrap()).unwrap();
+    std::fs::write(scene.destination(), "").unwrap();
     scene.server.put(
         &by_build_id(),
         TestResponse::File(bytes("small.so.debug"), TAG),

@@ -58,31 +58,31 @@ pub(crate) fn scene() -> Scene {
     scene
 }
 
-fn method<'p>(picture: &'p Picture, name: &str) -> &'p MethodRow {
-    let mut rows = picture.methods.iter();
+fn method<'p>(content: &'p WindowContent, name: &str) -> &'p MethodRow {
+    let mut rows = content.methods.iter();
     rows.find(|row| row.name == name)
-        .unwrap_or_else(|| panic!("no {name} in {picture:?}"))
+        .unwrap_or_else(|| panic!("no {name} in {content:?}"))
 }
 
 #[test]
 fn what_is_older_than_the_window_is_not_in_it() {
     let mut window = window_of(&scene(), SECOND);
-    let picture = window.picture(START + 3 * SECOND);
-    assert_eq!(picture.span_ns, SECOND);
+    let content = window.content(START + 3 * SECOND);
+    assert_eq!(content.span_ns, SECOND);
     assert_eq!(
-        picture.samples, 101,
+        content.samples, 101,
         "one at the very beginning of the window"
     );
-    assert_eq!(picture.cpu, SECOND + INTERVAL);
-    let hash = method(&picture, "Shop.Cart.Hash");
+    assert_eq!(content.cpu, SECOND + INTERVAL);
+    let hash = method(&content, "Shop.Cart.Hash");
     assert_eq!(
         (hash.own, hash.total),
         (SECOND / 2 + INTERVAL, SECOND / 2 + INTERVAL)
     );
-    let main = method(&picture, "Shop.Cart.Main");
+    let main = method(&content, "Shop.Cart.Main");
     assert_eq!((main.own, main.total), (0, SECOND + INTERVAL));
     // Nothing comes from a program that sleeps, and the window goes on.
-    let later = window.picture(START + 10 * SECOND);
+    let later = window.content(START + 10 * SECOND);
     assert_eq!((later.cpu, later.samples), (0, 0));
     assert!(later.methods.is_empty() && later.threads.is_empty());
 }
@@ -90,28 +90,28 @@ fn what_is_older_than_the_window_is_not_in_it() {
 #[test]
 fn recursion_is_counted_once_and_the_first_second_is_not_diluted() {
     let mut window = window_of(&scene(), 60 * SECOND);
-    let picture = window.picture(START + 4 * SECOND);
+    let content = window.content(START + 4 * SECOND);
     assert_eq!(
-        picture.span_ns,
+        content.span_ns,
         4 * SECOND,
         "not the minute that it may become"
     );
-    let parse = method(&picture, "Shop.Cart.Parse");
+    let parse = method(&content, "Shop.Cart.Parse");
     assert_eq!((parse.own, parse.total), (SECOND / 8, SECOND / 8));
-    assert_eq!(method(&picture, "Shop.Cart.Hash").own, SECOND * 5 / 8);
+    assert_eq!(method(&content, "Shop.Cart.Hash").own, SECOND * 5 / 8);
 }
 
 #[test]
 fn events_are_rates_and_belong_to_their_threads() {
     let mut window = window_of(&scene(), 60 * SECOND);
-    let picture = window.picture(START + 4 * SECOND);
-    assert_eq!(picture.allocated, (3 << 20) / 4);
-    assert_eq!((picture.collections, picture.paused), (1, SECOND / 400));
-    assert_eq!((picture.waits, picture.waited), (1, SECOND / 16));
-    assert_eq!(picture.exceptions, 1);
-    assert_eq!(picture.runtimes, ["8.0.33"]);
-    assert_eq!(picture.processes, ["4242 dotnet shop.dll"]);
-    let mut threads = picture.threads.clone();
+    let content = window.content(START + 4 * SECOND);
+    assert_eq!(content.allocated, (3 << 20) / 4);
+    assert_eq!((content.collections, content.paused), (1, SECOND / 400));
+    assert_eq!((content.waits, content.waited), (1, SECOND / 16));
+    assert_eq!(content.exceptions, 1);
+    assert_eq!(content.runtimes, ["8.0.33"]);
+    assert_eq!(content.processes, ["4242 dotnet shop.dll"]);
+    let mut threads = content.threads.clone();
     threads.sort_by_key(|row| row.tid);
     let [shop, filler] = threads.as_slice() else {
         panic!("{threads:?}")

@@ -15,14 +15,14 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::console::shown;
+use crate::console::escaped;
 
 /// As many as the kernel follows.
 const MOST_LINKS: usize = 40;
 
 /// Where bytes go.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum ResolvedPath {
     /// Our own standard output: `-`, `/dev/stdout` or a link to it.
     Stdout,
     /// This path, which is no link. The file may not exist.
@@ -37,9 +37,9 @@ pub(crate) enum Target {
 /// # Errors
 /// A link is another user's in a folder where everyone may write, or there are too many of them, or
 /// a folder may not be looked into.
-pub(crate) fn resolve(path: &Path) -> Result<Target> {
+pub(crate) fn resolve(path: &Path) -> Result<ResolvedPath> {
     if path == Path::new("-") {
-        return Ok(Target::Stdout);
+        return Ok(ResolvedPath::Stdout);
     }
     let absolute = std::path::absolute(path)?;
     let mut left: Vec<OsString> = words(&absolute);
@@ -58,7 +58,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Target> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 done = next;
                 done.extend(left.iter().rev());
-                return Ok(Target::File(done));
+                return Ok(ResolvedPath::File(done));
             }
             Err(error) => return Err(error.into()),
         };
@@ -74,8 +74,8 @@ pub(crate) fn resolve(path: &Path) -> Result<Target> {
             && left.is_empty()
         {
             return Ok(match descriptor {
-                1 => Target::Stdout,
-                _ => Target::Open(next),
+                1 => ResolvedPath::Stdout,
+                _ => ResolvedPath::Open(next),
             });
         }
         let folder = fs::symlink_metadata(&done)?;
@@ -83,7 +83,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Target> {
             bail!(
                 "{} is a symbolic link of another user in a folder where everyone may write, and \
                  is not followed",
-                shown(&next)
+                escaped(&next)
             );
         }
         let leads = fs::read_link(&next)?;
@@ -92,7 +92,7 @@ pub(crate) fn resolve(path: &Path) -> Result<Target> {
         }
         left.extend(words(&leads));
     }
-    Ok(Target::File(done))
+    Ok(ResolvedPath::File(done))
 }
 
 /// The parts of a path, last first.
@@ -175,7 +175,7 @@ mod tests {
             ("./a/./b", "a/b"),
         ] {
             let resolved = resolve(&root.join(path)).unwrap();
-            assert_eq!(resolved, Target::File(root.join(end)), "{path}");
+            assert_eq!(resolved, ResolvedPath::File(root.join(end)), "{path}");
         }
         assert!(resolve(&root.join("loop")).is_err());
     }
@@ -186,9 +186,9 @@ mod tests {
         let link = folder.path().join("link");
         symlink("/dev/stdout", &link).unwrap();
         for path in [Path::new("-"), Path::new("/dev/stdout"), &link] {
-            assert_eq!(resolve(path).unwrap(), Target::Stdout);
+            assert_eq!(resolve(path).unwrap(), ResolvedPath::Stdout);
         }
         let open = resolve(Path::new("/dev/stderr")).unwrap();
-        assert!(matches!(open, Target::Open(_)), "{open:?}");
+        assert!(matches!(open, ResolvedPath::Open(_)), "{open:?}");
     }
 }

@@ -11,8 +11,8 @@ use rustix::process::{Resource, getrlimit};
 use syscalls::{Call, Verdict};
 
 use super::{Check, trial};
-use crate::console::shown;
-use crate::record::{self, Agent, Carried};
+use crate::console::escaped;
+use crate::record::{self, Agent, OptionalAgent};
 
 /// The check that does not count for a process that runs already.
 pub(super) const ENVIRONMENT: &str = "environment";
@@ -23,12 +23,12 @@ const FEW_DESCRIPTORS: u64 = 64;
 const FEW_SIGNALS: u64 = 256;
 
 /// The checks, in the order in which recording comes to need them.
-pub(super) fn checks(carried: Carried) -> Vec<Check> {
+pub(super) fn checks(embedded: OptionalAgent) -> Vec<Check> {
     // A filter of system calls may end who makes a call that it does not know.
     syscalls::refresh();
     vec![
         kernel(),
-        agent(carried),
+        agent(embedded),
         environment(),
         socket(),
         timer(),
@@ -61,9 +61,9 @@ fn kernel() -> Check {
 }
 
 /// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
-fn agent(carried: Carried) -> Check {
+fn agent(embedded: OptionalAgent) -> Check {
     const WHAT: &str = "agent";
-    let agent = match Agent::find(carried) {
+    let agent = match Agent::find(embedded) {
         Ok(agent) => agent,
         Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };
@@ -76,7 +76,9 @@ fn loadable(what: &'static str, path: &Path) -> Check {
     const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
     let listed = Command::new(LINKER).arg("--list").arg(path).output();
     match listed {
-        Ok(output) if output.status.success() => Check::ok(what, format!("{} loads", shown(path))),
+        Ok(output) if output.status.success() => {
+            Check::ok(what, format!("{} loads", escaped(path)))
+        }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned()
                 + &String::from_utf8_lossy(&output.stdout);
@@ -89,7 +91,7 @@ fn loadable(what: &'static str, path: &Path) -> Check {
                 format!(
                     "{} does not load: {why}; install what is missing, or put sidewalk on a file system \
                      that is not mounted noexec",
-                    shown(path)
+                    escaped(path)
                 ),
             )
         }
@@ -104,7 +106,7 @@ fn loadable(what: &'static str, path: &Path) -> Check {
 }
 
 fn environment() -> Check {
-    match record::judge_environment() {
+    match record::check_environment() {
         Ok(()) => Check::ok(ENVIRONMENT, "no profiler is set, and none is forbidden"),
         Err(error) => Check::not_ok(ENVIRONMENT, format!("{error:#}")),
     }
@@ -115,7 +117,7 @@ fn socket() -> Check {
     match record::try_socket() {
         Ok(path) => Check::ok(
             WHAT,
-            format!("an agent reaches the tool, in {}", shown(path)),
+            format!("an agent reaches the tool, in {}", escaped(path)),
         ),
         Err(error) => Check::not_ok(
             WHAT,
@@ -170,7 +172,7 @@ fn signals() -> Check {
                 status.sigq.1
             ),
         ),
-        Ok(status) => left(
+        Ok(status) => check_headroom(
             what,
             status.sigq,
             FEW_SIGNALS,
@@ -181,7 +183,12 @@ fn signals() -> Check {
 }
 
 /// Whether enough is left of a limit: `(used, most)`.
-pub(super) fn left(what: &'static str, (used, most): (u64, u64), few: u64, advice: &str) -> Check {
+pub(super) fn check_headroom(
+    what: &'static str,
+    (used, most): (u64, u64),
+    few: u64,
+    advice: &str,
+) -> Check {
     let left = most.saturating_sub(used);
     if left >= few {
         Check::ok(what, format!("{left} of {most} left"))
@@ -193,7 +200,7 @@ pub(super) fn left(what: &'static str, (used, most): (u64, u64), few: u64, advic
 fn descriptors() -> Check {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let used = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
-    left(
+    check_headroom(
         "descriptors",
         (used, most),
         FEW_DESCRIPTORS,
@@ -240,7 +247,7 @@ fn perf() -> Check {
 
 fn containers() -> Check {
     const WHAT: &str = "containers";
-    match trial::open_within_a_root() {
+    match trial::open_in_root() {
         Ok(()) => Check::ok(WHAT, "openat2: the agent can be carried into one"),
         Err(error) => Check::limited(
             WHAT,
@@ -305,15 +312,15 @@ mod tests {
     #[test]
     fn what_is_left_of_a_limit() {
         assert_eq!(
-            left("x", (3, 10), 7, "y").finding,
+            check_headroom("x", (3, 10), 7, "y").finding,
             Finding::Ok("7 of 10 left".into())
         );
         assert!(matches!(
-            left("x", (4, 10), 7, "y").finding,
+            check_headroom("x", (4, 10), 7, "y").finding,
             Finding::Limited(_)
         ));
         assert!(matches!(
-            left("x", (11, 10), 7, "y").finding,
+            check_headroom("x", (11, 10), 7, "y").finding,
             Finding::Limited(_)
         ));
     }

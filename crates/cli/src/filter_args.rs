@@ -19,15 +19,15 @@ const MOST_NAMES: usize = 10;
 /// The part of a recording that is shown. Each option may be given several times; a match of any of
 /// its values is enough.
 #[derive(Args, Debug, Default)]
-pub(crate) struct Choice {
+pub(crate) struct FilterArgs {
     /// Only processes of this name (as --by process shows it; * stands for anything) or number; may
     /// be given several times, as the three below
-    #[arg(long, value_name = "NAME|PID", value_parser = Name::parse, help_heading = PART)]
-    pub(crate) process: Vec<Name>,
+    #[arg(long, value_name = "NAME|PID", value_parser = NamePattern::parse, help_heading = PART)]
+    pub(crate) process: Vec<NamePattern>,
 
     /// Only threads of this name (* stands for anything) or number
-    #[arg(long, value_name = "NAME|TID", value_parser = Name::parse, help_heading = PART)]
-    pub(crate) thread: Vec<Name>,
+    #[arg(long, value_name = "NAME|TID", value_parser = NamePattern::parse, help_heading = PART)]
+    pub(crate) thread: Vec<NamePattern>,
 
     /// Only stacks with a frame whose name matches
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = PART)]
@@ -41,12 +41,12 @@ pub(crate) struct Choice {
 /// A process or thread by its name or number. `*` in a name stands for anything; `.dll` at its end
 /// may be left out.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct NamePattern {
     text: String,
     regex: Regex,
 }
 
-impl Name {
+impl NamePattern {
     /// Reads it from the command line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
@@ -83,19 +83,19 @@ pub(crate) fn regex(text: &str) -> Result<Regex, String> {
 }
 
 /// The chosen part of a recording.
-pub(crate) struct Chosen {
+pub(crate) struct FilteredProfile {
     pub(crate) profile: Profile,
     /// Why nothing is left, if that is so.
-    pub(crate) nothing: Option<String>,
+    pub(crate) nothing_left: Option<String>,
 }
 
-impl Chosen {
+impl FilteredProfile {
     /// The profile.
     ///
     /// # Errors
     /// Nothing is left in it.
     pub(crate) fn some(self) -> Result<Profile> {
-        match self.nothing {
+        match self.nothing_left {
             Some(why) => bail!("{why}"),
             None => Ok(self.profile),
         }
@@ -103,46 +103,52 @@ impl Chosen {
 }
 
 /// Options that choose by the same rule, and what to list if none of it is left.
-struct Stage {
-    said: String,
+struct FilterStep {
+    description: String,
     filter: Filter,
     of: &'static str,
     by: GroupBy,
 }
 
-impl Choice {
+impl FilterArgs {
     /// Leaves out what was not chosen, and puts into the profile's notes how much that was.
-    pub(crate) fn apply(&self, mut profile: Profile, stacks: StackView) -> Chosen {
-        let stages = self.stages(stacks);
+    pub(crate) fn apply(&self, mut profile: Profile, stacks: StackView) -> FilteredProfile {
+        let steps = self.steps(stacks);
         let whole = profile.samples.len();
-        let mut nothing = None;
-        for stage in &stages {
-            let there_is = stage.there_is(&profile);
-            profile = stage.filter.apply(profile);
+        let mut nothing_left = None;
+        for step in &steps {
+            let there_is = step.available(&profile);
+            profile = step.filter.apply(profile);
             // A dump has threads without a stack.
             let has_threads = profile.threads.iter().any(|thread| thread.state.is_some());
-            if profile.samples.is_empty() && !has_threads && nothing.is_none() {
-                nothing = Some(format!("{} leaves nothing: {there_is}", stage.said));
+            if profile.samples.is_empty() && !has_threads && nothing_left.is_none() {
+                nothing_left = Some(format!("{} leaves nothing: {there_is}", step.description));
             }
         }
-        if !stages.is_empty() {
+        if !steps.is_empty() {
             let left = profile.samples.len();
-            let said: Vec<&str> = stages.iter().map(|stage| &*stage.said).collect();
-            let said = format!("{left} of {whole} samples are shown: {}", said.join(" "));
-            profile.health.notes.insert(0, said);
+            let description: Vec<&str> = steps.iter().map(|step| &*step.description).collect();
+            let description = format!(
+                "{left} of {whole} samples are shown: {}",
+                description.join(" ")
+            );
+            profile.health.notes.insert(0, description);
         }
-        Chosen { profile, nothing }
+        FilteredProfile {
+            profile,
+            nothing_left,
+        }
     }
 
     /// Whether any option was given.
-    pub(crate) fn is_made(&self) -> bool {
-        !self.stages(StackView::default()).is_empty()
+    pub(crate) fn is_any_given(&self) -> bool {
+        !self.steps(StackView::default()).is_empty()
     }
 
     /// One for each option that was given.
-    fn stages(&self, stacks: StackView) -> Vec<Stage> {
-        let names = |names: &[Name]| names.iter().map(|name| name.regex.clone()).collect();
-        let typed = |names: &[Name]| names.iter().map(|name| name.text.clone()).collect();
+    fn steps(&self, stacks: StackView) -> Vec<FilterStep> {
+        let names = |names: &[NamePattern]| names.iter().map(|name| name.regex.clone()).collect();
+        let typed = |names: &[NamePattern]| names.iter().map(|name| name.text.clone()).collect();
         let written = |regexes: &[Regex]| regexes.iter().map(Regex::to_string).collect();
         let whole = || Filter {
             stacks,
@@ -191,22 +197,22 @@ impl Choice {
             ),
         ];
         let given = rows.into_iter().filter(|row| !row.1.is_empty());
-        let stages = given.map(|(option, words, filter, of, by)| {
-            let said = words.iter().map(|word| format!("{option} '{word}'"));
-            Stage {
-                said: said.collect::<Vec<_>>().join(" "),
+        let steps = given.map(|(option, words, filter, of, by)| {
+            let description = words.iter().map(|word| format!("{option} '{word}'"));
+            FilterStep {
+                description: description.collect::<Vec<_>>().join(" "),
                 filter,
                 of,
                 by,
             }
         });
-        stages.collect()
+        steps.collect()
     }
 }
 
-impl Stage {
+impl FilterStep {
     /// `there are samples of the processes a (1), b (2) and 3 more`.
-    fn there_is(&self, profile: &Profile) -> String {
+    fn available(&self, profile: &Profile) -> String {
         let rows = totals(profile, self.by, |_| true);
         if rows.is_empty() {
             return "there were none before".to_owned();
@@ -235,9 +241,9 @@ mod tests {
     /// The end of such a regex is a comment, behind which nothing can be appended.
     #[test]
     fn regexes_are_taken_as_they_are() {
-        let choice = |focus: &[&str]| Choice {
+        let choice = |focus: &[&str]| FilterArgs {
             focus: focus.iter().map(|text| regex(text).unwrap()).collect(),
-            ..Choice::default()
+            ..FilterArgs::default()
         };
         let left = |focus: &[&str]| {
             let whole = profile::testing::tree().profile();

@@ -5,23 +5,23 @@ const MOST_NAMED: usize = 5;
 
 /// Processes that a recording lacks, each as `4711 (dotnet app.dll): why`.
 #[derive(Default)]
-pub(super) struct Unseen {
+pub(super) struct UnrecordedProcesses {
     /// .NET processes of the command that did not connect.
     pub(super) processes: Vec<String>,
     /// Build servers that ran before the command, and have worked meanwhile.
     pub(super) servers: Vec<String>,
 }
 
-impl Unseen {
+impl UnrecordedProcesses {
     /// Of the processes, if there are any.
-    pub(super) fn unrecorded(&self) -> Option<String> {
+    pub(super) fn summary(&self) -> Option<String> {
         Some(match &self.processes[..] {
             [] => return None,
             [one] => format!("1 .NET process was not recorded: {one}"),
             many => format!(
                 "{} .NET processes were not recorded:{}",
                 many.len(),
-                listed(many)
+                bullet_list(many)
             ),
         })
     }
@@ -32,10 +32,10 @@ impl Unseen {
             format!(
                 "build servers that ran before the command have worked meanwhile, and were not \
                  recorded; after dotnet build-server shutdown the command starts its own:{}",
-                listed(&self.servers)
+                bullet_list(&self.servers)
             )
         });
-        self.unrecorded().into_iter().chain(servers)
+        self.summary().into_iter().chain(servers)
     }
 
     /// For the recording, a line each.
@@ -50,7 +50,7 @@ impl Unseen {
     }
 }
 
-fn listed(lines: &[String]) -> String {
+fn bullet_list(lines: &[String]) -> String {
     let mut text = String::new();
     for line in lines.iter().take(MOST_NAMED) {
         text.push_str("\n  ");
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn few_are_named_and_the_rest_counted() {
-        let unseen = |count| Unseen {
+        let unseen = |count| UnrecordedProcesses {
             processes: (0..count).map(|n| format!("{n} (x): y")).collect(),
             servers: Vec::new(),
         };

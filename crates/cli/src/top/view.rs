@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::window::{MethodRow, Picture, ThreadRow};
+use super::window::{MethodRow, ThreadRow, WindowContent};
 
 /// The table that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) enum Order {
 
 /// The driver's task after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
+pub(super) enum KeyAction {
     Nothing,
     /// Keep the recording.
     Keep,
@@ -37,30 +37,30 @@ pub(super) enum Asked {
 
 /// The user's choices.
 #[derive(Default)]
-pub(super) struct Choice {
+pub(super) struct TopView {
     pub(super) table: Table,
     pub(super) order: Order,
     pub(super) filter: String,
     pub(super) is_typing: bool,
-    pub(super) is_held: bool,
+    pub(super) is_paused: bool,
     pub(super) shows_help: bool,
     pub(super) selected: usize,
     /// Rows that fit, as drawn last.
     pub(super) page: usize,
     /// For the last line.
-    pub(super) said: Option<String>,
+    pub(super) message: Option<String>,
 }
 
-impl Choice {
+impl TopView {
     /// Does what a key is for.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Asked {
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
         if key.kind == KeyEventKind::Release {
-            return Asked::Nothing;
+            return KeyAction::Nothing;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Asked::Quit,
-                _ => Asked::Nothing,
+                KeyCode::Char('c') => KeyAction::Quit,
+                _ => KeyAction::Nothing,
             };
         }
         if self.is_typing {
@@ -76,12 +76,12 @@ impl Choice {
                 KeyCode::Char(c) => self.filter.push(c),
                 _ => {}
             }
-            return Asked::Nothing;
+            return KeyAction::Nothing;
         }
-        self.said = None;
+        self.message = None;
         if self.shows_help {
             self.shows_help = false;
-            return Asked::Nothing;
+            return KeyAction::Nothing;
         }
         let order = match key.code {
             KeyCode::Char('s') => Some(Order::Own),
@@ -95,10 +95,10 @@ impl Choice {
             self.selected = 0;
         }
         match key.code {
-            KeyCode::Char('q') => return Asked::Quit,
-            KeyCode::Char('w') => return Asked::Keep,
+            KeyCode::Char('q') => return KeyAction::Quit,
+            KeyCode::Char('w') => return KeyAction::Keep,
             KeyCode::Char('?' | 'h') => self.shows_help = true,
-            KeyCode::Char(' ') => self.is_held = !self.is_held,
+            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => {
                 self.is_typing = true;
                 self.filter.clear();
@@ -119,13 +119,13 @@ impl Choice {
             KeyCode::End => self.selected = usize::MAX,
             _ => {}
         }
-        Asked::Nothing
+        KeyAction::Nothing
     }
 
     /// The rows to show, in order.
-    pub(super) fn methods<'p>(&self, picture: &'p Picture) -> Vec<&'p MethodRow> {
+    pub(super) fn methods<'p>(&self, content: &'p WindowContent) -> Vec<&'p MethodRow> {
         let shown = |row: &&MethodRow| self.includes(&row.name);
-        let mut rows: Vec<&MethodRow> = picture.methods.iter().filter(shown).collect();
+        let mut rows: Vec<&MethodRow> = content.methods.iter().filter(shown).collect();
         rows.sort_by(|a, b| {
             let key = |row: &MethodRow| match self.order {
                 Order::Own => Reverse((row.own, row.total)),
@@ -139,9 +139,9 @@ impl Choice {
     }
 
     /// The rows to show, in order.
-    pub(super) fn threads<'p>(&self, picture: &'p Picture) -> Vec<&'p ThreadRow> {
+    pub(super) fn threads<'p>(&self, content: &'p WindowContent) -> Vec<&'p ThreadRow> {
         let shown = |row: &&ThreadRow| self.includes(&row.name) || self.includes(&row.hottest);
-        let mut rows: Vec<&ThreadRow> = picture.threads.iter().filter(shown).collect();
+        let mut rows: Vec<&ThreadRow> = content.threads.iter().filter(shown).collect();
         rows.sort_by(|a, b| {
             let key = |row: &ThreadRow| match self.order {
                 Order::Own | Order::Total => Reverse(row.cpu),
@@ -163,8 +163,8 @@ impl Choice {
 mod tests {
     use super::*;
 
-    fn press(choice: &mut Choice, keys: &str) -> Asked {
-        let mut asked = Asked::Nothing;
+    fn press(view: &mut TopView, keys: &str) -> KeyAction {
+        let mut asked = KeyAction::Nothing;
         for c in keys.chars() {
             let code = match c {
                 '\t' => KeyCode::Tab,
@@ -172,39 +172,39 @@ mod tests {
                 '\u{1b}' => KeyCode::Esc,
                 c => KeyCode::Char(c),
             };
-            asked = choice.key(KeyEvent::from(code));
+            asked = view.key(KeyEvent::from(code));
         }
         asked
     }
 
     #[test]
     fn keys_do_what_the_help_says() {
-        let mut choice = Choice::default();
-        assert_eq!(press(&mut choice, "t\t "), Asked::Nothing);
+        let mut view = TopView::default();
+        assert_eq!(press(&mut view, "t\t "), KeyAction::Nothing);
         assert_eq!(
-            (choice.order, choice.table, choice.is_held),
+            (view.order, view.table, view.is_paused),
             (Order::Total, Table::Threads, true)
         );
-        assert_eq!(press(&mut choice, "/quit"), Asked::Nothing);
+        assert_eq!(press(&mut view, "/quit"), KeyAction::Nothing);
         assert_eq!(
-            (choice.filter.as_str(), choice.is_typing),
+            (view.filter.as_str(), view.is_typing),
             ("quit", true),
             "letters are text while a filter is typed"
         );
-        assert_eq!(press(&mut choice, "\nw"), Asked::Keep);
-        press(&mut choice, "\u{1b}");
-        assert_eq!(choice.filter, "");
-        press(&mut choice, "?");
-        assert!(choice.shows_help);
+        assert_eq!(press(&mut view, "\nw"), KeyAction::Keep);
+        press(&mut view, "\u{1b}");
+        assert_eq!(view.filter, "");
+        press(&mut view, "?");
+        assert!(view.shows_help);
         assert_eq!(
-            press(&mut choice, "q"),
-            Asked::Nothing,
+            press(&mut view, "q"),
+            KeyAction::Nothing,
             "any key closes the help"
         );
-        assert_eq!(press(&mut choice, "q"), Asked::Quit);
+        assert_eq!(press(&mut view, "q"), KeyAction::Quit);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        press(&mut choice, "/");
-        assert_eq!(choice.key(interrupt), Asked::Quit, "also while typing");
+        press(&mut view, "/");
+        assert_eq!(view.key(interrupt), KeyAction::Quit, "also while typing");
     }
 
     #[test]
@@ -215,19 +215,19 @@ mod tests {
             total,
             ..MethodRow::default()
         };
-        let picture = Picture {
+        let content = WindowContent {
             methods: vec![row("Shop.B", 1, 9), row("Shop.A", 5, 5), row("Main", 0, 10)],
-            ..Picture::default()
+            ..WindowContent::default()
         };
-        let mut choice = Choice::default();
-        let names = |choice: &Choice| -> Vec<String> {
-            let rows = choice.methods(&picture);
+        let mut view = TopView::default();
+        let names = |view: &TopView| -> Vec<String> {
+            let rows = view.methods(&content);
             rows.iter().map(|row| row.name.clone()).collect()
         };
-        assert_eq!(names(&choice), ["Shop.A", "Shop.B", "Main"]);
-        press(&mut choice, "t");
-        assert_eq!(names(&choice), ["Main", "Shop.B", "Shop.A"]);
-        press(&mut choice, "n/SHOP\n");
-        assert_eq!(names(&choice), ["Shop.A", "Shop.B"]);
+        assert_eq!(names(&view), ["Shop.A", "Shop.B", "Main"]);
+        press(&mut view, "t");
+        assert_eq!(names(&view), ["Main", "Shop.B", "Shop.A"]);
+        press(&mut view, "n/SHOP\n");
+        assert_eq!(names(&view), ["Shop.A", "Shop.B"]);
     }
 }

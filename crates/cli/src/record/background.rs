@@ -19,8 +19,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::attach::{target, words_of};
-use super::session::process_of;
+use super::attach::{command_words, target};
+use super::session::pidfd_of;
 use crate::args::{Cli, Command as Verb, StartArgs, StopArgs};
 use crate::console::Console;
 use crate::list::agent_state;
@@ -58,7 +58,7 @@ pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
         }
         let state = agent_state(&target);
         let recorded_by = state.as_ref().and_then(|state| state.get(keys::BY));
-        if recorded_by.is_some_and(|known| is_by(known, &by)) {
+        if recorded_by.is_some_and(|known| is_recorder(known, &by)) {
             console.note(format_args!(
                 "recording process {pid}; sidewalk stop {pid} ends it"
             ));
@@ -84,14 +84,14 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     let recorder = by.strip_prefix("process ").and_then(|n| n.parse().ok());
     let recorder: u32 = recorder
         .with_context(|| format!("process {pid} is recorded by {}", formats::visible(by)))?;
-    let signal = ending_signal(&words_of(recorder)).with_context(|| {
+    let signal = ending_signal(&command_words(recorder)).with_context(|| {
         format!(
             "process {pid} is recorded by process {recorder}, which started it or is no sidewalk \
              record that can be ended from here; record --until-signal can"
         )
     })?;
     let number = recorder.cast_signed();
-    let process = process_of(number);
+    let process = pidfd_of(number);
     kill(Pid::from_raw(number), signal)
         .with_context(|| format!("cannot send {signal} to process {recorder}"))?;
     if let Some(process) = process {
@@ -103,7 +103,7 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
 }
 
 /// Whether who records is this process; in a container it says so behind its number.
-fn is_by(known: &str, by: &str) -> bool {
+fn is_recorder(known: &str, by: &str) -> bool {
     known
         .strip_prefix(by)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
