@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             testkit::oracle_programs()?
         };
     }
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     for runtime in setup.of_version(only) {
         let each = walks.div_ceil(programs.len() as u64);
         let mut all = Agreement::default();

@@ -109,7 +109,7 @@ fn options(arguments: &[&str]) -> Result<Options> {
 
 /// A workload's report on one of its runs.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Ran {
+pub(crate) struct RunReport {
     pub(crate) rounds: f64,
     pub(crate) wall_ms: f64,
     pub(crate) cpu_ms: f64,
@@ -141,14 +141,14 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         setup.runtimes.retain(|runtime| runtime.version == *version);
     }
     build(Profile::Release, false)?;
-    crate::bench_ways::build_silent()?;
+    crate::bench_ways::build_empty_profiler()?;
     let runtime = setup
         .runtimes
         .first()
         .context("set-up found no such runtime")?;
     let folder = testkit::target_dir().join("bench");
     fs::create_dir_all(&folder)?;
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut lead = Vec::new();
     let programs = programs(&setup.runtimes, &options, &folder, &mut lead)?;
     let mut rows = Vec::new();
@@ -219,7 +219,7 @@ fn programs(
     let mut out = String::new();
     if options.wants("switch") {
         out += bench_switch::HEAD;
-        let how = bench_switch::How {
+        let how = bench_switch::SwitchOptions {
             pairs: options.pairs,
             perf: options.perf,
         };
@@ -307,7 +307,7 @@ fn measure(
 ) -> Result<Vec<Row>> {
     let work = work(runtime, workload, options.seconds)?;
     let recording = |hertz: u32| folder.join(format!("{workload}-{}-{hertz}.swk", runtime.version));
-    let mut pairs: Vec<Vec<(Ran, Ran)>> = vec![Vec::new(); FREQUENCIES.len()];
+    let mut pairs: Vec<Vec<(RunReport, RunReport)>> = vec![Vec::new(); FREQUENCIES.len()];
     // The frequencies take turns too.
     for number in 0..options.pairs {
         for (pairs, hertz) in pairs.iter_mut().zip(FREQUENCIES) {
@@ -360,9 +360,9 @@ fn pair(
     number: usize,
     count: usize,
     what: &str,
-    bare: impl FnOnce() -> Result<Ran>,
-    recorded: impl FnOnce() -> Result<Ran>,
-) -> Result<(Ran, Ran)> {
+    bare: impl FnOnce() -> Result<RunReport>,
+    recorded: impl FnOnce() -> Result<RunReport>,
+) -> Result<(RunReport, RunReport)> {
     eprintln!("{what}: pair {} of {count}", number + 1);
     if number.is_multiple_of(2) {
         Ok((bare()?, recorded()?))
@@ -376,18 +376,20 @@ fn pair(
 pub(crate) fn pairs(
     count: usize,
     what: &str,
-    bare: impl Fn() -> Result<Ran>,
-    recorded: impl Fn() -> Result<Ran>,
-) -> Result<Vec<(Ran, Ran)>> {
+    bare: impl Fn() -> Result<RunReport>,
+    recorded: impl Fn() -> Result<RunReport>,
+) -> Result<Vec<(RunReport, RunReport)>> {
     (0..count)
         .map(|number| pair(number, count, what, &bare, &recorded))
         .collect()
 }
 
-pub(crate) fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<Ran> {
-    ran(runtime
-        .command(&testkit::workload(workload).dll)
-        .arg(argument))
+pub(crate) fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<RunReport> {
+    run_report(
+        runtime
+            .command(&testkit::workload(workload).dll)
+            .arg(argument),
+    )
 }
 
 /// Records with these options beside those that all have, into `out`.
@@ -397,15 +399,15 @@ pub(crate) fn recorded(
     argument: &str,
     options: &[&str],
     out: &Path,
-) -> Result<Ran> {
+) -> Result<RunReport> {
     let mut command = Command::new(testkit::sidewalk());
     command.args(["record", "--quiet"]).args(options);
     command.arg("--output").arg(out).arg("--");
     runtime.add_to(&mut command, &testkit::workload(workload).dll);
-    ran(command.arg(argument))
+    run_report(command.arg(argument))
 }
 
-fn ran(command: &mut Command) -> Result<Ran> {
+fn run_report(command: &mut Command) -> Result<RunReport> {
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(
         output.status.success(),
@@ -425,7 +427,7 @@ fn ran(command: &mut Command) -> Result<Ran> {
             })
             .with_context(|| format!("the workload printed no {name}"))
     };
-    Ok(Ran {
+    Ok(RunReport {
         rounds: measured("rounds ")?,
         wall_ms: measured("wall_ms ")?,
         cpu_ms: measured("cpu_ms ")?,
@@ -435,14 +437,14 @@ fn ran(command: &mut Command) -> Result<Ran> {
 }
 
 /// How fast a large recording becomes each format.
-struct Converted {
+struct ConvertSpeed {
     samples: f64,
     bytes: u64,
     /// Format, seconds, bytes.
     formats: Vec<(&'static str, f64, u64)>,
 }
 
-fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
+fn convert(runtime: &Runtime, folder: &Path) -> Result<ConvertSpeed> {
     let recording = folder.join("large.swk");
     eprintln!("converting");
     let rate = ["--engine", "perf", "--frequency", "10000"];
@@ -470,7 +472,7 @@ fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
             fs::metadata(&out)?.len(),
         ));
     }
-    Ok(Converted {
+    Ok(ConvertSpeed {
         samples: Inspected::of(&recording).number("samples"),
         bytes: fs::metadata(&recording)?.len(),
         formats,
@@ -478,7 +480,7 @@ fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
 }
 
 /// One kind of stack, walked again and again: nanoseconds.
-struct Walked {
+struct WalkTimes {
     kind: String,
     frames: String,
     p50: String,
@@ -487,7 +489,7 @@ struct Walked {
 }
 
 /// Runs a crate's own bench, which prints `PREFIX_ns_KIND_NUMBER=VALUE`.
-fn own_bench(package: &str, prefix: &str, bench: &str) -> Result<Vec<Walked>> {
+fn own_bench(package: &str, prefix: &str, bench: &str) -> Result<Vec<WalkTimes>> {
     eprintln!("{bench} of {package}");
     let output = cargo(&["bench", "--quiet", "--package", package, "--bench", bench])
         .stderr(Stdio::inherit())
@@ -521,7 +523,7 @@ fn own_bench(package: &str, prefix: &str, bench: &str) -> Result<Vec<Walked>> {
     kinds
         .into_iter()
         .map(|kind| {
-            Ok(Walked {
+            Ok(WalkTimes {
                 kind: kind.replace('_', " "),
                 frames: number(format!("{kind}_frames"))?,
                 p50: number(format!("{kind}_p50"))?,
@@ -542,7 +544,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-fn table(rows: &[Row], convert: Option<&Converted>, walks: &[Vec<Walked>; 2]) -> String {
+fn table(rows: &[Row], convert: Option<&ConvertSpeed>, walks: &[Vec<WalkTimes>; 2]) -> String {
     let mut out = String::new();
     if !rows.is_empty() {
         out += &loops(rows);
@@ -635,9 +637,9 @@ mod tests {
         let order = std::cell::RefCell::new(String::new());
         let run = |who: char, rounds: f64| {
             order.borrow_mut().push(who);
-            Ok(Ran {
+            Ok(RunReport {
                 rounds,
-                ..Ran::default()
+                ..RunReport::default()
             })
         };
         let runs = pairs(3, "a test", || run('b', 1.0), || run('r', 2.0)).unwrap();

@@ -20,14 +20,14 @@ const FREQUENCY: &str = "1997";
 const FEWEST: u64 = 1000;
 
 /// perf at work on a moment of a process.
-pub(crate) struct Watched {
+pub(crate) struct PerfSession {
     perf: Child,
     file: PathBuf,
 }
 
-impl Watched {
+impl PerfSession {
     /// Samples a process, for a little less than the moment.
-    pub(crate) fn start(pid: u32, moment: Duration, folder: &Path) -> Result<Watched> {
+    pub(crate) fn start(pid: u32, moment: Duration, folder: &Path) -> Result<PerfSession> {
         let file = folder.join(format!("moment-{pid}.data"));
         let mut command = Command::new("perf");
         command
@@ -40,7 +40,7 @@ impl Watched {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let perf = command.spawn().context("--perf needs perf on the PATH")?;
-        Ok(Watched { perf, file })
+        Ok(PerfSession { perf, file })
     }
 
     /// All samples of the moment ÷ those in managed code.

@@ -162,13 +162,13 @@ pub(crate) struct Headline {
 }
 
 /// One run.
-struct Watched {
+struct WatchedRun {
     measured: HashMap<String, f64>,
     /// CPU time of everything that was started, in milliseconds.
     all_ms: f64,
 }
 
-impl Watched {
+impl WatchedRun {
     fn get(&self, name: &str) -> f64 {
         self.measured.get(name).copied().unwrap_or(f64::NAN)
     }
@@ -180,7 +180,7 @@ impl Watched {
 }
 
 /// Runs a workload once, and holds its `result` lines against those of the first run.
-fn watch(mut command: Command, results: &mut Option<String>) -> Result<Watched> {
+fn watch(mut command: Command, results: &mut Option<String>) -> Result<WatchedRun> {
     let before = children_ms()?;
     let output = command
         .stdin(Stdio::null())
@@ -210,7 +210,7 @@ fn watch(mut command: Command, results: &mut Option<String>) -> Result<Watched> 
             Some((name.to_owned(), value.parse().ok()?))
         })
         .collect();
-    Ok(Watched { measured, all_ms })
+    Ok(WatchedRun { measured, all_ms })
 }
 
 /// CPU time of all children that have ended, theirs included.
@@ -248,7 +248,7 @@ pub(crate) fn measure(
     let ways: Vec<Observer> = (program.ways.iter().copied())
         .filter(|way| way.missing().is_none())
         .collect();
-    let mut runs: Vec<Vec<Watched>> = ways.iter().map(|_| Vec::new()).collect();
+    let mut runs: Vec<Vec<WatchedRun>> = ways.iter().map(|_| Vec::new()).collect();
     let mut results = None;
     for number in 0..pairs {
         eprintln!(
@@ -267,14 +267,14 @@ pub(crate) fn measure(
     }
     let mut out = String::new();
     for (way, own) in ways.iter().zip(&runs) {
-        let ratio = |of: fn(&Watched) -> f64| {
+        let ratio = |of: fn(&WatchedRun) -> f64| {
             Spread::of(
                 own.iter()
                     .zip(&runs[0])
                     .map(|(with, bare)| of(with) / of(bare)),
             )
         };
-        let (cpu, all) = (ratio(Watched::cpu_ms), ratio(|run| run.all_ms));
+        let (cpu, all) = (ratio(WatchedRun::cpu_ms), ratio(|run| run.all_ms));
         let wall = ratio(|run| run.get("wall_ms"));
         let each = program.each.map_or(String::new(), |(count, name)| {
             let added = own.iter().zip(&runs[0]);
@@ -290,7 +290,7 @@ pub(crate) fn measure(
             }
         });
         if *way == Observer::None {
-            let cpu = median(own.iter().map(Watched::cpu_ms));
+            let cpu = median(own.iter().map(WatchedRun::cpu_ms));
             let wall = median(own.iter().map(|run| run.get("wall_ms")));
             let _ = writeln!(
                 out,

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Inspected, Runtime, Workload, sidewalk};
 
-use crate::bench_perf::Watched;
+use crate::bench_perf::PerfSession;
 use crate::bench_programs::{Headline, Spread};
 use crate::bench_server::Server;
 use crate::bench_ways::Observer;
@@ -77,27 +77,27 @@ impl Compiler {
             .with_context(|| format!("cannot run {command:?}"))?;
         let output = child.stdout.take().context("the compiler has no output")?;
         let rounds = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&rounds);
+        let finished = Arc::clone(&rounds);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let us = line.strip_prefix("round ").and_then(|us| us.parse().ok());
                 if let Some(us) = us {
-                    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                    told.push((Instant::now(), us));
+                    let mut finished = finished.lock().unwrap_or_else(PoisonError::into_inner);
+                    finished.push((Instant::now(), us));
                 }
             }
         });
         let compiler = Compiler { child, rounds };
         // Compiled anew by then, all that is hot.
         let deadline = Instant::now() + Duration::from_secs(60);
-        while compiler.told() < 12 {
+        while compiler.finished_rounds() < 12 {
             ensure!(Instant::now() < deadline, "the compiler does not come on");
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(compiler)
     }
 
-    fn told(&self) -> usize {
+    fn finished_rounds(&self) -> usize {
         self.rounds
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -134,7 +134,7 @@ impl Drop for Compiler {
 
 /// How it is measured.
 #[derive(Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct SwitchOptions {
     /// Moments with and without, of each way.
     pub(crate) pairs: usize,
     /// perf samples each moment of a pair too: for a machine that others use.
@@ -143,21 +143,21 @@ pub(crate) struct How {
 
 /// Measurements of a moment.
 #[derive(Clone, Copy)]
-struct Moment {
+struct MomentMeasure {
     /// CPU time of a piece of work, microseconds.
     cost: f64,
     /// All samples of perf ÷ those in managed code, where it took any.
     by_perf: Option<f64>,
 }
 
-fn moment(worker: &dyn Worker, how: How, folder: &Path) -> Result<Moment> {
+fn moment(worker: &dyn Worker, how: SwitchOptions, folder: &Path) -> Result<MomentMeasure> {
     let watched = how
         .perf
-        .then(|| Watched::start(worker.pid(), MOMENT, folder))
+        .then(|| PerfSession::start(worker.pid(), MOMENT, folder))
         .transpose()?;
     let cost = worker.measure()?;
-    let by_perf = watched.map(Watched::end).transpose()?;
-    Ok(Moment { cost, by_perf })
+    let by_perf = watched.map(PerfSession::end).transpose()?;
+    Ok(MomentMeasure { cost, by_perf })
 }
 
 /// A recording of a process that runs, under way.
@@ -218,7 +218,7 @@ impl Recording {
 /// The rows of one runtime as text, and what the page may lead with.
 pub(crate) fn measure(
     runtime: &Runtime,
-    how: How,
+    how: SwitchOptions,
     folder: &Path,
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
@@ -228,7 +228,7 @@ pub(crate) fn measure(
         let (one, other) = (one?, other?);
         one.warm_up()?;
         other.warm_up()?;
-        out += &of(
+        out += &measure_pair(
             runtime,
             "webserver, a request",
             (&one, &other),
@@ -242,7 +242,7 @@ pub(crate) fn measure(
     if Workload::at("roslyn").runs_on(runtime) {
         let (one, other) = (Compiler::start(runtime)?, Compiler::start(runtime)?);
         // Two compilers are never measured at once, but both run: on two cores each has one.
-        out += &of(
+        out += &measure_pair(
             runtime,
             "roslyn, a compilation",
             (&one, &other),
@@ -254,11 +254,11 @@ pub(crate) fn measure(
     Ok(out)
 }
 
-fn of(
+fn measure_pair(
     runtime: &Runtime,
     what: &str,
     (worker, other): (&dyn Worker, &dyn Worker),
-    how: How,
+    how: SwitchOptions,
     folder: &Path,
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
@@ -283,7 +283,7 @@ fn of(
                 number + 1
             );
             let without = || moment(worker, how, folder);
-            let with = || -> Result<(Moment, f64)> {
+            let with = || -> Result<(MomentMeasure, f64)> {
                 let Some(options) = options else {
                     return Ok((without()?, 0.0));
                 };

@@ -108,7 +108,7 @@ fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
         .env("COUNTS_METHOD", METHOD)
         .env("COUNTS_OUT", &counts)
         .env("COUNTS_CALL", way);
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let output = output_in_time(&mut command);
     drop(machine);
     let told = fs::read_to_string(&counts)?;

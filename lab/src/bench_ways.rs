@@ -62,7 +62,7 @@ impl Observer {
                 command
                     .env("CORECLR_ENABLE_PROFILING", "1")
                     .env("CORECLR_PROFILER", "{0B1A3A52-5C0E-4E0B-9E6F-7C6A1D2F4B11}")
-                    .env("CORECLR_PROFILER_PATH", silent());
+                    .env("CORECLR_PROFILER_PATH", empty_profiler());
                 command
             }
             Observer::Sidewalk(options) => {
@@ -99,13 +99,13 @@ impl Observer {
     }
 }
 
-/// The profiler of [`Observer::EmptyProfiler`], as [`build_silent`] leaves it.
-fn silent() -> PathBuf {
+/// The profiler of [`Observer::EmptyProfiler`], as [`build_empty_profiler`] leaves it.
+fn empty_profiler() -> PathBuf {
     testkit::target_dir().join("release/examples/libsilent.so")
 }
 
 /// Builds it.
-pub(crate) fn build_silent() -> Result<()> {
+pub(crate) fn build_empty_profiler() -> Result<()> {
     run(&mut cargo(&[
         "build",
         "--release",

@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<()> {
     for verb in verbs(&help) {
         pages.push((format!("sidewalk-{verb}.1"), say(&["man", verb])?));
     }
-    let parts = parts::of(&["sidewalk", "libsidewalk", "runsxs"])?;
+    let parts = parts::crates_of(&["sidewalk", "libsidewalk", "runsxs"])?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let release = Release {
         time,
@@ -81,7 +81,7 @@ pub(crate) fn run() -> Result<()> {
     }
     fs::write(folder.join("SHA256SUMS"), &sums)?;
     print!("{sums}");
-    eprintln!("wrote {}", shown(&folder));
+    eprintln!("wrote {}", relative_text(&folder));
     Ok(())
 }
 
@@ -125,7 +125,7 @@ fn only(folder: &Path, ending: &str) -> Result<String> {
     let mut names = names.filter(|name| name.ends_with(ending));
     match (names.next(), names.next()) {
         (Some(name), None) => Ok(name),
-        _ => bail!("{} has no one file {ending}", shown(folder)),
+        _ => bail!("{} has no one file {ending}", relative_text(folder)),
     }
 }
 
@@ -137,7 +137,7 @@ fn verbs(help: &str) -> Vec<&str> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-fn shown(path: &Path) -> String {
+fn relative_text(path: &Path) -> String {
     path.display().to_string()
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let setup = setup::run(setup::Scope::Tests, roots)?;
     build(Profile::Release, true)?;
-    let mut log = Log::open(options.again)?;
+    let mut log = ResultLog::open(options.again)?;
     let start = Instant::now();
     'all: for number in 0..options.runs {
         for program in programs(&setup, &options.only) {
@@ -105,7 +105,8 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
                 let bare = match bare.entry(by) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
-                        let answer = program.once(program.record(by).bare(), &log.said())?;
+                        let answer =
+                            program.once(program.record(by).bare(), &log.output_folder())?;
                         ensure!(
                             answer.is_good(),
                             "without us, {} ends with {}",
@@ -115,13 +116,13 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
                         new.insert(answer)
                     }
                 };
-                let verdict = program.recorded(&cell, by, bare, &log.said())?;
+                let verdict = program.recorded(&cell, by, bare, &log.output_folder())?;
                 eprintln!("{}: {verdict}", cell.name);
                 if !matches!(verdict, Verdict::Same(_)) {
                     println!(
                         "{}: {verdict}\n{}",
                         cell.name,
-                        fs::read_to_string(log.said())?
+                        fs::read_to_string(log.output_folder())?
                     );
                 }
                 log.add(&cell.name, &verdict)?;
@@ -144,7 +145,7 @@ fn chosen(name: &str, only: &[String]) -> bool {
 }
 
 /// A program on a runtime.
-struct Program {
+struct FaultProgram {
     name: &'static str,
     runtime: Runtime,
 }
@@ -157,14 +158,14 @@ struct Cell {
     options: Vec<&'static str>,
 }
 
-fn programs(setup: &Setup, only: &[String]) -> Vec<Program> {
+fn programs(setup: &Setup, only: &[String]) -> Vec<FaultProgram> {
     let mut programs = Vec::new();
     for runtime in &setup.runtimes {
         for name in PROGRAMS {
             if name == "webserver" && runtime.aspnetcore.is_none() {
                 continue;
             }
-            programs.push(Program {
+            programs.push(FaultProgram {
                 name,
                 runtime: runtime.clone(),
             });
@@ -195,7 +196,7 @@ impl RunResult {
     }
 }
 
-impl Program {
+impl FaultProgram {
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for (stacks, is_tight) in [("machine", false), ("smallest", true)] {
@@ -239,7 +240,7 @@ impl Program {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot run {command:?}"))?;
-        let limit = Limit::start(child.id());
+        let limit = RunLimit::start(child.id());
         let mut program = Running(child);
         let output = program.0.stdout.take().context("it has no output")?;
         let mut output = BufReader::new(output);
@@ -307,13 +308,13 @@ fn serve(port: u16) -> Result<()> {
 }
 
 /// Kills a group of processes that goes on for too long.
-struct Limit {
+struct RunLimit {
     over: mpsc::Sender<()>,
     watch: JoinHandle<bool>,
 }
 
-impl Limit {
-    fn start(group: u32) -> Limit {
+impl RunLimit {
+    fn start(group: u32) -> RunLimit {
         let (over, is_over) = mpsc::channel();
         let watch = std::thread::spawn(move || {
             let hangs = is_over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -324,7 +325,7 @@ impl Limit {
             }
             hangs
         });
-        Limit { over, watch }
+        RunLimit { over, watch }
     }
 
     fn was_reached(self) -> bool {
@@ -372,15 +373,15 @@ struct Row {
 }
 
 /// Finished runs of one build.
-struct Log {
+struct ResultLog {
     file: File,
     folder: PathBuf,
     kept: BTreeMap<String, Row>,
 }
 
-impl Log {
+impl ResultLog {
     /// Of the build that is there now; empty if that is another one than before.
-    fn open(again: bool) -> Result<Log> {
+    fn open(again: bool) -> Result<ResultLog> {
         let mut hash = Sha256::new();
         for name in ["libsidewalk.so", "sidewalk"] {
             let path = profile_dir().join(name);
@@ -403,7 +404,7 @@ impl Log {
         fs::create_dir_all(&folder)?;
         let path = folder.join("runs.tsv");
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        let mut log = Log {
+        let mut log = ResultLog {
             file,
             folder,
             kept: BTreeMap::new(),
@@ -420,7 +421,7 @@ impl Log {
     }
 
     /// Where a program's standard error goes.
-    fn said(&self) -> PathBuf {
+    fn output_folder(&self) -> PathBuf {
         self.folder.join("stderr.txt")
     }
 
@@ -452,7 +453,7 @@ impl Log {
 
     /// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone;
     /// found once by trial.
-    fn tight(&self, program: &Program) -> Result<u32> {
+    fn tight(&self, program: &FaultProgram) -> Result<u32> {
         let path = self
             .folder
             .join(format!("smallest-{}", program.runtime.version));

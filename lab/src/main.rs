@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run(mut arguments: Vec<String>) -> Result<()> {
-    let roots = runtimes::take(&mut arguments)?;
+    let roots = runtimes::take_roots(&mut arguments)?;
     let roots = roots.as_slice();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {

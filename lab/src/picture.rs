@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         programs = testkit::attached_programs()?;
         programs.extend(["roslyn", "webserver"].map(str::to_owned));
     }
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     for runtime in setup.of_version(only) {
         println!(
             "\n.NET {}\n\n| workload | samples, from the start and attached | farthest of the {HOTTEST} hottest methods, points | two from the start | unknown | broken | lost |\n\
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
                 Needs::Core31 | Needs::Net8 => 1,
                 Needs::AspNetCore | Needs::Roslyn => STEADY_AFTER,
             };
-            let [found, noise] = testkit::same_picture_in_turn(runtime, program, warm, seconds);
+            let [found, noise] = testkit::compare_shares_in_turn(runtime, program, warm, seconds);
             let farthest = found.farthest(HOTTEST);
             let farthest = farthest.context("no method was sampled")?;
             let noise = noise.farthest(HOTTEST).map_or(0.0, testkit::Share::apart);

@@ -37,17 +37,17 @@ const NO_TEST: i32 = 4;
 
 /// Outcome of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum BreakOutcome {
     Caught(Tier),
     NotCaught,
 }
 
-impl Outcome {
+impl BreakOutcome {
     fn text(self) -> &'static str {
         match self {
-            Outcome::Caught(Tier::Default) => "default tier",
-            Outcome::Caught(Tier::Full) => "full tier",
-            Outcome::NotCaught => "NOT CAUGHT",
+            BreakOutcome::Caught(Tier::Default) => "default tier",
+            BreakOutcome::Caught(Tier::Full) => "full tier",
+            BreakOutcome::NotCaught => "NOT CAUGHT",
         }
     }
 }
@@ -98,12 +98,12 @@ pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
         outcomes.push(outcome);
     }
     let count = |wanted| outcomes.iter().filter(|one| **one == wanted).count();
-    let by_default = count(Outcome::Caught(Tier::Default));
-    let not_caught = count(Outcome::NotCaught);
+    let by_default = count(BreakOutcome::Caught(Tier::Default));
+    let not_caught = count(BreakOutcome::NotCaught);
     println!(
         "{} breaks: {by_default} caught by the default tier, {} by the full tier only, {not_caught} not caught; {} s",
         chosen.len(),
-        count(Outcome::Caught(Tier::Full)),
+        count(BreakOutcome::Caught(Tier::Full)),
         start.elapsed().as_secs()
     );
     ensure!(not_caught == 0, "no test caught {not_caught} breaks");
@@ -117,7 +117,7 @@ pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
 fn list(one: &Break) {
     println!("{}\n    {}", one.what, one.file);
     for test in one.tests {
-        let tier = Outcome::Caught(test.tier).text();
+        let tier = BreakOutcome::Caught(test.tier).text();
         println!("    {tier}: {} {}", test.binary, test.name);
     }
 }
@@ -210,7 +210,7 @@ impl<'a> SourceCopy<'a> {
                     has_run,
                     "{binary} {}: the {} has no such test",
                     test.name,
-                    Outcome::Caught(test.tier).text()
+                    BreakOutcome::Caught(test.tier).text()
                 );
             }
         }
@@ -218,7 +218,7 @@ impl<'a> SourceCopy<'a> {
     }
 
     /// Breaks one place, runs its tests and mends it again. Answers with the tests that failed.
-    fn try_out(&self, one: &Break) -> Result<(Outcome, Vec<String>)> {
+    fn try_out(&self, one: &Break) -> Result<(BreakOutcome, Vec<String>)> {
         let (text, broken) = self.broken(one)?;
         let file = self.tree.join(one.file);
         fs::write(&file, broken)?;
@@ -227,7 +227,7 @@ impl<'a> SourceCopy<'a> {
         found
     }
 
-    fn find_catch(&self, one: &Break) -> Result<(Outcome, Vec<String>)> {
+    fn find_catch(&self, one: &Break) -> Result<(BreakOutcome, Vec<String>)> {
         for tier in [Tier::Default, Tier::Full] {
             let of_tier = one.tests.iter().filter(|test| test.tier == tier);
             for (binary, tests) in by_binary(of_tier) {
@@ -235,13 +235,13 @@ impl<'a> SourceCopy<'a> {
                 let text = text_of(&output);
                 match output.status.code() {
                     Some(0) => {}
-                    Some(TEST_FAILED) => return Ok((Outcome::Caught(tier), failed(&text))),
+                    Some(TEST_FAILED) => return Ok((BreakOutcome::Caught(tier), failed(&text))),
                     Some(NO_TEST) => bail!("{}: {binary} has no such test\n{text}", one.what),
                     _ => bail!("{}: {binary} cannot be built or run\n{text}", one.what),
                 }
             }
         }
-        Ok((Outcome::NotCaught, Vec::new()))
+        Ok((BreakOutcome::NotCaught, Vec::new()))
     }
 
     /// Builds one test binary in the copy and runs tests of it.

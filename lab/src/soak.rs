@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use testkit::Setup;
 
 use crate::soak_plan::{Choices, Plan, shell};
-use crate::soak_run::{Outcome, run as run_plan};
+use crate::soak_run::{SoakOutcome, run as run_plan};
 use xtask::build::{Profile, build};
 use xtask::setup;
 
@@ -95,7 +95,7 @@ fn soak(setup: &Setup, options: &Options, roots: &[PathBuf]) -> Result<()> {
                 continue;
             }
             let outcome = run_plan(&plan, &folder)?;
-            said(&plan, &outcome, options, roots, &folder);
+            print_outcome(&plan, &outcome, options, roots, &folder);
             if outcome.differences.is_empty() {
                 // It is not there any more if it was removed meanwhile.
                 fs::remove_dir_all(&folder).ok();
@@ -140,7 +140,13 @@ fn commands(plan: &Plan, folder: &Path) -> String {
 }
 
 /// Prints what became of a run, and how to have it again.
-fn said(plan: &Plan, outcome: &Outcome, options: &Options, roots: &[PathBuf], folder: &Path) {
+fn print_outcome(
+    plan: &Plan,
+    outcome: &SoakOutcome,
+    options: &Options,
+    roots: &[PathBuf],
+    folder: &Path,
+) {
     let head = format!(
         "run {}: {} on {}; {}",
         plan.number, plan.program, plan.runtime, plan.title
@@ -187,7 +193,7 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, outcome: &Outcome) {
+    fn add(&mut self, outcome: &SoakOutcome) {
         self.runs += 1;
         self.not_compared += u64::from(outcome.bare_failed.is_some());
         self.differing += u64::from(!outcome.differences.is_empty());
@@ -223,7 +229,7 @@ struct Table {
 }
 
 impl Table {
-    fn add(&mut self, plan: &Plan, outcome: &Outcome) {
+    fn add(&mut self, plan: &Plan, outcome: &SoakOutcome) {
         self.all.add(outcome);
         let program = if plan.program.contains(" + ") {
             "two programs in one process"

@@ -33,7 +33,7 @@ const AGAIN: u32 = 60;
 const MEASURED: [&str; 6] = ["measured", "share", "allocated", "line", "phase", "timed"];
 
 /// The output.
-pub(crate) struct Outcome {
+pub(crate) struct SoakOutcome {
     /// Faults of the run; empty for none.
     pub(crate) differences: Vec<String>,
     /// Why nothing can be compared: the program fails without us.
@@ -45,7 +45,7 @@ pub(crate) struct Outcome {
 }
 
 /// A command that has ended.
-struct Ended {
+struct FinishedCommand {
     /// As a shell says it: 128 + n where signal n killed it; none if it hung.
     code: Option<i32>,
     stdout: String,
@@ -53,10 +53,10 @@ struct Ended {
 }
 
 /// Runs a plan, leaving all that it wrote in `folder`.
-pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
+pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<SoakOutcome> {
     let start = Instant::now();
     let recording = folder.join("recording.swk");
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let burners = Burners::start(plan.burners);
     let bare = ended(&plan.bare(), &folder.join("bare"), BARE_LIMIT)?;
     let fails = bare_failure(plan, &bare);
@@ -78,7 +78,7 @@ pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
     };
     drop(burners);
     drop(machine);
-    let mut outcome = Outcome {
+    let mut outcome = SoakOutcome {
         differences: Vec::new(),
         bare_failed: fails,
         samples: 0,
@@ -93,7 +93,7 @@ pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
     } else if let Some(recorded) = recorded {
         let unrecorded = compare(plan, &bare, &recorded, &mut outcome.differences);
         if !unrecorded && recorded.code.is_some() {
-            look_into(plan, &recording, &mut outcome);
+            check_recording(plan, &recording, &mut outcome);
         }
     }
     Ok(outcome)
@@ -101,7 +101,7 @@ pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
 
 /// In how many of [`AGAIN`] runs without us the program ends as it did with us: runtimes have
 /// faults of their own, which not every run meets.
-fn times_ended_so(plan: &Plan, recorded: &Ended, folder: &Path) -> Result<u32> {
+fn times_ended_so(plan: &Plan, recorded: &FinishedCommand, folder: &Path) -> Result<u32> {
     let mut times = 0;
     for _ in 0..AGAIN {
         let again = ended(&plan.bare(), &folder.join("bare-again"), BARE_LIMIT)?;
@@ -111,7 +111,7 @@ fn times_ended_so(plan: &Plan, recorded: &Ended, folder: &Path) -> Result<u32> {
 }
 
 /// Why the program's own run is no measure.
-fn bare_failure(plan: &Plan, bare: &Ended) -> Option<String> {
+fn bare_failure(plan: &Plan, bare: &FinishedCommand) -> Option<String> {
     let ends_by_exception = plan.program.contains("crash");
     match bare.code {
         None => Some("it hangs".to_owned()),
@@ -126,8 +126,13 @@ fn bare_failure(plan: &Plan, bare: &Ended) -> Option<String> {
 }
 
 /// Differences in the program's behaviour; whether it is right that there is no recording.
-fn compare(plan: &Plan, bare: &Ended, recorded: &Ended, differences: &mut Vec<String>) -> bool {
-    let told = |ended: &Ended| {
+fn compare(
+    plan: &Plan,
+    bare: &FinishedCommand,
+    recorded: &FinishedCommand,
+    differences: &mut Vec<String>,
+) -> bool {
+    let told = |ended: &FinishedCommand| {
         let mut lines: Vec<String> = ended
             .stdout
             .lines()
@@ -173,7 +178,7 @@ fn compare(plan: &Plan, bare: &Ended, recorded: &Ended, differences: &mut Vec<St
 }
 
 /// Whether the recording is as it should be.
-fn look_into(plan: &Plan, recording: &Path, outcome: &mut Outcome) {
+fn check_recording(plan: &Plan, recording: &Path, outcome: &mut SoakOutcome) {
     let mut inspect = Command::new(sidewalk());
     inspect.args(["inspect", "--json"]).arg(recording);
     let inspected = match json_of(&mut inspect) {
@@ -187,7 +192,7 @@ fn look_into(plan: &Plan, recording: &Path, outcome: &mut Outcome) {
     let number = |name: &str| inspected[name].as_u64().unwrap_or_default();
     outcome.samples = number("samples");
     outcome.broken = number("broken");
-    if outcome.samples == 0 && plan.is_sampled && !says_why(&inspected) {
+    if outcome.samples == 0 && plan.is_sampled && !has_reason(&inspected) {
         let lost = &inspected["lost_reasons"];
         let what = format!("no sample; lost: {lost}; notes: {}", inspected["notes"]);
         outcome.differences.push(what);
@@ -222,7 +227,7 @@ fn json_of(command: &mut Command) -> Result<Value> {
 }
 
 /// Runs a command to its end, its output in files beside `place`.
-fn ended(words: &[String], place: &Path, limit: Duration) -> Result<Ended> {
+fn ended(words: &[String], place: &Path, limit: Duration) -> Result<FinishedCommand> {
     let (stdout, stderr) = (place.with_extension("out"), place.with_extension("err"));
     let (first, rest) = words.split_first().context("an empty command")?;
     let mut child = Command::new(first)
@@ -255,7 +260,7 @@ fn ended(words: &[String], place: &Path, limit: Duration) -> Result<Ended> {
     let text = |path: &Path| -> Result<String> {
         Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
     };
-    Ok(Ended {
+    Ok(FinishedCommand {
         code: in_time.then(|| code_of(status)),
         stdout: text(&stdout)?,
         stderr: text(&stderr)?,
@@ -343,7 +348,7 @@ impl Drop for Burners {
 
 /// Whether a recording without samples names what stood in the way of nearly all: the user's queue
 /// of signals is shared with whatever else runs on the machine.
-fn says_why(inspected: &Value) -> bool {
+fn has_reason(inspected: &Value) -> bool {
     let due = inspected["due_ns"].as_u64().unwrap_or_default();
     let reasons = inspected["unseen_reasons"].as_object();
     let named = reasons.into_iter().flatten();
@@ -358,15 +363,15 @@ fn says_why(inspected: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn ended(code: i32, stdout: &str, stderr: &str) -> Ended {
-        Ended {
+    fn ended(code: i32, stdout: &str, stderr: &str) -> FinishedCommand {
+        FinishedCommand {
             code: (code >= 0).then_some(code),
             stdout: stdout.to_owned(),
             stderr: stderr.to_owned(),
         }
     }
 
-    fn differences(bare: &Ended, recorded: &Ended) -> Vec<String> {
+    fn differences(bare: &FinishedCommand, recorded: &FinishedCommand) -> Vec<String> {
         let mut differences = Vec::new();
         compare(&Plan::of("leaf"), bare, recorded, &mut differences);
         differences

@@ -26,8 +26,8 @@ namespace Workloads
         [DllImport(Library, EntryPoint = "native_threads")]
         private static extern void NativeThreads(int atOnce, int times, int microseconds, int blocks);
 
-        [DllImport(Library, EntryPoint = "shut_doors")]
-        private static extern int ShutDoors();
+        [DllImport(Library, EntryPoint = "refuse_timers")]
+        private static extern int RefuseTimers();
 
         [DllImport(Library, EntryPoint = "move_to_alternate_stack")]
         private static extern int MoveToAlternateStack(int signal);
@@ -80,7 +80,7 @@ namespace Workloads
                     Work(run, check);
                     break;
                 case "shut":
-                    Run.Result("refused", ShutDoors());
+                    Run.Result("refused", RefuseTimers());
                     OnThread(() => Work(run, check));
                     break;
                 case "moved":

@@ -13,11 +13,11 @@ use crate::test::{NO_LAB, build_tests, nextest_default};
 const USAGE: &str = "usage: cargo xtask flakes [--runs N] [--load N] [--runtimes DIR…] [NAME…]";
 
 /// Endless loops that share the processors with the tests; they end with this value.
-struct Load(Vec<Child>);
+struct BusyLoops(Vec<Child>);
 
-impl Load {
-    fn start(loops: u32) -> Result<Load> {
-        let mut load = Load(Vec::new());
+impl BusyLoops {
+    fn start(loops: u32) -> Result<BusyLoops> {
+        let mut load = BusyLoops(Vec::new());
         for _ in 0..loops {
             let mut shell = Command::new("sh");
             shell.args(["-c", "while :; do :; done"]);
@@ -28,7 +28,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for BusyLoops {
     fn drop(&mut self) {
         for child in &mut self.0 {
             child.kill().ok();
@@ -60,7 +60,7 @@ pub fn run_flakes(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     }
     let setup = setup::run(setup::Scope::Tests, roots)?;
     build_tests(&NO_LAB)?;
-    let _load = Load::start(load)?;
+    let _load = BusyLoops::start(load)?;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     let mut green = 0;
     for number in 1..=runs {

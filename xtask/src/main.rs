@@ -81,7 +81,7 @@ fn run(arguments: &[String]) -> Result<()> {
         return run_lab(arguments);
     }
     let mut arguments = arguments.to_vec();
-    let roots: Vec<PathBuf> = runtimes::take(&mut arguments)?;
+    let roots: Vec<PathBuf> = runtimes::take_roots(&mut arguments)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["setup"] => setup::run(setup::Scope::Workloads, &roots).map(drop),

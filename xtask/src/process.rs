@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// A command line as a person would type it, for messages.
-fn shown(command: &Command) -> String {
+fn command_text(command: &Command) -> String {
     std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(OsStr::to_string_lossy)
@@ -19,9 +19,9 @@ fn shown(command: &Command) -> String {
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
-        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+        .with_context(|| format!("cannot run `{}`", command_text(command)))?;
     if !status.success() {
-        bail!("`{}` failed ({status})", shown(command));
+        bail!("`{}` failed ({status})", command_text(command));
     }
     Ok(())
 }
@@ -31,11 +31,11 @@ pub fn run_quietly(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+        .with_context(|| format!("cannot run `{}`", command_text(command)))?;
     if !output.status.success() {
         bail!(
             "`{}` failed ({})\n{}{}",
-            shown(command),
+            command_text(command),
             output.status,
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)

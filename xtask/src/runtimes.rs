@@ -21,7 +21,7 @@ const FRAMEWORK: &str = "shared/Microsoft.NETCore.App";
 const ASPNETCORE: &str = "shared/Microsoft.AspNetCore.App";
 
 /// Takes `--runtimes DIR…` out of a command line: all words up to the next option are folders.
-pub fn take(arguments: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+pub fn take_roots(arguments: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let mut roots = Vec::new();
     while let Some(at) = arguments.iter().position(|word| word == "--runtimes") {
         let folders = arguments[at + 1..]
@@ -185,15 +185,15 @@ mod tests {
     #[test]
     fn folders_end_at_the_next_option() {
         let mut line = words("agree mixed --runtimes a b --walks 7 --runtimes c");
-        let roots = take(&mut line).unwrap();
+        let roots = take_roots(&mut line).unwrap();
         assert_eq!(roots, ["a", "b", "c"].map(PathBuf::from));
         assert_eq!(line, words("agree mixed --walks 7"));
     }
 
     #[test]
     fn no_folder_is_refused() {
-        assert!(take(&mut words("test --runtimes")).is_err());
-        assert!(take(&mut words("test --runtimes --walks 7")).is_err());
+        assert!(take_roots(&mut words("test --runtimes")).is_err());
+        assert!(take_roots(&mut words("test --runtimes --walks 7")).is_err());
     }
 
     #[test]

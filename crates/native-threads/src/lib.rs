@@ -100,7 +100,7 @@ pub extern "C" fn call_back(function: extern "C" fn()) -> i32 {
 /// From here on no thread of the process may make a timer, open a perf event or queue a signal, as
 /// in a sandbox. Answers 0, or the errno of what refused.
 #[unsafe(no_mangle)]
-pub extern "C" fn shut_doors() -> i32 {
+pub extern "C" fn refuse_timers() -> i32 {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;

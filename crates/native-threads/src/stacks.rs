@@ -26,7 +26,7 @@ pub(crate) extern "C" fn move_to_alternate_stack(signal: c_int) -> c_int {
 }
 
 /// The CLR's handler of SIGSEGV.
-static BENEATH: Mutex<usize> = Mutex::new(0);
+static PREVIOUS_HANDLER: Mutex<usize> = Mutex::new(0);
 
 /// Passes a fault on.
 ///
@@ -34,7 +34,7 @@ static BENEATH: Mutex<usize> = Mutex::new(0);
 /// As a handler with SA_SIGINFO.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // Nobody holds the lock: it was taken once, before this handler was there.
-    let beneath = BENEATH.try_lock().map_or(0, |beneath| *beneath);
+    let beneath = PREVIOUS_HANDLER.try_lock().map_or(0, |beneath| *beneath);
     if beneath != 0 {
         type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
         // SAFETY: the handler that was there before, which takes SA_SIGINFO as all of a CLR do; it
@@ -52,7 +52,7 @@ pub(crate) extern "C" fn handle_crashes() -> c_int {
     unsafe {
         let mut before: libc::sigaction = zeroed();
         libc::sigaction(libc::SIGSEGV, null(), &raw mut before);
-        if let Ok(mut beneath) = BENEATH.lock() {
+        if let Ok(mut beneath) = PREVIOUS_HANDLER.lock() {
             *beneath = before.sa_sigaction;
         }
         let mut action: libc::sigaction = zeroed();
@@ -63,15 +63,15 @@ pub(crate) extern "C" fn handle_crashes() -> c_int {
 }
 
 /// Of known content, below the stack of a coroutine.
-const BELOW: usize = 8192;
+const GUARD_BYTES: usize = 8192;
 const FILL: u8 = 0xa5;
 
 thread_local! {
-    static UNTIL: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static BURN_END: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 extern "C" fn coroutine() {
-    super::burn(UNTIL.get(), false);
+    super::burn(BURN_END.get(), false);
 }
 
 /// A thread with an alternate stack burns for so long on a coroutine's stack of so many bytes.
@@ -82,8 +82,8 @@ pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) 
     let nanoseconds = u64::from(microseconds.unsigned_abs()) * 1000;
     let thread = std::thread::spawn(move || {
         let mut alternate = vec![0u8; 64 * 1024];
-        let mut block = vec![FILL; BELOW + bytes];
-        UNTIL.set(nanoseconds);
+        let mut block = vec![FILL; GUARD_BYTES + bytes];
+        BURN_END.set(nanoseconds);
         // SAFETY: both stacks and both contexts live until the coroutine has come back by
         // `uc_link`, and the alternate stack is given up before it is freed.
         unsafe {
@@ -95,15 +95,18 @@ pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) 
             let mut main: libc::ucontext_t = zeroed();
             let mut own: libc::ucontext_t = zeroed();
             libc::getcontext(&raw mut own);
-            own.uc_stack.ss_sp = block.as_mut_ptr().add(BELOW).cast();
+            own.uc_stack.ss_sp = block.as_mut_ptr().add(GUARD_BYTES).cast();
             own.uc_stack.ss_size = bytes;
             own.uc_link = &raw mut main;
             libc::makecontext(&raw mut own, coroutine, 0);
             libc::swapcontext(&raw mut main, &raw const own);
             libc::sigaltstack(&raw const before, null_mut());
         }
-        let written = block.iter().take(BELOW).position(|byte| *byte != FILL);
-        written.map_or(0, |lowest| BELOW - lowest)
+        let written = block
+            .iter()
+            .take(GUARD_BYTES)
+            .position(|byte| *byte != FILL);
+        written.map_or(0, |lowest| GUARD_BYTES - lowest)
     });
     thread
         .join()

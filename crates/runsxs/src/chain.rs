@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::host::{Clr, take_signal_stack};
+use crate::host::{Clr, set_signal_stack};
 use crate::run::{Job, Starter};
 
 /// The class and the method that begin each link.
@@ -57,7 +57,7 @@ unsafe extern "C" fn runsxs_chain_cross(chain: *const Chain, depth: i32, rounds:
 /// A CLR does not start, its program has no `Workloads.Chain.Step`, or the chain came back with
 /// another number of links than it has.
 pub(crate) fn run(starter: &Starter, jobs: &[Job], depth: u16, time: Duration) -> Result<u8> {
-    take_signal_stack()?;
+    set_signal_stack()?;
     let clrs: Vec<Clr> = jobs
         .iter()
         .map(|job| starter.start(job))

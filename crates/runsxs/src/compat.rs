@@ -33,7 +33,7 @@ pub(crate) enum Setting {
 
 /// Fate of the profiler in one CLR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum ProfilerOutcome {
     /// An old CLR knows no setting.
     LoadedByOld,
     /// It is no old profiler.
@@ -48,25 +48,31 @@ enum Fate {
     Prevented,
 }
 
-impl Fate {
+impl ProfilerOutcome {
     fn is_loaded(self) -> bool {
         matches!(
             self,
-            Fate::LoadedByOld | Fate::LoadedAsNew | Fate::LoadedAsOld
+            ProfilerOutcome::LoadedByOld
+                | ProfilerOutcome::LoadedAsNew
+                | ProfilerOutcome::LoadedAsOld
         )
     }
 
     fn text(self) -> &'static str {
         match self {
-            Fate::LoadedByOld => "loads the profiler (an old CLR, which knows no such setting)",
-            Fate::LoadedAsNew => "loads the profiler (it has ICorProfilerCallback3)",
-            Fate::LoadedAsOld => "loads the profiler (an old one, and such are enabled)",
-            Fate::Released => {
+            ProfilerOutcome::LoadedByOld => {
+                "loads the profiler (an old CLR, which knows no such setting)"
+            }
+            ProfilerOutcome::LoadedAsNew => "loads the profiler (it has ICorProfilerCallback3)",
+            ProfilerOutcome::LoadedAsOld => "loads the profiler (an old one, and such are enabled)",
+            ProfilerOutcome::Released => {
                 "does not load the profiler (asked it, it has no ICorProfilerCallback3, let it go; \
                  its library stays)"
             }
-            Fate::LeftToOld => "does not load the profiler (an old one that an old CLR has loaded)",
-            Fate::Prevented => "does not load the profiler (nor its library)",
+            ProfilerOutcome::LeftToOld => {
+                "does not load the profiler (an old one that an old CLR has loaded)"
+            }
+            ProfilerOutcome::Prevented => "does not load the profiler (nor its library)",
         }
     }
 }
@@ -125,32 +131,32 @@ impl Compatibility {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let is_old = runtime.band.is_some_and(|(major, _)| major < 5);
-        let fate = self.fate(is_old, *old_was_first, || is_new(&self.path, &self.clsid))?;
+        let fate = self.outcome(is_old, *old_was_first, || is_new(&self.path, &self.clsid))?;
         eprintln!("runsxs: {} {}", runtime.name, fate.text());
         let variables = std::env::vars_os().filter(|(name, _)| {
             let name = name.to_string_lossy();
             !is_setting(&name) && (fate.is_loaded() || !asks_for_profiler(&name))
         });
         // Its fate is settled when it has started: only then may the next one's be asked for.
-        let started = environ::with(variables.collect::<Vec<_>>(), start);
+        let started = environ::with_variables(variables.collect::<Vec<_>>(), start);
         *old_was_first |= is_old && started.is_ok();
         started
     }
 
     /// The table.
-    fn fate(
+    fn outcome(
         &self,
         is_old: bool,
         old_was_first: bool,
         is_new_profiler: impl FnOnce() -> Result<bool>,
-    ) -> Result<Fate> {
+    ) -> Result<ProfilerOutcome> {
         Ok(match self.setting {
-            _ if is_old => Fate::LoadedByOld,
-            Setting::Prevent => Fate::Prevented,
-            _ if is_new_profiler()? => Fate::LoadedAsNew,
-            Setting::Disable => Fate::Released,
-            Setting::Enable if old_was_first => Fate::LeftToOld,
-            Setting::Enable => Fate::LoadedAsOld,
+            _ if is_old => ProfilerOutcome::LoadedByOld,
+            Setting::Prevent => ProfilerOutcome::Prevented,
+            _ if is_new_profiler()? => ProfilerOutcome::LoadedAsNew,
+            Setting::Disable => ProfilerOutcome::Released,
+            Setting::Enable if old_was_first => ProfilerOutcome::LeftToOld,
+            Setting::Enable => ProfilerOutcome::LoadedAsOld,
         })
     }
 }
@@ -230,19 +236,19 @@ mod tests {
         use Setting::{Disable, Enable, Prevent};
         for (setting, is_old, old_was_first, is_new, fate) in [
             // The article's rows: V2, V4, then V4, V2.
-            (Enable, true, false, false, Fate::LoadedByOld),
-            (Enable, false, true, false, Fate::LeftToOld),
-            (Enable, false, false, false, Fate::LoadedAsOld),
-            (Disable, true, false, false, Fate::LoadedByOld),
-            (Disable, false, true, false, Fate::Released),
-            (Disable, false, false, false, Fate::Released),
-            (Prevent, true, false, false, Fate::LoadedByOld),
-            (Prevent, false, true, false, Fate::Prevented),
-            (Prevent, false, false, false, Fate::Prevented),
+            (Enable, true, false, false, ProfilerOutcome::LoadedByOld),
+            (Enable, false, true, false, ProfilerOutcome::LeftToOld),
+            (Enable, false, false, false, ProfilerOutcome::LoadedAsOld),
+            (Disable, true, false, false, ProfilerOutcome::LoadedByOld),
+            (Disable, false, true, false, ProfilerOutcome::Released),
+            (Disable, false, false, false, ProfilerOutcome::Released),
+            (Prevent, true, false, false, ProfilerOutcome::LoadedByOld),
+            (Prevent, false, true, false, ProfilerOutcome::Prevented),
+            (Prevent, false, false, false, ProfilerOutcome::Prevented),
             // A profiler of today.
-            (Enable, false, true, true, Fate::LoadedAsNew),
-            (Disable, false, false, true, Fate::LoadedAsNew),
-            (Prevent, false, false, true, Fate::Prevented),
+            (Enable, false, true, true, ProfilerOutcome::LoadedAsNew),
+            (Disable, false, false, true, ProfilerOutcome::LoadedAsNew),
+            (Prevent, false, false, true, ProfilerOutcome::Prevented),
         ] {
             let compatibility = Compatibility {
                 setting,
@@ -250,7 +256,7 @@ mod tests {
                 path: OsString::new(),
                 old_was_first: Mutex::new(false),
             };
-            let found = compatibility.fate(is_old, old_was_first, || Ok(is_new));
+            let found = compatibility.outcome(is_old, old_was_first, || Ok(is_new));
             assert_eq!(found.unwrap(), fate, "{setting:?} {is_old} {old_was_first}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The process's own list is never changed, as programs of CLRs that already run may be reading it.
 //! Instead the pointer to the list is: every list is whole, and none is ever freed. Invariant: at
-//! most one thread is in [`with`] at a time, and the pointer is put back at its end.
+//! most one thread is in [`with_variables`] at a time, and the pointer is put back at its end.
 
 use std::ffi::{CString, OsString, c_char};
 use std::os::unix::ffi::OsStringExt as _;
@@ -14,7 +14,7 @@ unsafe extern "C" {
 }
 
 /// Runs `f` while the environment consists of `variables`. The threads of the process all see it.
-pub(crate) fn with<R>(
+pub(crate) fn with_variables<R>(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     f: impl FnOnce() -> R,
 ) -> R {
@@ -52,7 +52,7 @@ mod tests {
         let before: Vec<_> = std::env::vars_os().collect();
         assert!(before.len() > 1);
         let chosen = vec![(OsString::from("ONLY"), OsString::from("this=that"))];
-        let seen = with(chosen.clone(), || std::env::vars_os().collect::<Vec<_>>());
+        let seen = with_variables(chosen.clone(), || std::env::vars_os().collect::<Vec<_>>());
         assert_eq!(seen, chosen);
         assert_eq!(std::env::vars_os().collect::<Vec<_>>(), before);
     }

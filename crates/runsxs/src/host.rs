@@ -63,7 +63,7 @@ pub(crate) struct Clr {
 
 /// How a CLR is started for a program.
 #[derive(Debug)]
-pub(crate) struct Start<'a> {
+pub(crate) struct StartOptions<'a> {
     pub(crate) runtime: &'a Installed,
     pub(crate) app: &'a Path,
     /// From the program's runtimeconfig.json.
@@ -118,7 +118,7 @@ impl Clr {
     ///
     /// # Errors
     /// The library cannot be loaded, or the CLR refuses, with its HRESULT.
-    pub(crate) fn start(start: &Start<'_>) -> Result<Clr> {
+    pub(crate) fn start(start: &StartOptions<'_>) -> Result<Clr> {
         let runtime = start.runtime;
         let functions = Functions::load(runtime)?;
         let exe = std::env::current_exe().context("cannot find out where runsxs itself lies")?;
@@ -252,7 +252,7 @@ impl Clr {
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn take_signal_stack() -> Result<()> {
+pub(crate) fn set_signal_stack() -> Result<()> {
     const SIZE: usize = 256 << 10;
     // SAFETY: a fresh mapping, which nobody else knows and which is never given back: a signal may
     // come until the thread's end.
@@ -288,7 +288,7 @@ pub(crate) fn take_signal_stack() -> Result<()> {
 
 /// Properties for the CLR, as hostpolicy passes them
 /// (docs/design/features/host-runtime-information.md).
-fn properties(start: &Start<'_>) -> Result<Vec<(CString, CString)>> {
+fn properties(start: &StartOptions<'_>) -> Result<Vec<(CString, CString)>> {
     let framework = start.runtime.folder.as_path();
     let own = start.app.parent().unwrap_or(Path::new("/"));
     let mut assemblies = assemblies(framework)?;

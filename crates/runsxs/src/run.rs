@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::args::{Args, Program};
 use crate::chain;
 use crate::compat::Compatibility;
-use crate::host::{Clr, Start, take_signal_stack};
+use crate::host::{Clr, StartOptions, set_signal_stack};
 use crate::lookup::{self, Installed, LIBRARY};
 
 /// Stack of a thread that runs a program, bytes: what the main thread has by default.
@@ -35,7 +35,7 @@ pub(crate) struct Job {
 /// # Errors
 /// Something is missing, before anything was started.
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    let jobs: Vec<Job> = args.programs.iter().map(job).collect::<Result<_>>()?;
+    let jobs: Vec<Job> = args.programs.iter().map(open_job).collect::<Result<_>>()?;
     check_files(&jobs)?;
     let compatibility = args.compat.map(Compatibility::new).transpose()?;
     let starter = Starter {
@@ -46,15 +46,17 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         return chain::run(&starter, &jobs, depth, args.burn);
     }
     let outcomes = if args.st {
-        take_signal_stack()?;
-        jobs.iter().map(|job| one(&starter, job, || {})).collect()
+        set_signal_stack()?;
+        jobs.iter()
+            .map(|job| run_one(&starter, job, || {}))
+            .collect()
     } else {
-        at_once(&starter, args.stagger, &jobs)?
+        run_at_once(&starter, args.stagger, &jobs)?
     };
     Ok(exit_code(&jobs, outcomes))
 }
 
-fn job(program: &Program) -> Result<Job> {
+fn open_job(program: &Program) -> Result<Job> {
     Ok(Job {
         runtime: lookup::find(&program.runtime)?,
         app: App::open(&program.app)?,
@@ -82,7 +84,7 @@ fn check_files(jobs: &[Job]) -> Result<()> {
 }
 
 /// Each on its own thread, started at the same instant or one `stagger` after the other.
-fn at_once(starter: &Starter, stagger: Duration, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
+fn run_at_once(starter: &Starter, stagger: Duration, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
     let ready = Barrier::new(jobs.len());
     thread::scope(|scope| {
         let threads = jobs
@@ -98,8 +100,8 @@ fn at_once(starter: &Starter, stagger: Duration, jobs: &[Job]) -> Result<Vec<Res
                             ready.wait();
                             thread::sleep(stagger.saturating_mul(place));
                         };
-                        take_signal_stack()?;
-                        one(starter, job, wait)
+                        set_signal_stack()?;
+                        run_one(starter, job, wait)
                     })
                     .context("cannot start a thread")
             })
@@ -129,7 +131,7 @@ impl Starter {
     /// It does not start.
     pub(crate) fn start(&self, job: &Job) -> Result<Clr> {
         let start = || {
-            Clr::start(&Start {
+            Clr::start(&StartOptions {
                 runtime: &job.runtime,
                 app: &job.app.path,
                 properties: &job.app.properties,
@@ -147,7 +149,7 @@ impl Starter {
 }
 
 /// One program from its CLR's start to its CLR's end.
-fn one(starter: &Starter, job: &Job, wait: impl FnOnce()) -> Result<i32> {
+fn run_one(starter: &Starter, job: &Job, wait: impl FnOnce()) -> Result<i32> {
     wait();
     let clr = starter.start(job)?;
     let ran = clr.run(&job.app.path, &job.words);
@@ -162,7 +164,7 @@ fn exit_code(jobs: &[Job], outcomes: Vec<Result<i32>>) -> u8 {
     let mut first = 0;
     for (job, outcome) in jobs.iter().zip(outcomes) {
         let code = match outcome {
-            Ok(code) => byte(code),
+            Ok(code) => exit_byte(code),
             Err(error) => {
                 eprintln!(
                     "runsxs: {} on {}: {error:#}",
@@ -180,7 +182,7 @@ fn exit_code(jobs: &[Job], outcomes: Vec<Result<i32>>) -> u8 {
 }
 
 /// The byte that the kernel keeps of an exit code, but never 0 for another code.
-fn byte(code: i32) -> u8 {
+fn exit_byte(code: i32) -> u8 {
     match u8::try_from(code & 0xff) {
         Ok(0) if code != 0 => 1,
         Ok(code) => code,
@@ -195,7 +197,7 @@ mod tests {
     #[test]
     fn a_code_that_is_not_0_stays_one() {
         for (code, kept) in [(0, 0), (7, 7), (256, 1), (-1, 255), (257, 1), (i32::MIN, 1)] {
-            assert_eq!(byte(code), kept, "{code}");
+            assert_eq!(exit_byte(code), kept, "{code}");
         }
     }
 }

@@ -20,7 +20,7 @@ const EXAMPLES: usize = 3;
 
 /// A frame of our own walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Own {
+struct OwnFrame {
     /// As the agent's lines have it.
     kind: String,
     flags: String,
@@ -32,7 +32,7 @@ struct Own {
 
 /// A frame of `DoStackSnapshot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Theirs {
+struct RuntimeFrame {
     ip: u64,
     sp: u64,
     function: u64,
@@ -42,15 +42,15 @@ struct Theirs {
 #[derive(Clone, Debug, Default)]
 struct Thread {
     head: Vec<String>,
-    own: Vec<Own>,
-    plain: Vec<Theirs>,
-    seeded: Vec<Theirs>,
+    own: Vec<OwnFrame>,
+    plain: Vec<RuntimeFrame>,
+    seeded: Vec<RuntimeFrame>,
     details: BTreeMap<u64, String>,
 }
 
 /// How often two walkers agreed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pair {
+pub struct PairCounts {
     /// Walks compared: of threads of which one or the other saw a managed frame.
     pub walks: u64,
     /// The same methods in the same order.
@@ -63,7 +63,7 @@ pub struct Pair {
     pub explained: u64,
 }
 
-impl Pair {
+impl PairCounts {
     fn add(&mut self, same: bool, same_addresses: bool, explained: bool) {
         self.walks += 1;
         self.explained += u64::from(!same && explained);
@@ -71,7 +71,7 @@ impl Pair {
         self.same_addresses += u64::from(same && same_addresses);
     }
 
-    fn merge(&mut self, other: Pair) {
+    fn merge(&mut self, other: PairCounts) {
         self.walks += other.walks;
         self.same += other.same;
         self.same_addresses += other.same_addresses;
@@ -138,11 +138,11 @@ impl Costs {
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     /// `signal` against `suspend`.
-    pub suspend: Pair,
+    pub suspend: PairCounts,
     /// `signal` against `seeded`.
-    pub seeded: Pair,
+    pub seeded: PairCounts,
     /// `suspend` against `seeded`.
-    pub snapshots: Pair,
+    pub snapshots: PairCounts,
     /// Differences of the first pair.
     pub classes: BTreeMap<String, Class>,
     /// Walks that were not compared, by reason.
@@ -208,8 +208,8 @@ impl Agreement {
         let head = |at: usize| thread.head.get(at).map_or("", String::as_str);
         let (trace, plain, seeded) = (head(1), head(2), head(3));
         *self.seeds.entry(head(4).to_owned()).or_default() += 1;
-        let own: Vec<&Own> = thread.own.iter().filter(|own| own.kind == "m").collect();
-        let managed = |frames: &[Theirs]| -> Vec<Theirs> {
+        let own: Vec<&OwnFrame> = thread.own.iter().filter(|own| own.kind == "m").collect();
+        let managed = |frames: &[RuntimeFrame]| -> Vec<RuntimeFrame> {
             let some = frames.iter().filter(|frame| frame.function != 0);
             some.copied().collect()
         };
@@ -233,7 +233,7 @@ impl Agreement {
             detail.is_some_and(|detail| detail.contains(" System.Runtime.EH."))
         });
         self.handling.extend(named.map(|own| own.function));
-        let against = |theirs: &[Theirs]| {
+        let against = |theirs: &[RuntimeFrame]| {
             let functions = own.iter().map(|own| own.function);
             let addresses = own.iter().map(|own| own.ip);
             let same = functions.eq(theirs.iter().map(|frame| frame.function));
@@ -342,8 +342,8 @@ impl Agreement {
 /// Why the runtime leaves out frames that we have, where that is known and nothing else differs.
 fn explanation(
     thread: &Thread,
-    own: &[&Own],
-    theirs: &[Theirs],
+    own: &[&OwnFrame],
+    theirs: &[RuntimeFrame],
     handling: &BTreeSet<u64>,
 ) -> Option<&'static str> {
     // Native frames on top may have been guessed; where the managed ones are was not.
@@ -359,7 +359,7 @@ fn explanation(
         return Some("a funclet, and what lies between it and its method");
     }
     // .NET 9 and later throw by managed code.
-    let others: Vec<&Own> = own
+    let others: Vec<&OwnFrame> = own
         .iter()
         .copied()
         .filter(|own| !handling.contains(&own.function))
@@ -374,9 +374,10 @@ fn explanation(
 
 /// Whether what they have is what we have but for one run of frames that begins with a funclet and
 /// ends before the method that it belongs to.
-fn is_without_a_funclet(own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
+fn is_without_a_funclet(own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> Option<bool> {
     // Their frames lie among ours, in the same places.
-    let is = |own: &Own, frame: &Theirs| (own.function, own.sp) == (frame.function, frame.sp);
+    let is =
+        |own: &OwnFrame, frame: &RuntimeFrame| (own.function, own.sp) == (frame.function, frame.sp);
     let left = own.len().checked_sub(theirs.len())?;
     let before = own
         .iter()
@@ -390,7 +391,7 @@ fn is_without_a_funclet(own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
 }
 
 /// Returns the kind of difference: by the first managed frame that is not the same.
-fn class_of(thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> String {
+fn class_of(thread: &Thread, own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> String {
     let at = own
         .iter()
         .zip(theirs)
@@ -556,19 +557,19 @@ fn listen(with_oracle: &WithOracle, program: &str, walks: u64, random_seeds: u64
             Some(Ok(line)) => line,
             other => panic!(
                 "{program}: the agent said no more ({other:?}), the program: {}, after {found:?}",
-                with_oracle.how_it_is()
+                with_oracle.process_state()
             ),
         };
         assert!(Instant::now() < deadline, "{program}: too slow: {found:?}");
         let words: Vec<&str> = line.split(' ').collect();
-        take(&mut found, program, &mut thread, &line, &words)
+        parse_line(&mut found, program, &mut thread, &line, &words)
             .unwrap_or_else(|| panic!("{program}: not a line of the oracle's: {line}"));
     }
     found
 }
 
 /// Takes in one line; nothing if it is malformed.
-fn take(
+fn parse_line(
     found: &mut Agreement,
     program: &str,
     thread: &mut Thread,
@@ -602,7 +603,7 @@ fn take(
                 ..Thread::default()
             };
         }
-        "s" => thread.own.push(Own {
+        "s" => thread.own.push(OwnFrame {
             kind: (*words.get(1)?).to_owned(),
             flags: (*words.get(2)?).to_owned(),
             ip: hex(3)?,
@@ -611,7 +612,7 @@ fn take(
             function: hex(6)?,
         }),
         letter @ ("p" | "q") => {
-            let frame = Theirs {
+            let frame = RuntimeFrame {
                 ip: hex(1)?,
                 sp: hex(2)?,
                 function: hex(3)?,

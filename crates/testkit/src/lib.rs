@@ -22,15 +22,15 @@ mod tiers;
 mod workload;
 
 pub use agree::{
-    Agreement, Class, Costs, Pair, agree, agree_attached, attached_programs, oracle_programs,
+    Agreement, Class, Costs, PairCounts, agree, agree_attached, attached_programs, oracle_programs,
 };
 pub use layout::{
     agent, cache_dir, chromium, fast_clocks, find_chromium, native_threads, profile_dir,
     repository, runsxs, sidewalk, target_dir, v2_agent, watched_malloc,
 };
 pub use load::{Client, Loaded, SERVING, load};
-pub use oracle::{Bodies, Body};
-pub use picture::{SamePicture, Share, same_picture, same_picture_in_turn};
+pub use oracle::{JitBodies, JitBody};
+pub use picture::{Share, ShareComparison, compare_shares, compare_shares_in_turn};
 pub use record::{
     Inspected, Machine, ProgramOutput, Record, Recorded, logical_stacks, output_in_time,
     physical_stacks, run_sidewalk, smallest_signal_stacks, stdout_of, test_folder,

@@ -22,23 +22,23 @@ const PROGRAM_SECONDS: &str = "600";
 /// Of `deep`: stacks of 5,000 frames are megabytes of text each.
 const DEPTH: &str = "depth=300";
 /// More than an attach takes, and the oracle to say something.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program and the line on which the oracle talks.
 pub(crate) struct WithOracle {
     pub(crate) stream: UnixStream,
-    program: Program,
+    program: OracleProgram,
 }
 
-enum Program {
-    Started(Killed),
+enum OracleProgram {
+    Started(KillOnDrop),
     Attached(Running),
 }
 
 /// A program that is ended with the value.
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -47,7 +47,7 @@ impl Drop for Killed {
 }
 
 /// A path that no other run has.
-fn socket_of(runtime: &Runtime, program: &str) -> PathBuf {
+fn fresh_socket(runtime: &Runtime, program: &str) -> PathBuf {
     let folder = target_dir().join("agree");
     std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let (version, own) = (&runtime.version, std::process::id());
@@ -59,7 +59,7 @@ fn socket_of(runtime: &Runtime, program: &str) -> PathBuf {
 impl WithOracle {
     /// From its start.
     pub(crate) fn started(runtime: &Runtime, program: &str, settings: &str) -> WithOracle {
-        let socket = socket_of(runtime, program);
+        let socket = fresh_socket(runtime, program);
         let listener =
             UnixListener::bind(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
         let class = class_of(Arrival::Startup, Slot::Main);
@@ -76,11 +76,11 @@ impl WithOracle {
         let child = command
             .spawn()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        let program = Program::Started(Killed(child));
+        let program = OracleProgram::Started(KillOnDrop(child));
         let (mut stream, _) = listener.accept().unwrap_or_else(|e| panic!("{e}"));
         stream.write_all(b"G").unwrap_or_else(|e| panic!("{e}"));
         let _ = std::fs::remove_file(&socket);
-        patient(&stream);
+        set_read_timeout(&stream);
         WithOracle { stream, program }
     }
 
@@ -91,7 +91,7 @@ impl WithOracle {
         arguments: &[&str],
         settings: &str,
     ) -> WithOracle {
-        let socket = socket_of(runtime, program);
+        let socket = fresh_socket(runtime, program);
         let mut command = runtime.command(&workload(program).dll);
         command.args(["attached", DEPTH]).args(arguments);
         let program = Running::start(command);
@@ -99,46 +99,46 @@ impl WithOracle {
             attach(program.pid(), &socket, settings).unwrap_or_else(|e| panic!("{program:?}: {e}"));
         WithOracle {
             stream,
-            program: Program::Attached(program),
+            program: OracleProgram::Attached(program),
         }
     }
 
     pub(crate) fn pid(&self) -> u32 {
         match &self.program {
-            Program::Started(Killed(child)) => child.id(),
-            Program::Attached(program) => program.pid(),
+            OracleProgram::Started(KillOnDrop(child)) => child.id(),
+            OracleProgram::Attached(program) => program.pid(),
         }
     }
 
     /// Whether it has ended, and how, for a message.
-    pub(crate) fn how_it_is(&self) -> String {
+    pub(crate) fn process_state(&self) -> String {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         stat.map_or_else(|e| e.to_string(), |stat| stat.chars().take(40).collect())
     }
 }
 
-fn patient(stream: &UnixStream) {
+fn set_read_timeout(stream: &UnixStream) {
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(TIMEOUT))
         .unwrap_or_else(|e| panic!("{e}"));
 }
 
 fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
-    let asks = |verb| Message::new(verb).with(keys::PROTOCOL, PROTOCOL);
+    let request = |verb| Message::new(verb).with(keys::PROTOCOL, PROTOCOL);
     let target = Target::new(pid).map_err(|e| said(&e))?;
-    let data = asks(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
-    Diagnostics::new(&target, PATIENCE)
+    let data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    Diagnostics::new(&target, TIMEOUT)
         .attach_profiler(&Attach {
             clsid: class_of(Arrival::Attached, Slot::Main),
             library: &oracle().to_string_lossy(),
             client_data: data.to_text().as_bytes(),
-            collection: PATIENCE,
+            collection: TIMEOUT,
         })
         .map_err(|e| said(&e))?;
     let stream = control::connect(socket).map_err(|e| said(&e))?;
-    patient(&stream);
-    control::send(&stream, &asks(ask::RECORD).with(keys::CONFIG, settings))
+    set_read_timeout(&stream);
+    control::send(&stream, &request(ask::RECORD).with(keys::CONFIG, settings))
         .map_err(|e| said(&e))?;
     let answer = control::receive(&stream).map_err(|e| said(&e))?;
     if answer.verb == answer::OK {
@@ -150,7 +150,7 @@ fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String>
 
 /// A body of a method that the JIT has made, as the agent knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct JitBody {
     /// Its first address.
     pub start: u64,
     /// Bytes.
@@ -163,18 +163,18 @@ pub struct Body {
 }
 
 /// A program that runs, and the code that the agent found in it when it came.
-pub struct Bodies {
+pub struct JitBodies {
     with_oracle: WithOracle,
     /// Dynamic methods and stubs apart: they have no tiers.
-    pub bodies: Vec<Body>,
+    pub bodies: Vec<JitBody>,
 }
 
-impl Bodies {
+impl JitBodies {
     /// Of a workload that has run for a while.
     ///
     /// # Panics
     /// It cannot be started, or the oracle does not come to it.
-    pub fn of_running(runtime: &Runtime, program: &str, arguments: &[&str]) -> Bodies {
+    pub fn of_running(runtime: &Runtime, program: &str, arguments: &[&str]) -> JitBodies {
         let settings = "walker=seeded;bodies=1";
         let mut with_oracle = WithOracle::attached(runtime, program, arguments, settings);
         let stream = &mut with_oracle.stream;
@@ -185,7 +185,7 @@ impl Bodies {
             let body = body(&line);
             bodies.push(body.unwrap_or_else(|| panic!("{program}: not a body: {line}")));
         }
-        Bodies {
+        JitBodies {
             with_oracle,
             bodies,
         }
@@ -197,10 +197,10 @@ impl Bodies {
     }
 }
 
-fn body(line: &str) -> Option<Body> {
+fn body(line: &str) -> Option<JitBody> {
     let mut words = line.strip_prefix("M ")?.split(' ');
     let mut hex = || u64::from_str_radix(words.next()?, 16).ok();
-    Some(Body {
+    Some(JitBody {
         start: hex()?,
         length: hex()?,
         tier: words.next()?.to_owned(),

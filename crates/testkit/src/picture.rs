@@ -30,7 +30,7 @@ const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
 
 /// The results of two recordings of a workload.
 #[derive(Debug, Clone)]
-pub struct SamePicture {
+pub struct ShareComparison {
     /// The hottest first, in the mean of both.
     pub shares: Vec<Share>,
     /// Samples of each.
@@ -59,7 +59,7 @@ impl Share {
     }
 }
 
-impl SamePicture {
+impl ShareComparison {
     /// Of the so many hottest methods the one that differs most.
     pub fn farthest(&self, hottest: usize) -> Option<&Share> {
         let methods = self.shares.iter().filter(|share| share.is_method);
@@ -82,16 +82,19 @@ const WARM: u32 = 1;
 ///
 /// # Panics
 /// When one of the two cannot be recorded.
-pub fn same_picture(runtime: &Runtime, program: &str, seconds: u32) -> SamePicture {
+pub fn compare_shares(runtime: &Runtime, program: &str, seconds: u32) -> ShareComparison {
     let folder = test_folder(&format!("picture-{program}"));
     let (early, late) = (folder.join("started.swk"), folder.join("attached.swk"));
-    let commands = [recorded(runtime, program, &early), bare(runtime, program)];
+    let commands = [
+        recorded_command(runtime, program, &early),
+        bare_command(runtime, program),
+    ];
     let commands = commands.map(at_fixed_addresses);
     let both = commands.map(|command| std::thread::spawn(|| Running::start(command)));
     let [started, bare] = both.map(|start| start.join().unwrap_or_else(|_| panic!("{program}")));
     attach(bare.pid(), WARM + seconds, &late);
     for running in [started, bare] {
-        ends(program, running);
+        assert_ends_well(program, running);
     }
     let late_shares = shares_of_last(&late, Duration::from_secs(seconds.into()));
     let early = shares(&early, &(late_shares.first_ns..late_shares.last_ns));
@@ -107,25 +110,25 @@ pub fn same_picture(runtime: &Runtime, program: &str, seconds: u32) -> SamePictu
 ///
 /// # Panics
 /// When one of the three cannot be recorded.
-pub fn same_picture_in_turn(
+pub fn compare_shares_in_turn(
     runtime: &Runtime,
     program: &str,
     warm: u32,
     seconds: u32,
-) -> [SamePicture; 2] {
+) -> [ShareComparison; 2] {
     let folder = test_folder(&format!("picture-{program}"));
     let file = |name| folder.join(name);
     let (early, late, again) = (file("started.swk"), file("attached.swk"), file("again.swk"));
     let warm = Duration::from_secs(warm.into());
     let measured = Duration::from_secs(seconds.into());
     let start = |file: &Path| {
-        under_load(program, recorded(runtime, program, file), |_| {
+        run_under_load(program, recorded_command(runtime, program, file), |_| {
             std::thread::sleep(warm + measured);
         });
         shares_of_last(file, measured)
     };
     let started = start(&early);
-    under_load(program, bare(runtime, program), |pid| {
+    run_under_load(program, bare_command(runtime, program), |pid| {
         std::thread::sleep(warm);
         attach(pid, seconds, &late);
     });
@@ -137,25 +140,25 @@ pub fn same_picture_in_turn(
 }
 
 /// The program alone.
-fn bare(runtime: &Runtime, program: &str) -> Command {
+fn bare_command(runtime: &Runtime, program: &str) -> Command {
     let mut bare = runtime.command(&workload(program).dll);
     bare.arg("attached");
     bare
 }
 
 /// The program, recorded from its start.
-fn recorded(runtime: &Runtime, program: &str, file: &Path) -> Command {
+fn recorded_command(runtime: &Runtime, program: &str, file: &Path) -> Command {
     let mut tool = Command::new(sidewalk());
     tool.args(["record", "--quiet"])
         .args(OPTIONS)
         .arg("-o")
         .arg(file)
         .arg("--");
-    started_by(tool, &bare(runtime, program))
+    prefixed_by(tool, &bare_command(runtime, program))
 }
 
 /// A command that is started by another one, whose arguments it comes after.
-fn started_by(mut starter: Command, command: &Command) -> Command {
+fn prefixed_by(mut starter: Command, command: &Command) -> Command {
     starter.arg(command.get_program()).args(command.get_args());
     let environment = command.get_envs();
     starter.envs(environment.filter_map(|(key, value)| Some((key, value?))));
@@ -173,7 +176,7 @@ fn at_fixed_addresses(command: Command) -> Command {
     };
     let allowed = fixed().arg("true").output();
     if allowed.is_ok_and(|output| output.status.success()) {
-        started_by(fixed(), &command)
+        prefixed_by(fixed(), &command)
     } else {
         command
     }
@@ -191,28 +194,28 @@ fn attach(pid: u32, seconds: u32, file: &Path) {
 }
 
 /// Does something while a program is in its steady phase: a server is one while it is asked.
-fn under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
+fn run_under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
     if Workload::at(program).needs() != Needs::AspNetCore {
         let running = Running::start(command);
         during(running.pid());
-        return ends(program, running);
+        return assert_ends_well(program, running);
     }
     let server = Server::start(command);
     server.under_load(SERVING, 8, || during(server.pid()));
     server.stop();
 }
 
-fn ends(program: &str, running: Running) {
+fn assert_ends_well(program: &str, running: Running) {
     let (output, status) = running.end();
     assert!(status.success(), "{program}: {status}: {output}");
 }
 
-fn compare(early: &Shares, late: &Shares, late_file: &Path) -> SamePicture {
-    let percent = |shares: &Shares, what: &What| {
+fn compare(early: &Shares, late: &Shares, late_file: &Path) -> ShareComparison {
+    let percent = |shares: &Shares, what: &ShareKey| {
         let own = shares.of.get(what).copied().unwrap_or(0);
         own as f64 * 100.0 / shares.total.max(1) as f64
     };
-    let all: BTreeSet<&What> = early.of.keys().chain(late.of.keys()).collect();
+    let all: BTreeSet<&ShareKey> = early.of.keys().chain(late.of.keys()).collect();
     let mut shares: Vec<Share> = all
         .into_iter()
         .map(|what| Share {
@@ -224,7 +227,7 @@ fn compare(early: &Shares, late: &Shares, late_file: &Path) -> SamePicture {
         .collect();
     let heat = |share: &Share| share.started + share.attached;
     shares.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
-    SamePicture {
+    ShareComparison {
         shares,
         samples: (early.samples, late.samples),
         attached: Inspected::of(late_file),
@@ -232,11 +235,11 @@ fn compare(early: &Shares, late: &Shares, late_file: &Path) -> SamePicture {
 }
 
 /// Whether it is a method, and its name.
-type What = (bool, String);
+type ShareKey = (bool, String);
 
 /// CPU time by what used it.
 struct Shares {
-    of: BTreeMap<What, u64>,
+    of: BTreeMap<ShareKey, u64>,
     total: u64,
     samples: u64,
     first_ns: u64,

@@ -35,7 +35,7 @@ impl Machine {
     ///
     /// # Panics
     /// When the lock file cannot be made.
-    pub fn alone() -> Machine {
+    pub fn exclusive() -> Machine {
         let path = target_dir().join("acceptance.lock");
         let lock = File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let in_pairs = std::env::var("NEXTEST_TEST_GROUP").is_ok_and(|group| group == "in-pairs");
@@ -160,7 +160,7 @@ impl Record {
     /// When it cannot be started, or `beside` does.
     pub fn run_beside<R>(&self, beside: impl FnOnce(&Path, &mut Child) -> R) -> (Recorded, R) {
         let (mut command, recording) = self.prepare();
-        let machine = Machine::alone();
+        let machine = Machine::exclusive();
         let mut tool = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -229,7 +229,7 @@ impl Record {
 
     fn bare_output(&self) -> Output {
         let mut command = self.bare();
-        let _machine = Machine::alone();
+        let _machine = Machine::exclusive();
         let output = command.output();
         output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
@@ -244,7 +244,7 @@ impl Record {
         let recording = test_folder(&self.name).join(FILE);
         let (output, folder) = shared::once(&format!("{self:?}"), |folder| {
             let mut command = self.command_into(&folder.join(FILE));
-            let _machine = Machine::alone();
+            let _machine = Machine::exclusive();
             let output = command.output();
             output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
         });

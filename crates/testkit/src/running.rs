@@ -57,7 +57,7 @@ impl Running {
             stdin,
             stdout: BufReader::new(stdout),
         };
-        let said = running.told(says);
+        let said = running.line_where(says);
         (running, said)
     }
 
@@ -66,11 +66,11 @@ impl Running {
     /// # Panics
     /// When it ends before.
     pub fn wait_for(&mut self, line: &str) {
-        self.told(|read| (read == line).then_some(()));
+        self.line_where(|read| (read == line).then_some(()));
     }
 
     /// Reads what the program prints until a line says something.
-    fn told<T>(&mut self, says: impl Fn(&str) -> Option<T>) -> T {
+    fn line_where<T>(&mut self, says: impl Fn(&str) -> Option<T>) -> T {
         let mut read = String::new();
         loop {
             let start = read.len();

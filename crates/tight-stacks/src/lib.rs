@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const CLR_STACK: usize = 16384;
 
 /// How many bytes are taken; not yet known.
-static TAKEN: AtomicUsize = AtomicUsize::new(usize::MAX);
+static BYTES_TAKEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-fn taken() -> usize {
-    let known = TAKEN.load(Ordering::Relaxed);
+fn bytes_taken() -> usize {
+    let known = BYTES_TAKEN.load(Ordering::Relaxed);
     if known != usize::MAX {
         return known;
     }
@@ -24,7 +24,7 @@ fn taken() -> usize {
         .and_then(|bytes| bytes.parse().ok())
         .unwrap_or(0usize);
     let bytes = bytes.min(CLR_STACK - 4096) & !63;
-    TAKEN.store(bytes, Ordering::Relaxed);
+    BYTES_TAKEN.store(bytes, Ordering::Relaxed);
     bytes
 }
 
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn sigaltstack(
         && stack.ss_size == CLR_STACK
     {
         // From the upper end: the guard page stays where it is.
-        stack.ss_size -= taken();
+        stack.ss_size -= bytes_taken();
     }
     let wanted = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: null or valid pointers, as the kernel wants them.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn sigaltstack(
     // SAFETY: the caller's promise; the kernel has filled it, as it succeeded.
     let old = unsafe { old.as_mut() };
     if let Some(stack) = old
-        && stack.ss_size == CLR_STACK - taken()
+        && stack.ss_size == CLR_STACK - bytes_taken()
     {
         stack.ss_size = CLR_STACK;
     }

@@ -48,7 +48,7 @@ struct Profiler {
     number: u32,
 }
 
-fn tell(line: &str) {
+fn log_line(line: &str) {
     let Some(path) = std::env::var_os("V2_AGENT_LOG") else {
         return;
     };
@@ -109,7 +109,7 @@ unsafe extern "system" fn release(this: *mut c_void) -> u32 {
     if left == 0 {
         // SAFETY: that was the last reference to what `create_instance` boxed.
         drop(unsafe { Box::from_raw(this.cast::<Profiler>()) });
-        tell(&format!("released {number}"));
+        log_line(&format!("released {number}"));
     }
     left
 }
@@ -138,7 +138,7 @@ unsafe extern "system" fn initialize(this: *mut c_void, info: *mut IUnknown) -> 
     };
     // SAFETY: the object's vtable lies in the CLR's library.
     let library = library_of(unsafe { (*info).vtbl }.cast());
-    tell(&format!("initialized {number} {library}"));
+    log_line(&format!("initialized {number} {library}"));
     answer
 }
 
@@ -147,7 +147,7 @@ unsafe extern "system" fn initialize(this: *mut c_void, info: *mut IUnknown) -> 
 unsafe extern "system" fn shutdown(this: *mut c_void) -> Hresult {
     // SAFETY: the caller's promise.
     let number = unsafe { (*this.cast::<Profiler>()).number };
-    tell(&format!("shutdown {number}"));
+    log_line(&format!("shutdown {number}"));
     Hresult::S_OK
 }
 
@@ -223,7 +223,7 @@ unsafe extern "system" fn create_instance(
         references: AtomicU32::new(1),
         number,
     }));
-    tell(&format!("created {number}"));
+    log_line(&format!("created {number}"));
     // SAFETY: a live profiler with one reference, which is given back after the query; the caller
     // vouches for the rest.
     unsafe {

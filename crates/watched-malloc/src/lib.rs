@@ -41,32 +41,32 @@ unsafe extern "C" {
 }
 
 extern "C" fn own_malloc(size: usize, caller: usize) -> *mut c_void {
-    watch(caller);
+    count_call(caller);
     // SAFETY: the C library's own.
     unsafe { __libc_malloc(size) }
 }
 
 extern "C" fn own_calloc(count: usize, size: usize, caller: usize) -> *mut c_void {
-    watch(caller);
+    count_call(caller);
     // SAFETY: the C library's own.
     unsafe { __libc_calloc(count, size) }
 }
 
 extern "C" fn own_realloc(piece: *mut c_void, size: usize, caller: usize) -> *mut c_void {
-    watch(caller);
+    count_call(caller);
     // SAFETY: the program's promise.
     unsafe { __libc_realloc(piece, size) }
 }
 
 extern "C" fn own_free(piece: *mut c_void, caller: usize) {
-    watch(caller);
+    count_call(caller);
     // SAFETY: the program's promise.
     unsafe { __libc_free(piece) }
 }
 
 thread_local! {
     /// The thread is asking the linker.
-    static ASKS: Cell<bool> = const { Cell::new(false) };
+    static IS_IN_LINKER: Cell<bool> = const { Cell::new(false) };
 }
 
 static LOCK: Mutex<()> = Mutex::new(());
@@ -75,7 +75,7 @@ static LOCK: Mutex<()> = Mutex::new(());
 static CALLS: [(AtomicUsize, AtomicUsize); 1 << 16] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 1 << 16];
 
-fn watch(caller: usize) {
+fn count_call(caller: usize) {
     let first = caller.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     for step in 0..CALLS.len() {
         let (at, calls) = &CALLS[(first + step) % CALLS.len()];
@@ -85,17 +85,17 @@ fn watch(caller: usize) {
             break;
         }
     }
-    if ASKS.replace(true) {
+    if IS_IN_LINKER.replace(true) {
         return;
     }
     let guard = LOCK.lock();
     // SAFETY: the callback does nothing.
-    unsafe { libc::dl_iterate_phdr(Some(next), std::ptr::null_mut()) };
+    unsafe { libc::dl_iterate_phdr(Some(ignore_module), std::ptr::null_mut()) };
     drop(guard);
-    ASKS.set(false);
+    IS_IN_LINKER.set(false);
 }
 
-unsafe extern "C" fn next(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+unsafe extern "C" fn ignore_module(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
     0
 }
 
@@ -103,11 +103,11 @@ unsafe extern "C" fn next(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) 
 // program's end.
 #[unsafe(link_section = ".fini_array")]
 #[used]
-static AT_END: extern "C" fn() = tell;
+static AT_END: extern "C" fn() = write_counts;
 
 /// Writes the calls of each module, one a line.
-extern "C" fn tell() {
-    ASKS.set(true);
+extern "C" fn write_counts() {
+    IS_IN_LINKER.set(true);
     let Some(folder) = std::env::var_os("WATCHED_MALLOC") else {
         return;
     };

@@ -66,12 +66,12 @@ pub(super) fn build(time: u64, commit: &str) -> Result<Built> {
         run(&mut command)
     };
     build(&["libsidewalk"], Path::new("no"))?;
-    hold(&agent)?;
-    hold_agent(&agent)?;
+    check_binary(&agent)?;
+    check_agent(&agent)?;
     build(&["sidewalk", "runsxs"], &agent)?;
     let of = |name: &str| -> Result<PathBuf> {
         let file = built.join(name);
-        hold(&file)?;
+        check_binary(&file)?;
         Ok(file)
     };
     Ok(Built {
@@ -106,7 +106,7 @@ fn places() -> Result<Vec<(PathBuf, &'static str)>> {
 }
 
 /// It needs no newer glibc, nothing that no glibc was named for, and has no path of this machine.
-fn hold(file: &Path) -> Result<()> {
+fn check_binary(file: &Path) -> Result<()> {
     let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let name = file.display();
     match diagnostics::newest_glibc(file) {
@@ -151,7 +151,7 @@ fn without_version(content: &[u8]) -> Result<Vec<String>> {
 }
 
 /// It stays mapped, is bound at once, and exports one function: see `crates/libsidewalk`.
-fn hold_agent(agent: &Path) -> Result<()> {
+fn check_agent(agent: &Path) -> Result<()> {
     let content = fs::read(agent)?;
     let file = ElfFile64::<object::Endianness>::parse(&*content)?;
     let endian = file.endian();

@@ -16,7 +16,7 @@ use xtask::build::cargo;
 use xtask::process::run_quietly;
 
 /// A third-party crate.
-pub(super) struct Part {
+pub(super) struct ThirdPartyCrate {
     name: String,
     version: String,
     licence: String,
@@ -27,7 +27,7 @@ pub(super) struct Part {
 }
 
 /// The crates that these packages of ours are made of.
-pub(super) fn of(packages: &[&str]) -> Result<Vec<Part>> {
+pub(super) fn crates_of(packages: &[&str]) -> Result<Vec<ThirdPartyCrate>> {
     let text = run_quietly(&mut cargo(&[
         "metadata",
         "--format-version",
@@ -82,7 +82,7 @@ pub(super) fn of(packages: &[&str]) -> Result<Vec<Part>> {
         if licence.is_empty() {
             bail!("{name} {version} does not say its licence");
         }
-        parts.push(Part {
+        parts.push(ThirdPartyCrate {
             sha256: sums.get(&(name.clone(), version.clone())).cloned(),
             texts: texts(folder)?,
             description: word(&package["description"]).trim().to_owned(),
@@ -141,7 +141,7 @@ fn texts(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// All licences as one text; a text that many crates share is there once.
-pub(super) fn licences(parts: &[Part]) -> String {
+pub(super) fn licences(parts: &[ThirdPartyCrate]) -> String {
     let mut by_text: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut out = String::from("Sidewalk contains these crates, under these licences.\n\n");
     for part in parts {
@@ -171,7 +171,7 @@ pub(super) fn licences(parts: &[Part]) -> String {
 }
 
 /// The bill of materials, CycloneDX 1.5.
-pub(super) fn bill(parts: &[Part], version: &str) -> Result<String> {
+pub(super) fn bill(parts: &[ThirdPartyCrate], version: &str) -> Result<String> {
     let components: Vec<Value> = parts
         .iter()
         .map(|part| {

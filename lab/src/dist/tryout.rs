@@ -90,12 +90,12 @@ impl Root {
             "rm -f /tmp/flame.*; {sidewalk} record -o /tmp/flame.html -o /tmp/flame.collapsed -- \
              /dotnet/dotnet /program/shares.dll"
         ))?;
-        judge(&self.path.join("tmp"), what)
+        check_recording(&self.path.join("tmp"), what)
     }
 }
 
 /// The picture has what the program does.
-fn judge(folder: &Path, what: &str) -> Result<()> {
+fn check_recording(folder: &Path, what: &str) -> Result<()> {
     let stacks = fs::read_to_string(folder.join("flame.collapsed"))?;
     // The page's content is packed, so only its form is checked.
     let page = fs::read_to_string(folder.join("flame.html"))?;
@@ -130,7 +130,7 @@ fn wheel(dist: &Path, runtime: &Runtime) -> Result<()> {
         .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
         .current_dir(&folder);
     run_quietly(&mut record)?;
-    judge(&folder, "wheel")
+    check_recording(&folder, "wheel")
 }
 
 /// Only where there is an SDK; else the tests hold the packages' parts.

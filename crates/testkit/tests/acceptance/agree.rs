@@ -12,7 +12,7 @@ on_each_runtime!(
 const WALKS: u64 = 120;
 
 fn walkers_agree(runtime: &Runtime) {
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut all = Agreement::default();
     for program in testkit::oracle_programs().unwrap() {
         all.merge(testkit::agree(runtime, &program, WALKS, 0));
@@ -36,7 +36,7 @@ fn walkers_agree(runtime: &Runtime) {
 /// In programs whose code is there already: made by the JIT, ReadyToRun, under exceptions, in
 /// waits.
 fn walkers_agree_after_an_attach(runtime: &Runtime) {
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut all = Agreement::default();
     for program in ["mixed", "generic", "exceptions", "locks"] {
         all.merge(testkit::agree_attached(runtime, program, WALKS, 0));
@@ -52,7 +52,7 @@ fn walkers_agree_after_an_attach(runtime: &Runtime) {
 /// Rule 13 of the articles: a seed is a hint. On threads that stand still at the same instant both
 /// ways are the same to the last address.
 fn rule_13_the_runtime_finds_the_same_frames_with_a_seed_and_without(runtime: &Runtime) {
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut all = Agreement::default();
     for program in ["mixed", "generic", "locks"] {
         all.merge(testkit::agree(runtime, program, 300, 0));
@@ -77,7 +77,7 @@ const SEEDS: u64 = 2500;
 fn rule_14_random_seeds_are_refused_and_the_program_goes_on() {
     for runtime in Runtime::all() {
         for program in ["mixed", "gc"] {
-            let machine = Machine::alone();
+            let machine = Machine::exclusive();
             let found = testkit::agree(&runtime, program, 50, SEEDS);
             drop(machine);
             let (refused, given) = found.random_seeds;

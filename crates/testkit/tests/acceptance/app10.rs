@@ -85,7 +85,7 @@ fn a_server_answers_while_it_is_recorded() {
     )
     .frequency(997);
     let (mut command, recording) = record.prepare();
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -27,7 +27,7 @@ const ROUNDS: &str = "rounds=40";
 const FEW_ROUNDS: &str = "rounds=16";
 
 /// How a program is run, and how the runtime is set up for it.
-struct Setting {
+struct GateSetting {
     name: &'static str,
     arguments: &'static [&'static str],
     /// Of `DOTNET_NAME`, or `COMPlus_NAME`.
@@ -61,7 +61,7 @@ fn assert_events_have_chains(runtime: &Runtime, kind: AsyncKind) {
         ("wall", 300_000_000),
     ] {
         let stacks = logical_stacks(&recorded.recording, event);
-        let found = Found::of(&recorded.answer, &stacks);
+        let found = ChainSums::of(&recorded.answer, &stacks);
         let (exact, samples) = found.sums();
         println!("{event}: {exact} of {samples} exact\n{}", found.table());
         assert!(samples >= at_least, "{samples} of {event} are too few");
@@ -81,7 +81,7 @@ fn assert_events_have_chains(runtime: &Runtime, kind: AsyncKind) {
     assert!(parked > 0, "{}", stacks.show(20));
 }
 
-const AS_IT_COMES: Setting = Setting {
+const AS_IT_COMES: GateSetting = GateSetting {
     name: "default",
     arguments: &[ROUNDS],
     environment: &[],
@@ -91,7 +91,7 @@ const AS_IT_COMES: Setting = Setting {
 /// read.
 const COLLECT: &[&str] = &[FEW_ROUNDS, "collect"];
 
-const POOLED: Setting = Setting {
+const POOLED: GateSetting = GateSetting {
     name: "pooled",
     arguments: &["rounds=200"],
     environment: &[],
@@ -101,20 +101,20 @@ const POOLED: Setting = Setting {
 /// before a sample meets them: the first 2 ms of each, on a busy machine some more.
 pub(crate) const FIRST_MET: f64 = 97.0;
 
-const SETTINGS: [Setting; 10] = [
-    Setting {
+const SETTINGS: [GateSetting; 10] = [
+    GateSetting {
         name: "collections",
         arguments: COLLECT,
         environment: &[],
     },
     // A listener receives the events of tasks, and continuations are wrapped.
-    Setting {
+    GateSetting {
         name: "listener",
         arguments: &[ROUNDS, "listener"],
         environment: &[],
     },
     // A session of the runtime's own profiler of async methods (.NET 11): other code resumes them.
-    Setting {
+    GateSetting {
         name: "followed",
         arguments: &[ROUNDS],
         environment: &[
@@ -126,37 +126,37 @@ const SETTINGS: [Setting; 10] = [
             ),
         ],
     },
-    Setting {
+    GateSetting {
         name: "server collections",
         arguments: COLLECT,
         environment: &[("gcServer", "1")],
     },
-    Setting {
+    GateSetting {
         name: "server collections, not concurrent",
         arguments: COLLECT,
         environment: &[("gcServer", "1"), ("gcConcurrent", "0")],
     },
-    Setting {
+    GateSetting {
         name: "collections, not concurrent",
         arguments: COLLECT,
         environment: &[("gcConcurrent", "0")],
     },
-    Setting {
+    GateSetting {
         name: "not tiered",
         arguments: &[ROUNDS],
         environment: &[("TieredCompilation", "0")],
     },
-    Setting {
+    GateSetting {
         name: "not optimised",
         arguments: &[ROUNDS],
         environment: &[("JITMinOpts", "1")],
     },
-    Setting {
+    GateSetting {
         name: "all compiled",
         arguments: &[ROUNDS],
         environment: &[("ReadyToRun", "0")],
     },
-    Setting {
+    GateSetting {
         name: "no profile-guided optimisation",
         arguments: &[ROUNDS],
         environment: &[("TieredPGO", "0")],
@@ -181,7 +181,7 @@ fn chains_of_runtime_async_in_other_settings(runtime: &Runtime) {
     in_both_kinds(runtime, &SETTINGS);
 }
 
-fn in_both_kinds(runtime: &Runtime, settings: &[Setting]) {
+fn in_both_kinds(runtime: &Runtime, settings: &[GateSetting]) {
     let mut all = Vec::new();
     for setting in settings {
         for kind in AsyncKind::WITH_RUNTIME_ASYNC {
@@ -216,7 +216,7 @@ fn pooled_boxes(runtime: &Runtime) {
 /// State machines of other compilers than that of C#: their fields have other names, and those of
 /// F# have the builder in a field's field.
 fn other_languages(runtime: &Runtime) {
-    let setting = Setting {
+    let setting = GateSetting {
         name: "other languages",
         arguments: &["rounds=60"],
         environment: &[],
@@ -275,7 +275,7 @@ fn chains_in_other_settings(runtime: &Runtime) {
 }
 
 /// Returns the expectations that one setting does not meet.
-fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) -> Vec<String> {
+fn failures(runtime: &Runtime, workload: &str, setting: &GateSetting, least: f64) -> Vec<String> {
     failures_of_kind(runtime, workload, AsyncKind::StateMachine, setting, least)
 }
 
@@ -284,7 +284,7 @@ fn failures_of_kind(
     runtime: &Runtime,
     workload: &str,
     kind: AsyncKind,
-    setting: &Setting,
+    setting: &GateSetting,
     least: f64,
 ) -> Vec<String> {
     let program = workload_of_kind(workload, kind);
@@ -305,7 +305,7 @@ fn failures_of_kind(
         .inspect()
         .assert_honest(crate::broken_limit(runtime), lost);
     let stacks = logical_stacks(&recorded.recording, "cpu");
-    let found = Found::of(&recorded.answer, &stacks);
+    let found = ChainSums::of(&recorded.answer, &stacks);
     println!("{}", found.table());
     let (exact, samples) = found.sums();
     // While the runtime stops its threads no object may be read: with collections without end that
@@ -372,13 +372,13 @@ impl Leaf {
 }
 
 /// The outcomes of the samples of all leaves.
-pub(crate) struct Found {
+pub(crate) struct ChainSums {
     leaves: BTreeMap<String, Leaf>,
 }
 
-impl Found {
+impl ChainSums {
     /// Of logical stacks, by the chains that a program says.
-    pub(crate) fn of(answer: &ProgramOutput, stacks: &Stacks) -> Found {
+    pub(crate) fn of(answer: &ProgramOutput, stacks: &Stacks) -> ChainSums {
         let expected = answer.lines("chain");
         assert!(expected.len() >= 4, "{} leaves", expected.len());
         let mut leaves: BTreeMap<String, Leaf> = BTreeMap::new();
@@ -411,7 +411,7 @@ impl Found {
                 *leaf.others.entry(callers.join(" < ")).or_default() += count;
             }
         }
-        Found { leaves }
+        ChainSums { leaves }
     }
 
     /// Those that have exactly their chain, and all.

@@ -57,7 +57,7 @@ fn started(runtime: &Runtime, kind: AsyncKind) {
     let name = format!("webserver{}", kind.folder());
     let program = Record::program(runtime, &name, &program, &[]).frequency(2999);
     let (command, recording) = program.prepare();
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let server = Server::start(command);
     let loaded = load(server.port(), &["burn"], 12, Duration::from_secs(8)).unwrap();
     server.stop();
@@ -72,7 +72,7 @@ fn started(runtime: &Runtime, kind: AsyncKind) {
 
 /// Covers methods that were compiled, and methods that were waiting, before the attach.
 fn attached(runtime: &Runtime, kind: AsyncKind) {
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let server = Server::start(runtime.command(&workload_of_kind("webserver", kind).dll));
     // All that a request needs has been compiled, and compiled again, by then.
     load(server.port(), &["burn"], 12, Duration::from_secs(1)).unwrap();

@@ -183,8 +183,8 @@ fn the_same_shares(runtime: &Runtime) {
 /// A short form of `cargo xtask picture`. What `shares` has is held against the truth by
 /// `the_same_shares`.
 fn the_same_picture(runtime: &Runtime) {
-    let _alone = Machine::alone();
-    let found = testkit::same_picture(runtime, "exceptions", 3);
+    let _alone = Machine::exclusive();
+    let found = testkit::compare_shares(runtime, "exceptions", 3);
     let farthest = found.farthest(20).unwrap();
     println!("{:?} samples, {farthest:?}", found.samples);
     assert!(

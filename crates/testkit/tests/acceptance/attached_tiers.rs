@@ -10,7 +10,7 @@ use std::fs;
 use std::time::Duration;
 
 use diagnostics::{Diagnostics, PerfMap, Target};
-use testkit::{Bodies, Runtime};
+use testkit::{JitBodies, Runtime};
 
 on_each_web_runtime!(tiers_of_code_from_before_are_those_of_the_perf_map);
 
@@ -31,8 +31,8 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
         ("mixed", &[]),
         ("roslyn", &["files=4"]),
     ] {
-        let found = Bodies::of_running(runtime, name, arguments);
-        let told = told_by_the_runtime(found.pid());
+        let found = JitBodies::of_running(runtime, name, arguments);
+        let told = tiers_of_perf_map(found.pid());
         let (mut here, mut right) = (0, 0);
         for body in &found.bodies {
             let Some((length, tier, line)) = told.get(&body.start) else {
@@ -84,7 +84,7 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
 }
 
 /// Length, tier and line of each body, by its start.
-fn told_by_the_runtime(pid: u32) -> HashMap<u64, (u64, &'static str, String)> {
+fn tiers_of_perf_map(pid: u32) -> HashMap<u64, (u64, &'static str, String)> {
     let target = Target::new(pid).unwrap();
     let diagnostics = Diagnostics::new(&target, WAIT);
     diagnostics.enable_perf_map(PerfMap::Map).unwrap();

@@ -41,7 +41,7 @@ fn refused(pid: u32, events: &str) -> String {
 
 /// The facts about events in a recording, whole or under way.
 #[derive(Default)]
-struct Told {
+struct EventTimeline {
     /// When, from which events and to which.
     changes: Vec<(u64, Vec<Event>, Vec<Event>)>,
     /// When samples of events were taken.
@@ -52,11 +52,11 @@ struct Told {
     stats: usize,
 }
 
-impl Told {
-    fn of(folder: &Path) -> Told {
+impl EventTimeline {
+    fn of(folder: &Path) -> EventTimeline {
         let file = File::open(recording_in(folder)).unwrap();
         let mut reader = Reader::open(file).unwrap();
-        let mut told = Told::default();
+        let mut timeline = EventTimeline::default();
         while let Some(item) = reader.next_item().unwrap() {
             match item {
                 Item::Record(
@@ -66,20 +66,24 @@ impl Told {
                         before,
                         after,
                     },
-                ) => told.changes.push((
+                ) => timeline.changes.push((
                     time_ns,
                     Event::from_bits(before).collect(),
                     Event::from_bits(after).collect(),
                 )),
                 Item::Record(_, Record::Sample { event, time_ns, .. }) => {
-                    told.samples.entry(event as u8).or_default().push(time_ns);
+                    timeline
+                        .samples
+                        .entry(event as u8)
+                        .or_default()
+                        .push(time_ns);
                 }
-                Item::Record(_, Record::Limited { count, .. }) => told.limited += count,
-                Item::Record(_, Record::Stats { .. }) => told.stats += 1,
+                Item::Record(_, Record::Limited { count, .. }) => timeline.limited += count,
+                Item::Record(_, Record::Stats { .. }) => timeline.stats += 1,
                 _ => {}
             }
         }
-        told
+        timeline
     }
 
     fn samples(&self, event: Event) -> &[u64] {
@@ -108,34 +112,34 @@ fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {
     let folder = test_folder("changed");
     let tool = start(pid, &folder, &[]);
     let seconds = |count: usize| {
-        until("totals", || Told::of(&folder).stats >= count);
+        until("totals", || EventTimeline::of(&folder).stats >= count);
     };
     seconds(1);
     changed(pid, "cpu,exception");
     until("exceptions", || {
-        Told::of(&folder).samples(Event::Exception).len() > 200
+        EventTimeline::of(&folder).samples(Event::Exception).len() > 200
     });
     changed(pid, "cpu");
-    let until_now = Told::of(&folder).stats;
+    let until_now = EventTimeline::of(&folder).stats;
     seconds(until_now + 2);
     // Repeats the events in force, which changes nothing.
     changed(pid, "cpu");
     let (said, inspected) = stop(tool, &folder);
-    let told = Told::of(&folder);
+    let timeline = EventTimeline::of(&folder);
     let (with, without) = (vec![Event::Cpu, Event::Exception], vec![Event::Cpu]);
-    let [(on, before, then), (off, then_before, after)] = &told.changes[..] else {
-        panic!("{:?}", told.changes);
+    let [(on, before, then), (off, then_before, after)] = &timeline.changes[..] else {
+        panic!("{:?}", timeline.changes);
     };
     assert_eq!((before, then), (&without, &with));
     assert_eq!((then_before, after), (&with, &without));
-    let exceptions = told.samples(Event::Exception);
+    let exceptions = timeline.samples(Event::Exception);
     assert!(exceptions.iter().all(|time| (on..=off).contains(&time)));
     // All of that time: it throws thousands a second.
     let (first, last) = (exceptions.iter().min(), exceptions.iter().max());
     let (early, late) = (first.unwrap() - on, off - last.unwrap());
     assert!(early.max(late) < 200_000_000, "{early} ns, {late} ns");
     // Time is sampled before, between and after.
-    let times = told.samples(Event::Cpu);
+    let times = timeline.samples(Event::Cpu);
     assert!(times.iter().any(|time| time < on) && times.iter().any(|time| time > off));
     let expected = "exception was recorded for ";
     assert!(said.contains(expected), "{said}");
@@ -161,17 +165,17 @@ fn allocations_are_added_or_refused_by_name(runtime: &Runtime) {
         // As a whole.
         changed(pid, "cpu,gc");
         until("collections", || {
-            !Told::of(&folder).samples(Event::Gc).is_empty()
+            !EventTimeline::of(&folder).samples(Event::Gc).is_empty()
         });
     } else {
         changed(pid, "cpu,alloc");
         until("allocations", || {
-            Told::of(&folder).samples(Event::Alloc).len() > 20
+            EventTimeline::of(&folder).samples(Event::Alloc).len() > 20
         });
         // The runtime's own events are listened to without a break.
         changed(pid, "cpu,alloc,contention,gc,jit");
         until("collections", || {
-            !Told::of(&folder).samples(Event::Gc).is_empty()
+            !EventTimeline::of(&folder).samples(Event::Gc).is_empty()
         });
     }
     let (said, inspected) = stop(tool, &folder);
@@ -196,7 +200,7 @@ fn what_is_sampled_by_time_stays(runtime: &Runtime) {
         assert!(said.contains("this one has cpu"), "{events}: {said}");
     }
     stop(tool, &folder);
-    assert_eq!(Told::of(&folder).changes, []);
+    assert_eq!(EventTimeline::of(&folder).changes, []);
     // One that stays and does nothing.
     let recorded = record(pid, &folder, &["-d", "100ms", "--stay"]);
     assert!(!has_left(&recorded));
@@ -220,7 +224,7 @@ fn a_started_program_is_changed_as_one_that_was_attached_to() {
     let tool = Running::start(tool);
     changed(only_child(tool.pid()).unwrap(), "cpu,exception");
     until("exceptions", || {
-        Told::of(&folder).samples(Event::Exception).len() > 20
+        EventTimeline::of(&folder).samples(Event::Exception).len() > 20
     });
     ends_well(tool, "\nmeasured thrown");
 }
@@ -250,7 +254,7 @@ fn another_user_changes_nothing() {
     assert!(said.contains("another user"), "{said}");
     let (_, inspected) = stop(tool, &folder);
     assert_eq!(inspected.json["partial"].to_string(), "[]");
-    assert_eq!(Told::of(&folder).changes, []);
+    assert_eq!(EventTimeline::of(&folder).changes, []);
     ends_well(program, "\nmeasured thrown");
 }
 

@@ -61,7 +61,7 @@ fn a_killed_program_leaves_a_recording() {
 #[test]
 fn stdin_and_stdout_are_the_programs() {
     let (mut command, recording) = script("pipes", "cat; \"$@\"", "shares", "0.5").prepare();
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -199,7 +199,7 @@ fn another_profiler_is_noticed() {
 #[test]
 fn without_output_a_table_and_a_file_are_left() {
     let folder = testkit::test_folder("default-output");
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let output = Command::new(sidewalk())
         .args(["record", "--"])
         .args(words("shares", "1"))

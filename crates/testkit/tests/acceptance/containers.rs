@@ -65,7 +65,7 @@ fn record(name: &str, pid: u32) -> u64 {
         .arg("--output")
         .arg(&recording)
         .env("SIDEWALK_AGENT", agent());
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let recorded = Recorded::new(recording, output_in_time(&mut command));
     drop(machine);
     assert!(recorded.answer.status.success(), "{:?}", recorded.answer);

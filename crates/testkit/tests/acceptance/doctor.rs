@@ -14,13 +14,13 @@ use crate::containers::empty_tmp;
 on_each_runtime!(a_running_program_is_fit);
 
 /// The printed text, and whether recording would work.
-struct Told {
+struct DoctorOutput {
     text: String,
     is_fit: bool,
 }
 
-impl Told {
-    fn by(command: &mut Command) -> Told {
+impl DoctorOutput {
+    fn by(command: &mut Command) -> DoctorOutput {
         let Output {
             status,
             stdout,
@@ -33,7 +33,7 @@ impl Told {
         assert_eq!(String::from_utf8_lossy(&stderr), "");
         let code = status.code().unwrap();
         assert!(code <= 1, "{code}");
-        Told {
+        DoctorOutput {
             text: String::from_utf8(stdout).unwrap(),
             is_fit: code == 0,
         }
@@ -57,13 +57,13 @@ fn doctor() -> Command {
     command
 }
 
-fn doctor_of(pid: u32) -> Told {
-    Told::by(doctor().arg(pid.to_string()))
+fn doctor_of(pid: u32) -> DoctorOutput {
+    DoctorOutput::by(doctor().arg(pid.to_string()))
 }
 
 #[test]
 fn this_machine_is_fit() {
-    let told = Told::by(&mut doctor());
+    let told = DoctorOutput::by(&mut doctor());
     assert!(told.is_fit, "{}", told.text);
     for what in ["kernel", "agent", "environment", "socket", "timers"] {
         assert_eq!(told.check(what).0, "ok", "{}", told.text);
@@ -72,7 +72,7 @@ fn this_machine_is_fit() {
 
 #[test]
 fn what_the_environment_forbids_is_found() {
-    let told = Told::by(doctor().env("DOTNET_EnableDiagnostics", "0"));
+    let told = DoctorOutput::by(doctor().env("DOTNET_EnableDiagnostics", "0"));
     assert!(!told.is_fit);
     let (state, text) = told.check("environment");
     assert_eq!(state, "not ok");
@@ -80,7 +80,7 @@ fn what_the_environment_forbids_is_found() {
     // It does not count for what runs already.
     let running = Running::waits(&Runtime::net8());
     let pid = running.pid().to_string();
-    let told = Told::by(doctor().arg(pid).env("DOTNET_EnableDiagnostics", "0"));
+    let told = DoctorOutput::by(doctor().arg(pid).env("DOTNET_EnableDiagnostics", "0"));
     assert!(told.is_fit, "{}", told.text);
     running.end_well();
 }
@@ -95,7 +95,7 @@ fn an_agent_that_cannot_be_loaded_is_found() {
         .arg(agent())
         .arg(sidewalk())
         .arg("doctor");
-    let told = Told::by(&mut command);
+    let told = DoctorOutput::by(&mut command);
     assert!(!told.is_fit);
     let (state, text) = told.check("agent");
     assert_eq!(state, "not ok");
@@ -109,7 +109,7 @@ fn an_agent_that_cannot_be_loaded_is_found() {
 fn limits_that_are_nearly_reached_are_told_and_do_not_count() {
     let mut command = Command::new("prlimit");
     command.args(["--sigpending=10", "--nofile=40"]);
-    let told = Told::by(command.arg(sidewalk()).arg("doctor"));
+    let told = DoctorOutput::by(command.arg(sidewalk()).arg("doctor"));
     assert!(told.is_fit, "{}", told.text);
     for what in ["pending signals", "descriptors"] {
         assert_eq!(told.check(what).0, "limited", "{}", told.text);
@@ -133,9 +133,9 @@ fn system_calls_that_are_forbidden_are_found() {
         // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
         unsafe { command.pre_exec(|| forbid(&FORBIDDEN, EPERM)) };
     }
-    let told = Told::by(&mut command);
+    let told = DoctorOutput::by(&mut command);
     assert!(told.is_fit, "{}", told.text);
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let recorded = Recorded::new(recording, record.output().unwrap());
     drop(machine);
     recorded.answer.assert_complete();
@@ -161,7 +161,7 @@ fn system_calls_that_would_end_a_program_are_found() {
     let mut command = doctor();
     // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
     unsafe { command.pre_exec(|| forbid(&ENDING, libc::SECCOMP_RET_KILL_PROCESS)) };
-    let told = Told::by(&mut command);
+    let told = DoctorOutput::by(&mut command);
     assert!(told.is_fit, "{}", told.text);
     for what in ["signals", "perf events", "process_vm_readv", "seccomp"] {
         assert_eq!(told.check(what).0, "limited", "{}", told.text);
@@ -308,7 +308,7 @@ fn another_users_program_is_told() {
         .arg(&binary)
         .arg("doctor")
         .arg(running.pid().to_string());
-    let told = Told::by(&mut command);
+    let told = DoctorOutput::by(&mut command);
     assert!(!told.is_fit, "{}", told.text);
     let (state, text) = told.check("reach");
     assert_eq!(state, "not ok");

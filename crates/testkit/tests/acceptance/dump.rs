@@ -74,7 +74,7 @@ fn a_deadlock_shows_both_threads_and_where_they_wait(runtime: &Runtime) {
 
 /// By attaching, again and again; the deadlock stays.
 fn a_deadlock_that_runs_is_dumped_and_left(runtime: &Runtime) {
-    let _alone = Machine::alone();
+    let _alone = Machine::exclusive();
     let mut command = runtime.command(&workload("deadlock").dll);
     command.arg("120");
     let program = Running::start(command);
@@ -297,7 +297,7 @@ fn why_there_are_no_suspended_methods_is_said(runtime: &Runtime) {
 
 /// An agent that stays leaves for a dump of suspended methods, and comes again.
 fn an_agent_that_stays_is_no_hindrance(runtime: &Runtime) {
-    let _alone = Machine::alone();
+    let _alone = Machine::exclusive();
     let program = Running::start(runtime.command(&workload("parked").dll));
     let pid = program.pid().to_string();
     run_sidewalk(["dump", "--stay", &pid]);

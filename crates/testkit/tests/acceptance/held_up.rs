@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use testkit::only_child;
 
-use crate::stepper::{Info, call_of, go_on, info_of, kill, ptrace_ok, wait_for};
+use crate::stepper::{Info, call_of, info_of, kill, ptrace_ok, resume, wait_for};
 
 /// How long a thread is held up.
 const HELD: Duration = Duration::from_millis(5);
@@ -109,7 +109,7 @@ pub(crate) fn hold_up_after(tool: &Child, (call, first): (i64, u64), held: Durat
         } else if status >> 16 == 0 {
             signal = stop;
         }
-        go_on(thread, signal);
+        resume(thread, signal);
     }
 }
 

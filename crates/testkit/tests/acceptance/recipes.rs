@@ -103,7 +103,7 @@ fn the_job_of_github_actions_runs() {
             .env_remove("SIDEWALK_AGENT");
         output_in_time(&mut command)
     };
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let mut ran = Vec::new();
     for step in items(&job["steps"]) {
         let script = match (step.as_mapping_get("uses"), step.as_mapping_get("run")) {
@@ -213,7 +213,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
             .args(words)
             .env("SIDEWALK_AGENT", agent())
             .current_dir(&folder);
-        let machine = Machine::alone();
+        let machine = Machine::exclusive();
         let answer = output_in_time(&mut sidecar);
         drop(machine);
         assert!(answer.status.success(), "{command}: {answer:?}");

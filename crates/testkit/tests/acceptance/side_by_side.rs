@@ -14,7 +14,7 @@ use testkit::{
 };
 
 use crate::LOST_LIMIT;
-use crate::async_chains::Found;
+use crate::async_chains::ChainSums;
 use crate::shadow::{assert_known_tree, assert_no_call_lost, calls};
 
 pub(crate) fn runs() -> usize {
@@ -328,7 +328,7 @@ fn assert_chains_are_their_own([old, new]: [&Runtime; 2], kind: AsyncKind) {
     let (recorded, answers) = side.recorded(&options);
     let stacks = logical_stacks(&recorded.recording, "cpu");
     for (runtime, answer) in [old, new].into_iter().zip(&answers) {
-        let found = Found::of(answer, &of_runtime(&stacks, runtime));
+        let found = ChainSums::of(answer, &of_runtime(&stacks, runtime));
         let (exact, all) = found.sums();
         println!("{}: {exact} of {all}", runtime.version);
         assert!(all >= 2_000, "{all} samples on {}", runtime.version);
@@ -653,7 +653,7 @@ fn what_is_missing_is_said() {
         ),
     ] {
         let mut command = std::process::Command::new(runsxs());
-        let machine = Machine::alone();
+        let machine = Machine::exclusive();
         let output = output_in_time(command.args(words));
         drop(machine);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -57,7 +57,7 @@ fn a_web_server_whose_requests_fault(runtime: &Runtime) {
             .options(["--frequency", hertz])
             .options(way.iter().copied());
         let (command, recording) = program.prepare();
-        let machine = Machine::alone();
+        let machine = Machine::exclusive();
         let server = Server::start(command);
         let duration = Duration::from_millis(800);
         let loaded = load(server.port(), &["nullref"], 4, duration).unwrap();

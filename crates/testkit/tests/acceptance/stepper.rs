@@ -6,7 +6,7 @@
 //! calls, so nothing is built into them for this: they are traced (`ptrace`), as strace does it. Of
 //! the program with the runtime only two threads and what they start are: the one that serves the
 //! diagnostics socket, and with it the agent's; the others run untouched. Invariant: when
-//! [`Stepper::go`] is back no thread is traced any more.
+//! [`Stepper::run_to_end`] is back no thread is traced any more.
 
 use std::fs;
 use std::io::Read as _;
@@ -16,11 +16,11 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// Longer than any tool lives here.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The thread or process that makes a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Who {
+pub(crate) enum Actor {
     /// `sidewalk record`.
     Tool,
     /// The thread of the runtime that serves its diagnostics socket: it loads the agent.
@@ -42,11 +42,11 @@ pub(crate) enum Edge {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    pub(crate) who: Who,
+    pub(crate) actor: Actor,
     pub(crate) edge: Edge,
     call: &'static str,
     /// Part of what it is about.
-    about: &'static str,
+    subject: &'static str,
     nth: usize,
 }
 
@@ -54,16 +54,16 @@ impl Step {
     /// Before this call; of which [`Step::nth`] says.
     pub(crate) const fn before(
         name: &'static str,
-        who: Who,
+        actor: Actor,
         call: &'static str,
-        about: &'static str,
+        subject: &'static str,
     ) -> Step {
         Step {
             name,
-            who,
+            actor,
             edge: Edge::Before,
             call,
-            about,
+            subject,
             nth: 1,
         }
     }
@@ -71,13 +71,13 @@ impl Step {
     /// After it.
     pub(crate) const fn after(
         name: &'static str,
-        who: Who,
+        actor: Actor,
         call: &'static str,
-        about: &'static str,
+        subject: &'static str,
     ) -> Step {
         Step {
             edge: Edge::After,
-            ..Step::before(name, who, call, about)
+            ..Step::before(name, actor, call, subject)
         }
     }
 
@@ -89,7 +89,7 @@ impl Step {
 
 /// The outcome for the tool.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct StepOutcome {
     /// Whether it came to the step.
     pub(crate) reached: bool,
     pub(crate) status: ExitStatus,
@@ -104,7 +104,7 @@ pub(crate) struct Outcome {
 struct Thread {
     tid: i32,
     /// `None`: one that the runtime's has started, until it says who it is.
-    who: Option<Who>,
+    actor: Option<Actor>,
     is_detach: bool,
     /// The command of the runtime's protocol that it has sent or received last.
     command: String,
@@ -113,11 +113,11 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(tid: i32, who: Option<Who>) -> Thread {
+    fn new(tid: i32, actor: Option<Actor>) -> Thread {
         Thread {
             tid,
-            who,
-            is_detach: who == Some(Who::Detach),
+            actor,
+            is_detach: actor == Some(Actor::Detach),
             command: String::new(),
             call: None,
         }
@@ -127,9 +127,9 @@ impl Thread {
 #[derive(Clone, Debug)]
 struct Call {
     name: &'static str,
-    kind: About,
+    kind: ArgumentKind,
     arguments: [u64; 6],
-    about: String,
+    subject: String,
 }
 
 /// One tool, and one program that it comes to.
@@ -145,15 +145,15 @@ pub(crate) struct Stepper {
 
 impl Stepper {
     /// Runs `tool`, which comes to the process `target`, to its end, and calls `at_step` with the
-    /// tool's number when the step is reached. `detach`: what an earlier [`Outcome`] says of this
-    /// process.
-    pub(crate) fn go(
+    /// tool's number when the step is reached. `detach`: what an earlier [`StepOutcome`] says of
+    /// this process.
+    pub(crate) fn run_to_end(
         step: Step,
         target: u32,
         detach: Option<i32>,
         tool: Command,
         at_step: impl FnOnce(u32) + Send,
-    ) -> Outcome {
+    ) -> StepOutcome {
         // A tracer is a thread: when it ends, who was traced is not any more.
         std::thread::scope(|scope| {
             let stepper = Stepper {
@@ -169,20 +169,25 @@ impl Stepper {
         })
     }
 
-    fn run(mut self, detach: Option<i32>, mut tool: Command, at_step: impl FnOnce(u32)) -> Outcome {
+    fn run(
+        mut self,
+        detach: Option<i32>,
+        mut tool: Command,
+        at_step: impl FnOnce(u32),
+    ) -> StepOutcome {
         tool.stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let is_tool = self.step.who == Who::Tool;
+        let is_tool = self.step.actor == Actor::Tool;
         if is_tool {
             // SAFETY: between fork and exec, ptrace alone is called.
             unsafe { tool.pre_exec(|| ptrace_ok(libc::PTRACE_TRACEME, 0, 0, 0)) };
         } else {
-            self.seize(diagnostics_thread(self.target), Who::Runtime)
+            self.seize(diagnostics_thread(self.target), Actor::Runtime)
                 .unwrap();
             if let Some(tid) = detach {
                 // .NET Core 3.1 starts another one for each attach.
-                let _has_ended = self.seize(tid, Who::Detach);
+                let _has_ended = self.seize(tid, Actor::Detach);
             }
         }
         let mut child = tool.spawn().unwrap();
@@ -190,10 +195,10 @@ impl Stepper {
         if is_tool {
             self.traced = pid;
             let tid = pid.cast_signed();
-            self.threads.push(Thread::new(tid, Some(Who::Tool)));
+            self.threads.push(Thread::new(tid, Some(Actor::Tool)));
             assert_eq!(wait_for(tid).0, tid);
             ptrace_ok(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).unwrap();
-            go_on(tid, 0);
+            resume(tid, 0);
         }
         let mut stderr = child.stderr.take().unwrap();
         let said = std::thread::spawn(move || {
@@ -201,7 +206,7 @@ impl Stepper {
             stderr.read_to_string(&mut said).unwrap();
             said
         });
-        let watch = Watch::over(pid);
+        let watch = KillTimer::over(pid);
         let mut at_step = Some(at_step);
         let status = loop {
             let (tid, status) = wait_for(-1);
@@ -215,29 +220,29 @@ impl Stepper {
             let signal = libc::WSTOPSIG(status);
             let event = status >> 16;
             if signal == libc::SIGTRAP | 0x80 {
-                if self.looks(tid)
+                if self.is_at_step(tid)
                     && let Some(at_step) = at_step.take()
                 {
                     at_step(pid);
                 }
-                go_on(tid, 0);
+                resume(tid, 0);
             } else if event == libc::PTRACE_EVENT_CLONE {
-                self.started(tid);
-                go_on(tid, 0);
+                self.add_clone(tid);
+                resume(tid, 0);
             } else if event != 0 {
                 // That it is traced, or has been stopped: not for it.
-                self.know(tid);
-                go_on(tid, 0);
+                self.entry(tid);
+                resume(tid, 0);
             } else {
                 let is_exec = is_tool && signal == libc::SIGTRAP;
-                go_on(tid, if is_exec { 0 } else { signal });
+                resume(tid, if is_exec { 0 } else { signal });
             }
         };
         drop(watch);
         // It may have been the last one to hold it.
         drop(child);
         let seen = self.threads.iter().find(|thread| thread.is_detach);
-        Outcome {
+        StepOutcome {
             detach: seen.map(|thread| thread.tid).or(detach),
             reached: at_step.is_none(),
             status,
@@ -247,47 +252,47 @@ impl Stepper {
     }
 
     /// Begins to trace a thread that runs.
-    fn seize(&mut self, tid: i32, who: Who) -> std::io::Result<()> {
+    fn seize(&mut self, tid: i32, actor: Actor) -> std::io::Result<()> {
         ptrace_ok(libc::PTRACE_SEIZE, tid, 0, OPTIONS)?;
         ptrace_ok(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
-        self.threads.push(Thread::new(tid, Some(who)));
+        self.threads.push(Thread::new(tid, Some(actor)));
         Ok(())
     }
 
-    fn started(&mut self, by: i32) {
+    fn add_clone(&mut self, by: i32) {
         let mut tid: libc::c_ulong = 0;
         let place = (&raw mut tid) as u64;
         if ptrace_ok(libc::PTRACE_GETEVENTMSG, by, 0, place).is_ok() {
-            self.know(i32::try_from(tid).unwrap());
+            self.entry(i32::try_from(tid).unwrap());
         }
     }
 
-    fn know(&mut self, tid: i32) -> &mut Thread {
+    fn entry(&mut self, tid: i32) -> &mut Thread {
         let index = self.threads.iter().position(|thread| thread.tid == tid);
         let index = index.unwrap_or_else(|| {
-            let who = (self.step.who == Who::Tool).then_some(Who::Tool);
-            self.threads.push(Thread::new(tid, who));
+            let actor = (self.step.actor == Actor::Tool).then_some(Actor::Tool);
+            self.threads.push(Thread::new(tid, actor));
             self.threads.len() - 1
         });
         &mut self.threads[index]
     }
 
     /// A thread is at a call: whether that is the step.
-    fn looks(&mut self, tid: i32) -> bool {
+    fn is_at_step(&mut self, tid: i32) -> bool {
         let Some(info) = call_of(tid) else {
             return false;
         };
         let traced = self.traced;
-        let thread = self.know(tid);
-        let who = thread.who.unwrap_or_else(|| {
+        let thread = self.entry(tid);
+        let actor = thread.actor.unwrap_or_else(|| {
             let path = format!("/proc/{traced}/task/{tid}/comm");
             let comm = fs::read_to_string(path).unwrap_or_default();
             if comm.trim_end() == "sidewalk" {
-                thread.who = Some(Who::Agent);
-                Who::Agent
+                thread.actor = Some(Actor::Agent);
+                Actor::Agent
             } else {
                 thread.is_detach = true;
-                Who::Detach
+                Actor::Detach
             }
         });
         let (edge, mut call) = match info {
@@ -300,7 +305,7 @@ impl Stepper {
                     name,
                     kind: *kind,
                     arguments,
-                    about: about(traced, *kind, &arguments, None),
+                    subject: subject_of(traced, *kind, &arguments, None),
                 };
                 thread.call = Some(call.clone());
                 (Edge::Before, call)
@@ -312,29 +317,29 @@ impl Stepper {
                 if result < 0 {
                     return false;
                 }
-                let told = about(traced, call.kind, &call.arguments, Some(result));
-                if !told.is_empty() {
-                    call.about = told;
+                let subject = subject_of(traced, call.kind, &call.arguments, Some(result));
+                if !subject.is_empty() {
+                    call.subject = subject;
                 }
-                if call.name == "prctl" && call.about == "sidewalk" {
-                    thread.who = Some(Who::Agent);
+                if call.name == "prctl" && call.subject == "sidewalk" {
+                    thread.actor = Some(Actor::Agent);
                     thread.is_detach = false;
                 }
                 (Edge::After, call)
             }
         };
-        let who = thread.who.unwrap_or(who);
-        if let Some(command) = call.about.strip_prefix(ASKS) {
+        let actor = thread.actor.unwrap_or(actor);
+        if let Some(command) = call.subject.strip_prefix(COMMAND_SENT) {
             command.clone_into(&mut thread.command);
-        } else if call.about == ANSWERS {
-            call.about = format!("{ANSWERS}{}", thread.command);
+        } else if call.subject == COMMAND_ANSWERED {
+            call.subject = format!("{COMMAND_ANSWERED}{}", thread.command);
         }
         self.calls
-            .push(format!("{who:?} {edge:?} {} {}", call.name, call.about));
+            .push(format!("{actor:?} {edge:?} {} {}", call.name, call.subject));
         let step = self.step;
-        let fits = (step.who, step.edge, step.call) == (who, edge, call.name)
+        let fits = (step.actor, step.edge, step.call) == (actor, edge, call.name)
             // A command of one letter is all that is said.
-            && (call.about == step.about || step.about.len() != 1 && call.about.contains(step.about));
+            && (call.subject == step.subject || step.subject.len() != 1 && call.subject.contains(step.subject));
         self.seen += usize::from(fits);
         fits && self.seen == step.nth
     }
@@ -345,7 +350,7 @@ const OPTIONS: u64 = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE) a
 
 /// How it is told what a call is about.
 #[derive(Clone, Copy, Debug)]
-enum About {
+enum ArgumentKind {
     Nothing,
     /// The text at this argument.
     Text(usize),
@@ -360,36 +365,48 @@ enum About {
 }
 
 /// The calls that steps are made of.
-const CALLS: [(i64, &str, About); 21] = [
-    (libc::SYS_openat, "openat", About::Text(1)),
-    (libc::SYS_connect, "connect", About::Socket(1)),
-    (libc::SYS_bind, "bind", About::Socket(1)),
-    (libc::SYS_listen, "listen", About::Nothing),
-    (libc::SYS_accept4, "accept4", About::Nothing),
-    (libc::SYS_sendto, "send", About::Sent(1)),
-    (libc::SYS_write, "write", About::Sent(1)),
-    (libc::SYS_recvfrom, "receive", About::Received(1)),
-    (libc::SYS_read, "read", About::Received(1)),
-    (libc::SYS_rename, "rename", About::Text(1)),
-    (libc::SYS_renameat, "rename", About::Text(3)),
-    (libc::SYS_renameat2, "rename", About::Text(3)),
-    (libc::SYS_unlink, "unlink", About::Text(0)),
-    (libc::SYS_prctl, "prctl", About::Text(1)),
-    (libc::SYS_futex, "futex", About::Time(3)),
-    (libc::SYS_process_vm_readv, "readv", About::Nothing),
-    (libc::SYS_rt_tgsigqueueinfo, "signal", About::Nothing),
-    (libc::SYS_timer_create, "timer_create", About::Nothing),
-    (libc::SYS_timer_settime, "timer_settime", About::Nothing),
-    (libc::SYS_timer_delete, "timer_delete", About::Nothing),
-    (libc::SYS_exit, "exit", About::Nothing),
+const CALLS: [(i64, &str, ArgumentKind); 21] = [
+    (libc::SYS_openat, "openat", ArgumentKind::Text(1)),
+    (libc::SYS_connect, "connect", ArgumentKind::Socket(1)),
+    (libc::SYS_bind, "bind", ArgumentKind::Socket(1)),
+    (libc::SYS_listen, "listen", ArgumentKind::Nothing),
+    (libc::SYS_accept4, "accept4", ArgumentKind::Nothing),
+    (libc::SYS_sendto, "send", ArgumentKind::Sent(1)),
+    (libc::SYS_write, "write", ArgumentKind::Sent(1)),
+    (libc::SYS_recvfrom, "receive", ArgumentKind::Received(1)),
+    (libc::SYS_read, "read", ArgumentKind::Received(1)),
+    (libc::SYS_rename, "rename", ArgumentKind::Text(1)),
+    (libc::SYS_renameat, "rename", ArgumentKind::Text(3)),
+    (libc::SYS_renameat2, "rename", ArgumentKind::Text(3)),
+    (libc::SYS_unlink, "unlink", ArgumentKind::Text(0)),
+    (libc::SYS_prctl, "prctl", ArgumentKind::Text(1)),
+    (libc::SYS_futex, "futex", ArgumentKind::Time(3)),
+    (libc::SYS_process_vm_readv, "readv", ArgumentKind::Nothing),
+    (libc::SYS_rt_tgsigqueueinfo, "signal", ArgumentKind::Nothing),
+    (
+        libc::SYS_timer_create,
+        "timer_create",
+        ArgumentKind::Nothing,
+    ),
+    (
+        libc::SYS_timer_settime,
+        "timer_settime",
+        ArgumentKind::Nothing,
+    ),
+    (
+        libc::SYS_timer_delete,
+        "timer_delete",
+        ArgumentKind::Nothing,
+    ),
+    (libc::SYS_exit, "exit", ArgumentKind::Nothing),
 ];
 
 /// How messages of the runtime's are told, before their command: 3.1 attaches a profiler.
-const ASKS: &str = "asks ";
-const ANSWERS: &str = "answers ";
+const COMMAND_SENT: &str = "asks ";
+const COMMAND_ANSWERED: &str = "answers ";
 
 /// Describes the subject of a call. `result`: it has been made.
-fn about(pid: u32, kind: About, arguments: &[u64; 6], result: Option<i64>) -> String {
+fn subject_of(pid: u32, kind: ArgumentKind, arguments: &[u64; 6], result: Option<i64>) -> String {
     let memory = |at: u64, length: usize| {
         let mut bytes = vec![0; length];
         let file = fs::File::open(format!("/proc/{pid}/mem"));
@@ -401,8 +418,8 @@ fn about(pid: u32, kind: About, arguments: &[u64; 6], result: Option<i64>) -> St
         // A message of the runtime's: `DOTNET_IPC_V1`, its length, a command of two numbers.
         if let Some(rest) = bytes.strip_prefix(b"DOTNET_IPC_V1\0") {
             return match rest {
-                [_, _, 255, ..] => ANSWERS.to_owned(),
-                [_, _, set, command, ..] => format!("{ASKS}{set}.{command}"),
+                [_, _, 255, ..] => COMMAND_ANSWERED.to_owned(),
+                [_, _, set, command, ..] => format!("{COMMAND_SENT}{set}.{command}"),
                 _ => String::new(),
             };
         }
@@ -416,19 +433,21 @@ fn about(pid: u32, kind: About, arguments: &[u64; 6], result: Option<i64>) -> St
     let is_over = result.is_some();
     match kind {
         // Memory at these arguments has other contents afterwards.
-        About::Text(_) | About::Socket(_) | About::Sent(_) if is_over => String::new(),
-        About::Text(index) => until_nul(memory(arguments[index], 256)),
-        About::Socket(index) => until_nul(memory(arguments[index] + 2, 108)),
-        About::Sent(index) => {
+        ArgumentKind::Text(_) | ArgumentKind::Socket(_) | ArgumentKind::Sent(_) if is_over => {
+            String::new()
+        }
+        ArgumentKind::Text(index) => until_nul(memory(arguments[index], 256)),
+        ArgumentKind::Socket(index) => until_nul(memory(arguments[index] + 2, 108)),
+        ArgumentKind::Sent(index) => {
             let length = arguments[index + 1].min(64);
             text(&memory(arguments[index], length as usize))
         }
-        About::Received(index) => match result {
+        ArgumentKind::Received(index) => match result {
             None => String::new(),
             Some(0) => "its end".to_owned(),
             Some(length) => text(&memory(arguments[index], length.min(64) as usize)),
         },
-        About::Time(index) if !is_over && arguments[index] != 0 => {
+        ArgumentKind::Time(index) if !is_over && arguments[index] != 0 => {
             let bytes = memory(arguments[index], 16);
             let part = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
             if bytes.len() == 16 {
@@ -437,7 +456,7 @@ fn about(pid: u32, kind: About, arguments: &[u64; 6], result: Option<i64>) -> St
                 String::new()
             }
         }
-        About::Time(_) | About::Nothing => String::new(),
+        ArgumentKind::Time(_) | ArgumentKind::Nothing => String::new(),
     }
 }
 
@@ -475,7 +494,7 @@ pub(crate) fn diagnostics_thread(pid: u32) -> i32 {
         }
         .then_some(())
     };
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIME_LIMIT;
     loop {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         for task in tasks.flatten() {
@@ -493,21 +512,21 @@ pub(crate) fn diagnostics_thread(pid: u32) -> i32 {
 }
 
 /// Ends a tool that does not end.
-struct Watch(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
+struct KillTimer(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
-impl Watch {
-    fn over(pid: u32) -> Watch {
+impl KillTimer {
+    fn over(pid: u32) -> KillTimer {
         let (over, is_over) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            if is_over.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if is_over.recv_timeout(TIME_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 kill(pid);
             }
         });
-        Watch(Some((over, thread)))
+        KillTimer(Some((over, thread)))
     }
 }
 
-impl Drop for Watch {
+impl Drop for KillTimer {
     fn drop(&mut self) {
         if let Some((over, thread)) = self.0.take() {
             drop(over);
@@ -553,7 +572,7 @@ pub(crate) fn call_of(tid: i32) -> Option<Info> {
 }
 
 /// To its next call, with this signal. It may have been killed meanwhile.
-pub(crate) fn go_on(tid: i32, signal: i32) {
+pub(crate) fn resume(tid: i32, signal: i32) {
     let _killed = ptrace_ok(libc::PTRACE_SYSCALL, tid, 0, signal as u64);
 }
 

@@ -12,9 +12,9 @@ use testkit::{Inspected, Runtime, test_folder};
 use crate::attach::{
     ends_well, has_agent_thread, has_left, record, recording_in, running, timers, tool, until,
 };
-use crate::stepper::{Outcome, Step, Stepper, Who, kill};
+use crate::stepper::{Actor, Step, StepOutcome, Stepper, kill};
 
-use Who::{Agent, Detach, Runtime as Clr, Tool};
+use Actor::{Agent, Detach, Runtime as Clr, Tool};
 
 on_each_runtime!(
     a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on,
@@ -139,7 +139,7 @@ fn steps(runtime: &Runtime) -> Vec<Step> {
 }
 
 /// The calls that were seen, where the one that was looked for was not.
-fn assert_reached(step: &Step, outcome: &Outcome) {
+fn assert_reached(step: &Step, outcome: &StepOutcome) {
     assert!(
         outcome.reached,
         "«{}» never came; seen:\n{}\n{}",
@@ -165,7 +165,7 @@ fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runti
         }
         println!("«{}»", step.name);
         let pid = program.pid();
-        let outcome = Stepper::go(step, pid, detach, tool(pid, &folder, &OPTIONS), kill);
+        let outcome = Stepper::run_to_end(step, pid, detach, tool(pid, &folder, &OPTIONS), kill);
         assert_reached(&step, &outcome);
         assert_eq!(outcome.status.signal(), Some(9), "«{}»", step.name);
         detach = outcome.detach;
@@ -193,7 +193,7 @@ fn an_agent_to_which_nobody_comes_leaves() {
         .iter()
         .find(|step| step.name == ANSWERED)
         .unwrap();
-    let outcome = Stepper::go(*step, pid, None, tool(pid, &folder, &OPTIONS), kill);
+    let outcome = Stepper::run_to_end(*step, pid, None, tool(pid, &folder, &OPTIONS), kill);
     assert_reached(step, &outcome);
     until("the agent's thread to begin", || has_agent_thread(pid));
     until("the agent to leave", || !has_agent_thread(pid));
@@ -220,7 +220,8 @@ fn a_program_that_is_killed_at_a_step_ends_the_tool(runtime: &Runtime) {
         let folder = test_folder("program");
         let program = running(runtime, "churn", &["soon"]);
         let pid = program.pid();
-        let outcome = Stepper::go(step, pid, None, tool(pid, &folder, &OPTIONS), |_| kill(pid));
+        let outcome =
+            Stepper::run_to_end(step, pid, None, tool(pid, &folder, &OPTIONS), |_| kill(pid));
         assert_reached(&step, &outcome);
         let (.., status) = program.end();
         assert_eq!(status.signal(), Some(9), "{status}");
@@ -245,7 +246,7 @@ fn a_program_that_is_killed_at_a_step_ends_the_tool(runtime: &Runtime) {
 }
 
 /// Well where there is something to read; else with 1 and the reason.
-fn assert_ended(step: &Step, pid: u32, outcome: &Outcome) {
+fn assert_ended(step: &Step, pid: u32, outcome: &StepOutcome) {
     let said = &outcome.said;
     println!("{} {said}", outcome.status);
     match outcome.status.code() {

@@ -226,7 +226,7 @@ fn changes_while_code_comes_and_goes() {
 }
 
 fn changes(runtime: &Runtime) {
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let end = Instant::now() + Duration::from_secs_f64(seconds().parse().unwrap());
     let rounds: u32 = thread::scope(|scope| {
         let in_turn = |number: u32| {

@@ -18,7 +18,7 @@ fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
             .environment("DOTNET_PerfMapEnabled", "1")
             .environment("COMPlus_PerfMapEnabled", "1")
             .run_complete();
-        let (told, read) = (told_by_the_runtime(&recorded), read_by_us(&recorded));
+        let (told, read) = (tiers_of_perf_map(&recorded), tiers_of_recording(&recorded));
         for (method, tiers) in &told {
             for (tier, count) in tiers {
                 let ours = read.get(method).and_then(|tiers| tiers.get(tier));
@@ -51,7 +51,7 @@ fn is_plain(method: &str) -> bool {
     method.starts_with("Workloads.") && !method.contains(['<', '+', '`', '|'])
 }
 
-fn told_by_the_runtime(recorded: &Recorded) -> Compiled {
+fn tiers_of_perf_map(recorded: &Recorded) -> Compiled {
     let pid = &recorded.inspect().json["processes"][0]["pid"];
     let path = format!("/tmp/perf-{pid}.map");
     let map = fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
@@ -92,7 +92,7 @@ fn told_by_the_runtime(recorded: &Recorded) -> Compiled {
     compiled
 }
 
-fn read_by_us(recorded: &Recorded) -> Compiled {
+fn tiers_of_recording(recorded: &Recorded) -> Compiled {
     let options = ["--event", "jit", "--by", "detail", "--top", "100000"];
     let report = recorded.report(&options);
     let mut compiled = Compiled::new();

@@ -230,7 +230,7 @@ fn each_request_of_a_server_is_counted(runtime: &Runtime) {
     ];
     let program = Record::workload(runtime, "webserver", &[]).options(options);
     let (command, recording) = program.prepare();
-    let machine = Machine::alone();
+    let machine = Machine::exclusive();
     let server = Server::start(command);
     let of = |path: &str| {
         let loaded = load(server.port(), &[path], 12, Duration::from_secs(1)).unwrap();

@@ -31,7 +31,7 @@ fn walked(runtime: &Runtime, walker: &str, hertz: u32, workload: &str) -> Record
 }
 
 fn under_the_oracle(runtime: &Runtime, program: &str, walks: u64) -> Agreement {
-    let _machine = Machine::alone();
+    let _machine = Machine::exclusive();
     agree(runtime, program, walks, 0)
 }
 
