@@ -111,10 +111,11 @@ fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
     let machine = Machine::exclusive();
     let output = output_in_time(&mut command);
     drop(machine);
-    let told = fs::read_to_string(&counts)?;
-    let of_method = told.lines().find(|line| line.contains(METHOD));
+    let counts_text = fs::read_to_string(&counts)?;
+    let of_method = counts_text.lines().find(|line| line.contains(METHOD));
     let calls = of_method.and_then(|line| line.split(' ').nth(2)?.parse().ok());
-    let calls: u64 = calls.with_context(|| format!("nothing was counted by {way}:\n{told}"))?;
+    let calls: u64 =
+        calls.with_context(|| format!("nothing was counted by {way}:\n{counts_text}"))?;
     ensure!(calls >= CALLS, "{way} counted {calls} of {CALLS} calls");
     ns(&ProgramOutput {
         status: output.status,

@@ -226,7 +226,7 @@ impl FaultProgram {
     }
 
     /// Runs it to its end; what it says beside its output goes to a file.
-    fn once(&self, mut command: Command, said: &Path) -> Result<RunResult> {
+    fn once(&self, mut command: Command, output_file: &Path) -> Result<RunResult> {
         let is_server = self.name == "webserver";
         let child = command
             .stdin(if is_server {
@@ -235,7 +235,7 @@ impl FaultProgram {
                 Stdio::null()
             })
             .stdout(Stdio::piped())
-            .stderr(File::create(said)?)
+            .stderr(File::create(output_file)?)
             // Of its own, so that all that it starts can be killed.
             .process_group(0)
             .spawn()
@@ -275,10 +275,16 @@ impl FaultProgram {
         })
     }
 
-    fn recorded(&self, cell: &Cell, by: u32, bare: &RunResult, said: &Path) -> Result<Verdict> {
+    fn recorded(
+        &self,
+        cell: &Cell,
+        by: u32,
+        bare: &RunResult,
+        output_file: &Path,
+    ) -> Result<Verdict> {
         let record = self.record(by).options(cell.options.iter().copied());
         let (command, recording) = record.prepare();
-        let answer = self.once(command, said)?;
+        let answer = self.once(command, output_file)?;
         if !answer.status.success() {
             return Ok(Verdict::Died(format!(
                 "{} ({:?})",

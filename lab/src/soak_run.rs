@@ -132,7 +132,7 @@ fn compare(
     recorded: &FinishedCommand,
     differences: &mut Vec<String>,
 ) -> bool {
-    let told = |ended: &FinishedCommand| {
+    let counted_lines = |ended: &FinishedCommand| {
         let mut lines: Vec<String> = ended
             .stdout
             .lines()
@@ -162,7 +162,7 @@ fn compare(
             bare.code.unwrap_or(-1)
         ));
     }
-    let (expected, found) = (told(bare), told(recorded));
+    let (expected, found) = (counted_lines(bare), counted_lines(recorded));
     if expected != found {
         let first = expected
             .iter()
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn another_result_a_signal_a_missing_line_and_a_hang_are_differences() {
         let bare = ended(0, "result sum 5\nresult last 1\n", "");
-        for (recorded, told) in [
+        for (recorded, expected) in [
             (
                 ended(0, "result sum 6\nresult last 1\n", ""),
                 "`result sum 6` for `result sum 5`",
@@ -404,7 +404,7 @@ mod tests {
             ),
         ] {
             let found = differences(&bare, &recorded).join("; ");
-            assert!(found.contains(told), "{told}: {found}");
+            assert!(found.contains(expected), "{counted_lines}: {found}");
         }
     }
 

@@ -239,12 +239,12 @@ mod tests {
         let found = of_named(&root).unwrap();
         let newest = newest(&root, "10.0.").map(|runtime| runtime.name);
         fs::remove_dir_all(&root).unwrap();
-        let told: Vec<_> = found
+        let versions_found: Vec<_> = found
             .iter()
             .map(|runtime| (runtime.name.as_str(), runtime.aspnetcore.as_deref()))
             .collect();
         assert_eq!(
-            told,
+            versions_found,
             [
                 ("net9_0_22", Some("9.0.21")),
                 ("net10_0_0_rc_1", None),

@@ -106,8 +106,8 @@ impl Destination {
     }
 }
 
-/// Whether a resolved path can be written; `asked` is its folder as it was asked for.
-fn check_writable(path: &Path, asked: &Path) -> Result<()> {
+/// Whether a resolved path can be written; `given_folder` is its folder as it was asked for.
+fn check_writable(path: &Path, given_folder: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => bail!("it is a folder"),
         // Opening a FIFO would wait for its reader.
@@ -119,7 +119,7 @@ fn check_writable(path: &Path, asked: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = folder_of(path);
             if !folder.is_dir() {
-                bail!("there is no folder {}", escaped(asked));
+                bail!("there is no folder {}", escaped(given_folder));
             }
             // Not `path` itself: another program may be waiting for that name to appear.
             tempfile::Builder::new()

@@ -217,10 +217,12 @@ pub(crate) const THIS_RECORDING: &str = "this recording";
 ///
 /// # Errors
 /// The recording, or what `of` says, has no samples of it.
-pub(crate) fn check_event(profile: &Profile, asked: Option<Event>, of: &str) -> Result<()> {
-    let Some(asked) = asked else { return Ok(()) };
+pub(crate) fn check_event(profile: &Profile, requested: Option<Event>, of: &str) -> Result<()> {
+    let Some(requested) = requested else {
+        return Ok(());
+    };
     let events = profile::ops::events(profile);
-    if events.iter().any(|(event, _)| *event == asked) {
+    if events.iter().any(|(event, _)| *event == requested) {
         return Ok(());
     }
     let names: Vec<_> = events.iter().map(|(event, _)| event.name()).collect();
@@ -230,7 +232,7 @@ pub(crate) fn check_event(profile: &Profile, asked: Option<Event>, of: &str) -> 
     };
     bail!(
         "there are no {} samples in {of}; it has {has}",
-        asked.name()
+        requested.name()
     )
 }
 

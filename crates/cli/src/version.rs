@@ -66,14 +66,19 @@ mod tests {
 
     #[test]
     fn both_words_and_no_others() {
-        let asked = |words: &[&str]| {
+        let is_version = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             is_asked(&words)
         };
-        assert!(asked(&["sidewalk", "--version", "--verbose"]));
-        assert!(asked(&["sidewalk", "--verbose", "-V"]));
-        assert!(!asked(&["sidewalk", "--version"]));
-        assert!(!asked(&["sidewalk", "record", "--version", "--verbose"]));
-        assert!(!asked(&["sidewalk", "--version", "--version"]));
+        assert!(is_version(&["sidewalk", "--version", "--verbose"]));
+        assert!(is_version(&["sidewalk", "--verbose", "-V"]));
+        assert!(!is_version(&["sidewalk", "--version"]));
+        assert!(!is_version(&[
+            "sidewalk",
+            "record",
+            "--version",
+            "--verbose"
+        ]));
+        assert!(!is_version(&["sidewalk", "--version", "--version"]));
     }
 }

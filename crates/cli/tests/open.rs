@@ -59,10 +59,10 @@ fn a_browser_opens_the_page() {
         let output = open(folder.path(), variables);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
-        let told = fs::read_to_string(folder.path().join("told")).unwrap();
-        assert_page(Path::new(told.trim_end()));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains(told.trim_end()), "{said}");
+        let reported = fs::read_to_string(folder.path().join("told")).unwrap();
+        assert_page(Path::new(reported.trim_end()));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(reported.trim_end()), "{message}");
     }
 }
 
@@ -79,8 +79,8 @@ fn without_a_browser_the_path_is_printed() {
         let folder = folder();
         let output = open(folder.path(), variables);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains(why), "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(why), "{message}");
         let path = String::from_utf8(output.stdout).unwrap();
         assert_page(&PathBuf::from(path.trim_end()));
     }

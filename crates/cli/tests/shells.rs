@@ -88,10 +88,13 @@ fn zsh(folder: &Path, line: &str) -> String {
         .env("TERM", "dumb");
     let output = run(&mut command);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told = text
+    let reported = text
         .rsplit_once("<<")
         .and_then(|(_, rest)| rest.split_once(">>"));
-    told.unwrap_or_else(|| panic!("{output:?}")).0.to_owned()
+    reported
+        .unwrap_or_else(|| panic!("{output:?}"))
+        .0
+        .to_owned()
 }
 
 fn folder_with_recordings() -> tempfile::TempDir {
@@ -173,10 +176,10 @@ fn manual_pages_render_without_a_warning() {
         let lint = run(Command::new("mandoc")
             .args(["-T", "lint", "-W", "warning"])
             .arg(&file));
-        let said = String::from_utf8_lossy(&lint.stdout);
+        let message = String::from_utf8_lossy(&lint.stdout);
         assert!(
-            lint.status.success() && said.is_empty(),
-            "{words:?}: {said}"
+            lint.status.success() && message.is_empty(),
+            "{words:?}: {message}"
         );
         let man = run(Command::new("man")
             .args(["--warnings=all", "-l"])
@@ -187,8 +190,11 @@ fn manual_pages_render_without_a_warning() {
                 ("MANPAGER", "cat"),
             ]));
         let shown = String::from_utf8_lossy(&man.stdout);
-        let said = String::from_utf8_lossy(&man.stderr);
-        assert!(man.status.success() && said.is_empty(), "{words:?}: {said}");
+        let message = String::from_utf8_lossy(&man.stderr);
+        assert!(
+            man.status.success() && message.is_empty(),
+            "{words:?}: {message}"
+        );
         assert!(
             shown.contains("SYNOPSIS") && shown.contains("xample"),
             "{shown}"

@@ -166,8 +166,8 @@ impl Reach {
 
     /// The version of its runtime: as it says, else by its path.
     pub fn version(&self) -> Option<&str> {
-        let said = self.info.as_ref().and_then(|info| info.version.as_deref());
-        said.or_else(|| self.survey.as_ref().and_then(Survey::version))
+        let reported_version = self.info.as_ref().and_then(|info| info.version.as_deref());
+        reported_version.or_else(|| self.survey.as_ref().and_then(Survey::version))
     }
 }
 
@@ -182,8 +182,8 @@ fn recording_route(
     // The listener there reports its version, too; it does not matter if it cannot.
     let asked = Diagnostics::new(target, wait).process_info();
     let has_agent = has_listening_agent(target, wait);
-    if let Ok(said) = &asked {
-        info.clone_from(said);
+    if let Ok(reported_version) = &asked {
+        info.clone_from(reported_version);
     }
     if has_agent {
         return Ok(RecordingRoute::ControlSocket);
@@ -204,8 +204,8 @@ fn recording_route(
             (error, _) => error.into(),
         });
     }
-    let said = info.as_ref().and_then(|info| info.version.as_deref());
-    let version = said.or_else(|| survey.version());
+    let reported_version = info.as_ref().and_then(|info| info.version.as_deref());
+    let version = reported_version.or_else(|| survey.version());
     if let Some(setting) = &survey.suspended_at_start
         && version.and_then(release) >= Some((6, 0))
         && target.has_thread(FINALIZER) != Some(true)

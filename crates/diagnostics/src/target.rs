@@ -86,9 +86,10 @@ impl Target {
 
     /// Whether it is in our user namespace: its rights are rights over our files, too.
     pub(crate) fn shares_our_users(&self) -> bool {
-        let theirs = Path::new("/proc").join(self.pid.to_string());
-        namespace(&theirs, "user")
-            .is_some_and(|theirs| namespace(Path::new("/proc/self"), "user") == Some(theirs))
+        let target_namespace = Path::new("/proc").join(self.pid.to_string());
+        namespace(&target_namespace, "user").is_some_and(|target_namespace| {
+            namespace(Path::new("/proc/self"), "user") == Some(target_namespace)
+        })
     }
 
     /// A path of the target, as we reach it. One that is relative is below its working directory.
@@ -268,9 +269,9 @@ fn namespace(process: &Path, kind: &str) -> Option<(u64, u64)> {
 fn root_of(pid: u32) -> PathBuf {
     let folder = Path::new("/proc").join(pid.to_string());
     let ours = namespace(Path::new("/proc/self"), "mnt");
-    let theirs = namespace(&folder, "mnt");
+    let target_namespace = namespace(&folder, "mnt");
     let root = fs::read_link(folder.join("root")).ok();
-    let same = theirs.is_none() || theirs == ours;
+    let same = target_namespace.is_none() || target_namespace == ours;
     if same && root.is_none_or(|root| root == Path::new("/")) {
         PathBuf::from("/")
     } else {

@@ -47,9 +47,9 @@ fn what_runtimes_have_answered_is_read() {
         }
         let info = info.unwrap();
         assert_eq!(info.os, "Linux", "{name}");
-        let said = info.version.as_deref();
+        let reported = info.version.as_deref();
         let expected = (generation != ProcessInfoVersion::First).then_some(version);
-        assert_eq!(said, expected, "{name}");
+        assert_eq!(reported, expected, "{name}");
         read += 1;
     }
     assert!(read >= 8, "{read}");

@@ -193,7 +193,7 @@ impl EventMarker {
         sample: &Sample,
     ) -> Self {
         let detail = sample.detail.map(|id| profile.detail(id));
-        let told = |string: Option<StringId>| {
+        let string_handle = |string: Option<StringId>| {
             let text = string.map_or("", |id| profile.string(id));
             if text.is_empty() {
                 Cow::Borrowed("")
@@ -201,8 +201,8 @@ impl EventMarker {
                 visible(text)
             }
         };
-        let about = told(detail.map(|detail| detail.name));
-        let text = told(detail.map(|detail| detail.text));
+        let about = string_handle(detail.map(|detail| detail.name));
+        let text = string_handle(detail.map(|detail| detail.text));
         let value = amount(sample.value, unit_name(sample.event.unit()));
         Self {
             category,

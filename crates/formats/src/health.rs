@@ -277,8 +277,8 @@ mod tests {
             })
         };
         assert!(!line(0).contains("unknown (") && !line(0).contains("frames"));
-        let said = "0 truncated (0.00 %), 34 of 1782 frames unknown (1.91 %); engine";
-        assert!(line(34).contains(said), "{}", line(34));
+        let expected_part = "0 truncated (0.00 %), 34 of 1782 frames unknown (1.91 %); engine";
+        assert!(line(34).contains(expected_part), "{}", line(34));
     }
 
     #[test]
@@ -296,9 +296,9 @@ mod tests {
                      chain (0.00 %); engine";
         assert!(line(812, &[]).contains(whole), "{}", line(812, &[]));
         let cut = line(812, &[("gate closed", 2), ("de\npth", 1)]);
-        let said =
+        let expected_part =
             "of which 3 without their whole chain (0.37 %: gate closed 2, de\\u{a}pth 1); engine";
-        assert!(cut.contains(said), "{cut}");
+        assert!(cut.contains(expected_part), "{cut}");
     }
 
     #[test]

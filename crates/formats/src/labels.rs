@@ -86,8 +86,8 @@ impl<'p> Labels<'p> {
     }
 
     /// The title that was asked for, else the command line.
-    pub(crate) fn title(&self, asked: Option<&str>) -> String {
-        asked.map_or_else(|| self.command(), |title| visible(title).into_owned())
+    pub(crate) fn title(&self, given_title: Option<&str>) -> String {
+        given_title.map_or_else(|| self.command(), |title| visible(title).into_owned())
     }
 }
 

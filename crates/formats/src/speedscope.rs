@@ -79,7 +79,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
     let labels = Labels::new(profile);
     let mut selections: Vec<Selection> = events(profile)
         .into_iter()
-        .filter(|(event, _)| options.event.is_none_or(|asked| asked == *event))
+        .filter(|(event, _)| options.event.is_none_or(|requested| requested == *event))
         .map(|(event, sum)| Selection::of(event, sum, options, false))
         .collect();
     let several = selections.len() > 1;

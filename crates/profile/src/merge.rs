@@ -89,13 +89,13 @@ impl Merger {
                 let own = earliest(&profile).unwrap_or(0);
                 self.earliest.cast_signed() - own.cast_signed()
             }
-            (theirs, ours) => theirs.wrapping_sub(ours),
+            (added, merged) => added.wrapping_sub(merged),
         };
-        if let Some(theirs) = earliest(&profile) {
-            let theirs = theirs.cast_signed().saturating_add(shift);
-            if theirs < 0 {
+        if let Some(first_time) = earliest(&profile) {
+            let first_time = first_time.cast_signed().saturating_add(shift);
+            if first_time < 0 {
                 // It was recorded before the first one's clock began.
-                self.shift_later(theirs.unsigned_abs());
+                self.shift_later(first_time.unsigned_abs());
                 return self.add(name, profile);
             }
         }

@@ -257,7 +257,7 @@ fn a_file_of_version_1_is_read() {
 fn samples_from_before_logical_stacks_have_none() {
     let file = include_bytes!("golden/before-logical-stacks.bin");
     let mut reader = Reader::open(file.as_slice()).unwrap();
-    let mut told = Vec::new();
+    let mut decoded = Vec::new();
     while let Some(item) = reader.next_item().unwrap() {
         match item {
             Item::Record(
@@ -268,7 +268,7 @@ fn samples_from_before_logical_stacks_have_none() {
                     logical,
                     ..
                 },
-            ) => told.push((event, detail, logical)),
+            ) => decoded.push((event, detail, logical)),
             Item::Record(_, Record::Change { before, after, .. }) => {
                 assert_eq!((before, after), (1, 5));
             }
@@ -281,7 +281,7 @@ fn samples_from_before_logical_stacks_have_none() {
         (Event::Exception, Some(0), None),
         (Event::Exception, Some(u32::MAX), None),
     ];
-    assert_eq!(told, none);
+    assert_eq!(decoded, none);
 }
 
 /// A sample without a logical stack is, to the byte, what it was before there were any.

@@ -26,9 +26,9 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             // Help and version are asked for, and go where answers go.
-            let asked = error.exit_code() == 0;
+            let is_help = error.exit_code() == 0;
             let _ = error.print();
-            return if asked {
+            return if is_help {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::from(WRONG_USAGE)

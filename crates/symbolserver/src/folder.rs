@@ -17,8 +17,8 @@ pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let value = variable(name).filter(|value| !value.is_empty())?;
         Some(PathBuf::from(value))
     };
-    if let Some(told) = path("DEBUGINFOD_CACHE_PATH") {
-        return Some(told);
+    if let Some(variable_value) = path("DEBUGINFOD_CACHE_PATH") {
+        return Some(variable_value);
     }
     let home = path("HOME");
     let old = home
@@ -47,8 +47,10 @@ mod tests {
         let find = |set: &[(&str, &str)]| {
             let value = |name: &str| {
                 let home = (name == "HOME").then(|| home.path().as_os_str().to_owned());
-                let told = set.iter().find(|(known, _)| *known == name);
-                told.map(|(_, value)| OsString::from(value)).or(home)
+                let variable_value = set.iter().find(|(known, _)| *known == name);
+                variable_value
+                    .map(|(_, value)| OsString::from(value))
+                    .or(home)
             };
             super::find(value).unwrap()
         };

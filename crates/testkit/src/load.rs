@@ -113,11 +113,11 @@ pub fn load(port: u16, paths: &[&str], connections: usize, duration: Duration) -
             .map(|number| {
                 let over = &over;
                 scope.spawn(move || {
-                    let asked = ask(port, paths, number, over);
-                    if asked.is_err() {
+                    let times = ask(port, paths, number, over);
+                    if times.is_err() {
                         over.store(true, Ordering::Relaxed);
                     }
-                    asked
+                    times
                 })
             })
             .collect();

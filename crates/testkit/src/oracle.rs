@@ -124,9 +124,9 @@ fn set_read_timeout(stream: &UnixStream) {
 }
 
 fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let error_text = |error: &dyn std::fmt::Display| error.to_string();
     let request = |verb| Message::new(verb).with(keys::PROTOCOL, PROTOCOL);
-    let target = Target::new(pid).map_err(|e| said(&e))?;
+    let target = Target::new(pid).map_err(|e| error_text(&e))?;
     let data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
     Diagnostics::new(&target, TIMEOUT)
         .attach_profiler(&Attach {
@@ -135,12 +135,12 @@ fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String>
             client_data: data.to_text().as_bytes(),
             collection: TIMEOUT,
         })
-        .map_err(|e| said(&e))?;
-    let stream = control::connect(socket).map_err(|e| said(&e))?;
+        .map_err(|e| error_text(&e))?;
+    let stream = control::connect(socket).map_err(|e| error_text(&e))?;
     set_read_timeout(&stream);
     control::send(&stream, &request(ask::RECORD).with(keys::CONFIG, settings))
-        .map_err(|e| said(&e))?;
-    let answer = control::receive(&stream).map_err(|e| said(&e))?;
+        .map_err(|e| error_text(&e))?;
+    let answer = control::receive(&stream).map_err(|e| error_text(&e))?;
     if answer.verb == answer::OK {
         Ok(stream)
     } else {

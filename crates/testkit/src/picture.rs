@@ -189,8 +189,8 @@ fn attach(pid: u32, seconds: u32, file: &Path) {
     tool.args(["record", "--quiet", "--pid", &pid, "-d", &duration]);
     let output = tool.args(OPTIONS).arg("-o").arg(file).output();
     let output = output.unwrap_or_else(|e| panic!("{tool:?}: {e}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{tool:?}: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool:?}: {message}");
 }
 
 /// Does something while a program is in its steady phase: a server is one while it is asked.

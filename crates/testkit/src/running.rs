@@ -57,8 +57,8 @@ impl Running {
             stdin,
             stdout: BufReader::new(stdout),
         };
-        let said = running.line_where(says);
-        (running, said)
+        let value = running.line_where(says);
+        (running, value)
     }
 
     /// Reads what the program prints until that line.
@@ -82,8 +82,8 @@ impl Running {
                 length > 0,
                 "it ended without what was waited for; it printed: {read}"
             );
-            if let Some(said) = says(read[start..].trim_end()) {
-                return said;
+            if let Some(value) = says(read[start..].trim_end()) {
+                return value;
             }
         }
     }
@@ -182,7 +182,7 @@ impl Server {
     ) -> (R, u64) {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| {
+            let loader = scope.spawn(|| {
                 let mut requests = 0;
                 while !over.load(Ordering::Relaxed) {
                     requests += load(self.port, paths, connections, Duration::from_millis(500))
@@ -193,7 +193,7 @@ impl Server {
             });
             let done = std::panic::catch_unwind(AssertUnwindSafe(during));
             over.store(true, Ordering::Relaxed);
-            let requests = asked
+            let requests = loader
                 .join()
                 .unwrap_or_else(|e| std::panic::resume_unwind(e));
             match done {

@@ -93,13 +93,13 @@ fn binaries_and_agent_need_no_newer_glibc(archive: &Path) {
         .env_remove("SIDEWALK_AGENT")
         .output()
         .unwrap();
-    let told = String::from_utf8(answer.stdout).unwrap();
-    let agent = told.split_whitespace().find_map(|word| {
+    let reported = String::from_utf8(answer.stdout).unwrap();
+    let agent = reported.split_whitespace().find_map(|word| {
         let path = Path::new(word.trim_end_matches([',', ';', ':']));
         let name = path.file_name()?.to_str()?;
         (name.starts_with("libsidewalk") && path.is_file()).then(|| path.to_owned())
     });
-    let agent = agent.unwrap_or_else(|| panic!("no agent is named in\n{told}"));
+    let agent = agent.unwrap_or_else(|| panic!("no agent is named in\n{reported}"));
     for file in [folder.join("sidewalk"), folder.join("runsxs"), agent] {
         let newest = needed(&file).into_iter().max();
         assert!(newest <= Some(NEWEST), "{}: {newest:?}", file.display());

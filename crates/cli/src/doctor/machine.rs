@@ -80,9 +80,9 @@ fn loadable(what: &'static str, path: &Path) -> Check {
             Check::ok(what, format!("{} loads", escaped(path)))
         }
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            let linker_message = String::from_utf8_lossy(&output.stderr).into_owned()
                 + &String::from_utf8_lossy(&output.stdout);
-            let why = said
+            let why = linker_message
                 .lines()
                 .find(|line| !line.trim().is_empty())
                 .unwrap_or("no reason given");

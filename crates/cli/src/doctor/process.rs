@@ -23,8 +23,8 @@ pub(super) fn checks(pid: u32, embedded: OptionalAgent) -> Vec<Check> {
     };
     let started = Instant::now();
     let reach = Reach::of(&target, WAIT);
-    let asked = started.elapsed();
-    let mut checks = vec![process(&target, &reach), recording(&reach, asked)];
+    let answer_time = started.elapsed();
+    let mut checks = vec![process(&target, &reach), recording(&reach, answer_time)];
     if let Some(survey) = &reach.survey
         && reach.route.is_ok()
     {
@@ -57,14 +57,14 @@ fn process(target: &Target, reach: &Reach) -> Check {
     }
 }
 
-fn recording(reach: &Reach, asked: Duration) -> Check {
+fn recording(reach: &Reach, answer_time: Duration) -> Check {
     const WHAT: &str = "reach";
     match &reach.route {
         Ok(RecordingRoute::Attach) => Check::ok(
             WHAT,
             format!(
                 "by attaching; its runtime answered within {} ms",
-                asked.as_millis()
+                answer_time.as_millis()
             ),
         ),
         Ok(RecordingRoute::ControlSocket) => Check::ok(WHAT, "by the agent that is in it already"),

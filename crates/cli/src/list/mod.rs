@@ -119,10 +119,10 @@ fn row(target: &Target) -> Option<ProcessRow> {
         Ok(RecordingRoute::ControlSocket) => agent_state(target),
         _ => None,
     };
-    let said = |key| state.as_ref().and_then(|state| state.get(key));
-    let agent = said(control::keys::PHASE).map(str::to_owned);
+    let value_of = |key| state.as_ref().and_then(|state| state.get(key));
+    let agent = value_of(control::keys::PHASE).map(str::to_owned);
     // An idle one says who recorded last.
-    let recorded_by = said(control::keys::BY).filter(|_| agent.as_deref() == Some("recording"));
+    let recorded_by = value_of(control::keys::BY).filter(|_| agent.as_deref() == Some("recording"));
     let recorded_by = recorded_by.map(str::to_owned);
     let (record, profiler, why_not, short) = match &reach.route {
         Ok(RecordingRoute::Attach) => (Some("attach"), None, None, "attach".to_owned()),
@@ -180,8 +180,9 @@ pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     let deadline = Instant::now() + WAIT;
     let stream = connect_to_newest(target, WAIT, is_it).ok()?;
     stream.set_write_timeout(Some(WAIT)).ok()?;
-    let asked = Message::new(control::ask::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
-    control::send(&stream, &asked).ok()?;
+    let request =
+        Message::new(control::ask::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
+    control::send(&stream, &request).ok()?;
     control::receive(DeadlineReader { stream, deadline }).ok()
 }
 
@@ -204,7 +205,7 @@ impl Read for DeadlineReader {
 
 /// Of each CLR; the one that answers on the socket knows its version best.
 fn versions(reach: &Reach) -> Vec<String> {
-    let said = reach.info.as_ref().and_then(|info| info.version.clone());
+    let value_of = reach.info.as_ref().and_then(|info| info.version.clone());
     let seen = reach.survey.iter().flat_map(|survey| &survey.runtimes);
     let seen: Vec<Option<String>> = seen.map(|runtime| runtime.version.clone()).collect();
     let mut versions: Vec<String> = match &seen[..] {
@@ -214,10 +215,10 @@ fn versions(reach: &Reach) -> Vec<String> {
     .into_iter()
     .map(|version| version.unwrap_or_else(|| "unknown".to_owned()))
     .collect();
-    if let Some(said) = said
-        && !versions.contains(&said)
+    if let Some(value_of) = value_of
+        && !versions.contains(&value_of)
     {
-        versions.push(said);
+        versions.push(value_of);
     }
     versions.dedup();
     versions

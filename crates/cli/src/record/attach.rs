@@ -172,9 +172,9 @@ fn request_recording(
         .with(keys::CONFIG, request.configuration)
         .with(keys::STAY, if request.stay { "1" } else { "0" })
         .with(keys::WHO, &recorder_name());
-    let said = control::send(&stream, &message).and_then(|()| control::receive(&stream));
-    let said = match said {
-        Ok(said) => said,
+    let reply = control::send(&stream, &message).and_then(|()| control::receive(&stream));
+    let reply = match reply {
+        Ok(reply) => reply,
         Err(error) if is_timeout(&error) => bail!(
             "process {pid} does not answer: the agent in it has had no turn for {} s (stopped, frozen, \
              or very busy)",
@@ -183,8 +183,8 @@ fn request_recording(
         // It had no time for us any more, or has failed: if it is still there, it is found again.
         Err(_) => return Ok(BeginReply::Closed),
     };
-    let why = said.get(keys::WHY).unwrap_or_default();
-    match &*said.verb {
+    let why = reply.get(keys::WHY).unwrap_or_default();
+    match &*reply.verb {
         answer::OK => {
             stream.set_read_timeout(None)?;
             Ok(BeginReply::Recording(stream))
@@ -192,9 +192,9 @@ fn request_recording(
         answer::BUSY => bail!(
             "process {pid} is being recorded already, by {}; wait for it, end it, or change its events \
              (--change)",
-            formats::visible(said.get(keys::BY).unwrap_or("somebody"))
+            formats::visible(reply.get(keys::BY).unwrap_or("somebody"))
         ),
-        _ if said.get(keys::HOW) == Some("leaving") => Ok(BeginReply::Detaching),
+        _ if reply.get(keys::HOW) == Some("leaving") => Ok(BeginReply::Detaching),
         _ => bail!(
             "process {pid} cannot be recorded: {}",
             formats::visible(why)
@@ -318,17 +318,17 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
     let Some(stream) = found else {
         return DetachOutcome::Detached;
     };
-    let said = stream
+    let reply = stream
         .set_read_timeout(Some(DETACH_TIME))
         .and_then(|()| control::send(&stream, &new_request(ask::LEAVE)))
         .and_then(|()| control::receive(&stream));
-    match said {
-        Ok(said) if said.get(keys::HOW) == Some("left") => DetachOutcome::Detached,
-        Ok(said) if said.verb == answer::OK => {
-            DetachOutcome::Idle(said.get(keys::WHY).unwrap_or_default().to_owned())
+    match reply {
+        Ok(reply) if reply.get(keys::HOW) == Some("left") => DetachOutcome::Detached,
+        Ok(reply) if reply.verb == answer::OK => {
+            DetachOutcome::Idle(reply.get(keys::WHY).unwrap_or_default().to_owned())
         }
         // Another tool has connected meanwhile.
-        Ok(said) if said.verb == answer::BUSY => {
+        Ok(reply) if reply.verb == answer::BUSY => {
             DetachOutcome::Idle("somebody else records now".to_owned())
         }
         // It went before it heard us.

@@ -76,9 +76,9 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     let target = target(&args.what)?;
     let pid = target.pid();
     let state = agent_state(&target);
-    let said = |key| state.as_ref().and_then(|state| state.get(key));
-    let is_recorded = said(keys::PHASE) == Some("recording");
-    let Some(by) = said(keys::BY).filter(|_| is_recorded) else {
+    let value_of = |key| state.as_ref().and_then(|state| state.get(key));
+    let is_recorded = value_of(keys::PHASE) == Some("recording");
+    let Some(by) = value_of(keys::BY).filter(|_| is_recorded) else {
         bail!("nobody records process {pid}; sidewalk list says who is recorded");
     };
     let recorder = by.strip_prefix("process ").and_then(|n| n.parse().ok());

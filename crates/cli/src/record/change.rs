@@ -35,14 +35,14 @@ fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
     let Some(stream) = connect_to_agent(target)? else {
         bail!("nobody records process {pid}, so there is nothing to change");
     };
-    let said = control::send(
+    let reply = control::send(
         &stream,
         &new_request(ask::CHANGE).with(keys::EVENTS, events),
     )
     .and_then(|()| control::receive(&stream))
     .with_context(|| format!("the agent in process {pid} does not answer"))?;
-    let why = said.get(keys::WHY).unwrap_or_default();
-    if said.verb != answer::OK {
+    let why = reply.get(keys::WHY).unwrap_or_default();
+    if reply.verb != answer::OK {
         bail!(
             "what is recorded of process {pid} cannot be changed: {}",
             formats::visible(why)
@@ -53,7 +53,7 @@ fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
     }
     console.note(format_args!(
         "what is recorded of process {pid} from here on: {}",
-        formats::visible(said.get(keys::EVENTS).unwrap_or_default())
+        formats::visible(reply.get(keys::EVENTS).unwrap_or_default())
     ));
     Ok(())
 }

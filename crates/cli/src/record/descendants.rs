@@ -346,7 +346,7 @@ thread.join()
         let socket = folder.path().join("agents");
         let mut found = Descendants::of(std::process::id(), Some(&socket));
         found.check_due(Instant::now(), &|_| false);
-        let mut said = Vec::new();
+        let mut reasons = Vec::new();
         for (variables, socket) in [
             (
                 &[
@@ -378,18 +378,24 @@ thread.join()
             let now = found.due() + LAST_CHECK;
             found.check_due(now, &|_| false);
             let all = found.unrecorded(&|pid| pid != child.id());
-            assert_eq!(found.unrecorded(&|pid| pid == child.id()).len(), said.len());
-            said.extend(all);
+            assert_eq!(
+                found.unrecorded(&|pid| pid == child.id()).len(),
+                reasons.len()
+            );
+            reasons.extend(all);
             drop(child.stdin.take());
             child.wait().unwrap();
         }
         assert!(
-            said[0].ends_with("it has another profiler (CORECLR_PROFILER={X})"),
-            "{said:?}"
+            reasons[0].ends_with("it has another profiler (CORECLR_PROFILER={X})"),
+            "{reasons:?}"
         );
-        assert!(said[0].contains("(python3 -c "), "{said:?}");
-        assert!(said[1].contains("its environment was cleared"), "{said:?}");
-        assert!(said[2].contains("--start-after"), "{said:?}");
+        assert!(reasons[0].contains("(python3 -c "), "{reasons:?}");
+        assert!(
+            reasons[1].contains("its environment was cleared"),
+            "{reasons:?}"
+        );
+        assert!(reasons[2].contains("--start-after"), "{reasons:?}");
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
             args.max_depth, args.runtimes
         );
     }
-    let mut told = format!(
+    let mut settings_text = format!(
         "event={};interval_ns={interval};max_depth={};runtimes={};engine={};walker={}",
         events.join(","),
         args.max_depth,
@@ -158,28 +158,28 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
         args.walker
     );
     if args.chains() {
-        told.push_str(";async=1");
+        settings_text.push_str(";async=1");
     }
     if let Some(methods) = args.find_code() {
-        told.push_str(&format!(";find_code={methods}"));
+        settings_text.push_str(&format!(";find_code={methods}"));
     }
     if let Some(bytes) = args.alloc_interval {
-        told.push_str(&format!(";alloc_interval={bytes}"));
+        settings_text.push_str(&format!(";alloc_interval={bytes}"));
     }
     if let Some(interval) = args.live_interval {
-        told.push_str(&format!(";live_interval_ns={}", interval.as_nanos()));
+        settings_text.push_str(&format!(";live_interval_ns={}", interval.as_nanos()));
     }
     if let Some(limit) = args.event_limit {
-        told.push_str(&format!(";event_limit={limit}"));
+        settings_text.push_str(&format!(";event_limit={limit}"));
     }
     for units::Traced { pattern, min_ns } in &args.trace {
         let pattern = pattern.replace('%', "%25").replace(';', "%3b");
-        told.push_str(&format!(";trace={min_ns}:{pattern}"));
+        settings_text.push_str(&format!(";trace={min_ns}:{pattern}"));
     }
     if let Some(limit) = args.trace_limit {
-        told.push_str(&format!(";trace_limit={limit}"));
+        settings_text.push_str(&format!(";trace_limit={limit}"));
     }
-    told
+    settings_text
 }
 
 /// Makes runtimes below `command` load `agent` and connect to `socket`; `beside` the profiler that
@@ -338,9 +338,9 @@ mod tests {
         ]);
         assert!(found.is_beside(false) && !found.is_beside(true));
         for (replace, word) in [(false, "beside"), (true, "replaced")] {
-            let said = found.check(replace).unwrap().join("");
-            assert!(said.contains("{846F5F1C-F9AE-4B07-969E-05C26BC060D8} (/opt/apm.so)"));
-            assert!(said.contains(word), "{said}");
+            let message = found.check(replace).unwrap().join("");
+            assert!(message.contains("{846F5F1C-F9AE-4B07-969E-05C26BC060D8} (/opt/apm.so)"));
+            assert!(message.contains(word), "{message}");
         }
     }
 
@@ -447,10 +447,10 @@ mod tests {
                 let (_, value) = environment.iter().find(|(known, _)| *known == name)?;
                 Some(value.into())
             };
-            let said = why_not_loaded(&variable, Some(version));
+            let message = why_not_loaded(&variable, Some(version));
             match expected {
-                None => assert_eq!(said, None, "{environment:?}"),
-                Some(part) => assert!(said.unwrap().contains(part), "{environment:?}"),
+                None => assert_eq!(message, None, "{environment:?}"),
+                Some(part) => assert!(message.unwrap().contains(part), "{environment:?}"),
             }
         }
     }

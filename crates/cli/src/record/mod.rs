@@ -617,7 +617,12 @@ fn finish(
     }
 }
 
-fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Console) -> Result<()> {
+fn make_outputs(
+    args: &RecordArgs,
+    sink: &Sink,
+    note_texts: &[String],
+    console: &Console,
+) -> Result<()> {
     let has = |kind| args.outputs.iter().any(|output| output.kind == kind);
     let is_kept_alone = args.outputs.iter().all(|o| o.kind == OutputKind::Recording);
     // Of any size, as it is our own recording. And all was looked up just now.
@@ -637,7 +642,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Conso
     }
     // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
     for note in &profile.health.notes {
-        if !said.contains(note) {
+        if !note_texts.contains(note) {
             console.note(formats::visible(note));
         }
     }

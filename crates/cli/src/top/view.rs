@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn press(view: &mut TopView, keys: &str) -> KeyAction {
-        let mut asked = KeyAction::Nothing;
+        let mut action = KeyAction::Nothing;
         for c in keys.chars() {
             let code = match c {
                 '\t' => KeyCode::Tab,
@@ -172,9 +172,9 @@ mod tests {
                 '\u{1b}' => KeyCode::Esc,
                 c => KeyCode::Char(c),
             };
-            asked = view.key(KeyEvent::from(code));
+            action = view.key(KeyEvent::from(code));
         }
-        asked
+        action
     }
 
     #[test]

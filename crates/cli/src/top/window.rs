@@ -356,11 +356,11 @@ fn name(profile: &Profile, frame: &Frame, symbolizer: &mut Symbolizer) -> String
 }
 
 fn processes(profile: &Profile) -> Vec<String> {
-    let told = |process: &profile::model::Process| {
+    let process_label = |process: &profile::model::Process| {
         let words: Vec<&str> = process.command.iter().map(String::as_str).collect();
         format!("{} {}", process.pid, words.join(" "))
     };
-    profile.processes.iter().map(told).collect()
+    profile.processes.iter().map(process_label).collect()
 }
 
 fn runtimes(profile: &Profile) -> Vec<String> {

@@ -277,7 +277,7 @@ fn a_server_that_fails() {
     let at = other.windows(6).position(|window| window == id).unwrap();
     other[at] = 0xee;
     let half = library.debug[..library.debug.len() / 2].to_vec();
-    for (answer, code, told) in [
+    for (answer, code, reported) in [
         (TestResponse::Status(404), 0, "not found libwork.so"),
         (TestResponse::Status(500), 1, "it answers 500"),
         (
@@ -296,7 +296,7 @@ fn a_server_that_fails() {
         server.put("*", answer.clone());
         let output = library.sidewalk(&recorded, &["symbols", "fetch", "x.swk"], &server);
         assert_eq!(output.status.code(), Some(code), "{answer:?}");
-        assert_has(&String::from_utf8(output.stdout).unwrap(), &[told]);
+        assert_has(&String::from_utf8(output.stdout).unwrap(), &[reported]);
         assert_eq!(library.report(&recorded), before, "{answer:?}");
     }
     // No server listens there.
@@ -320,9 +320,9 @@ fn a_server_that_fails() {
     let pid = std::process::id().to_string();
     let arguments = ["symbols", "fetch", &pid, "--server", "http://127.0.0.1:9"];
     let output = library.sidewalk(&recorded, &arguments, &server);
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(!told.contains("not found"), "{told}");
-    assert_has(&told, &["it cannot be reached"]);
+    let reported = String::from_utf8(output.stdout).unwrap();
+    assert!(!reported.contains("not found"), "{reported}");
+    assert_has(&reported, &["it cannot be reached"]);
     // And a program that is recorded ends as it would.
     let recorded = library.scene(&["--symbols"]).run();
     assert!(recorded.status.success(), "{}", recorded.stderr);
@@ -398,7 +398,7 @@ fn a_process_files_are_fetched() {
 
 fn wrong_servers_are_told() {
     let library = Library::build();
-    for (name, value, told) in [
+    for (name, value, reported) in [
         (
             "SIDEWALK_SYMBOL_SERVERS",
             "example.org",
@@ -416,7 +416,7 @@ fn wrong_servers_are_told() {
         scene.command.env(name, value);
         let recorded = scene.run();
         assert_eq!(recorded.status.code(), Some(1), "{}", recorded.stderr);
-        assert_has(&recorded.stderr, &[told]);
+        assert_has(&recorded.stderr, &[reported]);
         assert!(!recorded.folder.path().join("x.swk").exists());
         assert_eq!(recorded.stdout, "");
     }

@@ -199,10 +199,10 @@ pub(crate) fn the_programs_screen_is_as_bare() {
         "{bare:?}"
     );
     assert_eq!(shown(scene(&["-q", "-o", "x.swk"], &actions)), bare);
-    let told = shown(scene(&["-o", "x.swk"], &actions));
-    let told = told.strip_prefix(&bare);
+    let reported = shown(scene(&["-o", "x.swk"], &actions));
+    let reported = reported.strip_prefix(&bare);
     assert!(
-        told.is_some_and(|told| told.contains("wrote x.swk")),
-        "{told:?}"
+        reported.is_some_and(|reported| reported.contains("wrote x.swk")),
+        "{reported:?}"
     );
 }

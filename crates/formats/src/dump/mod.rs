@@ -400,7 +400,7 @@ mod tests {
     fn equal_stacks_are_one_group_and_the_largest_is_the_first() {
         let profile = scene().profile();
         let groups = suspended_groups(&profile, &Labels::new(&profile));
-        let told: Vec<_> = groups
+        let group_texts: Vec<_> = groups
             .iter()
             .map(|group| {
                 let names = group.frames.iter().map(|frame| profile.name(*frame));
@@ -408,7 +408,7 @@ mod tests {
             })
             .collect();
         let expected = [(9, vec!["leaf", "root"]), (3, vec!["root"])];
-        assert_eq!(told, expected);
+        assert_eq!(group_texts, expected);
         let without = testing::awaits().profile();
         assert!(suspended_groups(&without, &Labels::new(&without)).is_empty());
         // Found, not sampled.

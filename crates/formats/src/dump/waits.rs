@@ -274,9 +274,9 @@ pub(super) fn wait_of(
 /// Whether the kernel reported the system call of no thread of the process: it does not where the
 /// process has privileges of its own.
 fn is_unreadable(profile: &Profile, thread: &Thread) -> bool {
-    let told = |other: &Thread| {
+    let has_syscall = |other: &Thread| {
         let call = other.state.as_ref().and_then(|state| state.syscall);
         other.process == thread.process && call.is_some()
     };
-    !profile.threads.iter().any(told)
+    !profile.threads.iter().any(has_syscall)
 }

@@ -220,7 +220,7 @@ mod tests {
             buckets: [(10, 500), (20, 400), (30, 90), (40, 10)].into(),
         };
         let numbers = numbers(&method);
-        let told: Vec<_> = COLUMNS.into_iter().zip(&numbers).collect();
+        let named_numbers: Vec<_> = COLUMNS.into_iter().zip(&numbers).collect();
         let expected = [
             ("calls", "1000"),
             ("errors", "3"),
@@ -231,7 +231,7 @@ mod tests {
             ("p99", "30 ns"),
             ("max", "63 ns"),
         ];
-        for ((column, number), expected) in told.into_iter().zip(expected) {
+        for ((column, number), expected) in named_numbers.into_iter().zip(expected) {
             assert_eq!((column, number.as_str()), expected);
         }
     }

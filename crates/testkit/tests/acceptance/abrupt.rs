@@ -110,8 +110,8 @@ fn ends(runtime: &Runtime, how: &str, end: (Option<i32>, Option<i32>)) {
         assert_eq!(inspected.json["ended_abruptly"][0], processes[0]["pid"]);
         let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
         let line = text.lines().last().unwrap_or_default();
-        let said = "ended abruptly: up to its last 0.1 s is missing";
-        assert!(line.contains(said), "{line}");
+        let message = "ended abruptly: up to its last 0.1 s is missing";
+        assert!(line.contains(message), "{line}");
         let path = recorded.convert_event("wall", "wall.collapsed");
         let wall = Stacks::from_collapsed(&std::fs::read_to_string(path).unwrap());
         let seen_ms = wall.with("Workloads.Spin.For").total() as f64 / 1e6;

@@ -262,10 +262,10 @@ fn chains_in_other_settings(runtime: &Runtime) {
     let all = Runtime::all();
     let own = all.iter().position(|known| known.name == runtime.name);
     let own = own.expect("it is one of them");
-    let asked = std::env::var("SIDEWALK_CHAINS").ok();
+    let request = std::env::var("SIDEWALK_CHAINS").ok();
     let settings = SETTINGS.iter().enumerate();
-    let due = settings.filter(|(turn, setting)| match asked.as_deref() {
-        Some(asked) => asked == "all" || asked == setting.name,
+    let due = settings.filter(|(turn, setting)| match request.as_deref() {
+        Some(request) => request == "all" || request == setting.name,
         None => turn % all.len() == own,
     });
     let failures: Vec<String> = due

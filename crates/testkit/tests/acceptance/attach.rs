@@ -218,8 +218,8 @@ fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
         options.push("--no-async-stacks");
     }
     let recorded = record(pid, folder, &options);
-    let said = &recorded.answer.stderr;
-    assert!(has_left(&recorded), "round {number}: {said}");
+    let message = &recorded.answer.stderr;
+    assert!(has_left(&recorded), "round {number}: {message}");
     // It says that it has left a moment before it has.
     until("the agent's thread to end", || !has_agent_thread(pid));
     assert_eq!(timers(pid), 0, "timers, round {number}");
@@ -357,13 +357,13 @@ fn a_program_that_is_killed_leaves_its_recording(runtime: &Runtime) {
     // Kills it.
     drop(program);
     let status = tool.wait().unwrap();
-    let mut said = String::new();
+    let mut message = String::new();
     tool.stderr
         .take()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut message)
         .unwrap();
-    assert!(status.success(), "{status}: {said}");
+    assert!(status.success(), "{status}: {message}");
     let inspected = Inspected::of(&recording_in(&folder));
     assert!(inspected.number("samples") > 0.0);
 }
@@ -384,12 +384,12 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
     let second = tool(pid, &test_folder("second"), &["-d", "1s"])
         .output()
         .unwrap();
-    let said = String::from_utf8(second.stderr).unwrap();
+    let message = String::from_utf8(second.stderr).unwrap();
     let expected = format!(
         "process {pid} is being recorded already, by process {}",
         first.id()
     );
-    assert!(said.contains(&expected), "{said}");
+    assert!(message.contains(&expected), "{message}");
     assert_eq!(second.status.code(), Some(1));
     // Ctrl-C ends the first.
     Command::new("kill")
@@ -397,16 +397,16 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
         .status()
         .unwrap();
     let status = first.wait().unwrap();
-    let mut said = String::new();
+    let mut message = String::new();
     first
         .stderr
         .take()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut message)
         .unwrap();
     assert!(
-        status.success() && said.contains("the agent has left"),
-        "{status}: {said}"
+        status.success() && message.contains("the agent has left"),
+        "{status}: {message}"
     );
 }
 
@@ -493,14 +493,14 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
         .arg("--")
         .arg(command.get_program())
         .args(command.get_args());
-    let said = folder.join("said");
-    tool.stderr(fs::File::create(&said).unwrap());
+    let message = folder.join("said");
+    tool.stderr(fs::File::create(&message).unwrap());
     let environment = command.get_envs();
     tool.envs(environment.filter_map(|(key, value)| Some((key, value?))));
     let program = Running::start(tool);
     let pid = only_child(program.pid()).unwrap();
     until("the end of the first recording", || {
-        fs::read_to_string(&said).is_ok_and(|said| said.contains("goes on"))
+        fs::read_to_string(&message).is_ok_and(|message| message.contains("goes on"))
     });
     let second = record(
         pid,
@@ -549,15 +549,15 @@ fn beside_another_profiler(runtime: &Runtime) {
             "cpu,exception,gc",
         ];
         let output = tool(program.pid(), &folder, &options).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
         if runtime.is_core31() {
             assert_eq!(output.status.code(), Some(1));
-            assert!(said.contains("takes no second one"), "{said}");
+            assert!(message.contains("takes no second one"), "{message}");
             continue;
         }
         assert!(
-            output.status.success() && said.contains("has left"),
-            "{said}"
+            output.status.success() && message.contains("has left"),
+            "{message}"
         );
         let recorded = Recorded::new(recording_in(&folder), output);
         let total = recorded.stacks().with("Workloads.Shares.Rounds").total();

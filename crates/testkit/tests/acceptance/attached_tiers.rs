@@ -32,10 +32,10 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
         ("roslyn", &["files=4"]),
     ] {
         let found = JitBodies::of_running(runtime, name, arguments);
-        let told = tiers_of_perf_map(found.pid());
+        let reported = tiers_of_perf_map(found.pid());
         let (mut here, mut right) = (0, 0);
         for body in &found.bodies {
-            let Some((length, tier, line)) = told.get(&body.start) else {
+            let Some((length, tier, line)) = reported.get(&body.start) else {
                 gone.push(format!("{name}: {body:?}"));
                 continue;
             };
@@ -94,7 +94,7 @@ fn tiers_of_perf_map(pid: u32) -> HashMap<u64, (u64, &'static str, String)> {
     fs::remove_file(&path).unwrap();
     // .NET 8 writes the modules too.
     let _modules = fs::remove_file(format!("/tmp/perfinfo-{pid}.map"));
-    let mut told = HashMap::new();
+    let mut reported = HashMap::new();
     for line in map.lines() {
         // ADDRESS SIZE instance int32 [shares] Workloads.Shares::Main(string[])[QuickJitted]
         let mut words = line.split(' ');
@@ -117,7 +117,7 @@ fn tiers_of_perf_map(pid: u32) -> HashMap<u64, (u64, &'static str, String)> {
             // Stubs have none.
             _ => continue,
         };
-        told.insert(start, (length, tier, line.to_owned()));
+        reported.insert(start, (length, tier, line.to_owned()));
     }
-    told
+    reported
 }

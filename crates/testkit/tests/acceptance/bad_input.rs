@@ -12,12 +12,12 @@ fn run(arguments: &[&str]) -> Output {
 
 /// Asserts an exit code, and that the message on stderr has these words.
 fn assert_answer(output: &Output, code: i32, words: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{message}");
     for word in words {
-        assert!(said.contains(word), "no `{word}` in: {said}");
+        assert!(message.contains(word), "no `{word}` in: {message}");
     }
-    assert!(!said.contains("panicked"), "{said}");
+    assert!(!message.contains("panicked"), "{message}");
 }
 
 fn small_recording() -> Recorded {
@@ -152,7 +152,7 @@ fn a_truncated_recording_opens_up_to_there() {
 /// cannot be read. Anything else fails.
 fn opened(path: &Path) -> Option<f64> {
     let output = run(&["inspect", "--json", path.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => {
             let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -160,12 +160,12 @@ fn opened(path: &Path) -> Option<f64> {
         }
         Some(1) => {
             assert!(
-                said.contains(path.file_name().unwrap().to_str().unwrap()),
-                "{said}"
+                message.contains(path.file_name().unwrap().to_str().unwrap()),
+                "{message}"
             );
             None
         }
-        other => panic!("{other:?} for a damaged recording: {said}"),
+        other => panic!("{other:?} for a damaged recording: {message}"),
     }
 }
 

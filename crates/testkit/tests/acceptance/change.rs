@@ -26,10 +26,10 @@ fn change(pid: u32, events: &str) -> Output {
 
 pub(crate) fn changed(pid: u32, events: &str) {
     let output = change(pid, events);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{message}");
     let expected = format!("what is recorded of process {pid} from here on: {events}");
-    assert!(said.contains(&expected), "{said}");
+    assert!(message.contains(&expected), "{message}");
 }
 
 /// Returns the message of a refused change.
@@ -98,12 +98,12 @@ pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
     let pid = tool.id().to_string();
     Command::new("kill").args(["-INT", &pid]).status().unwrap();
     let status = tool.wait().unwrap();
-    let said = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
+    let message = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
     assert!(
-        status.success() && said.contains("the agent has left"),
-        "{status}: {said}"
+        status.success() && message.contains("the agent has left"),
+        "{status}: {message}"
     );
-    (said, Inspected::of(&recording_in(folder)))
+    (message, Inspected::of(&recording_in(folder)))
 }
 
 fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {
@@ -124,7 +124,7 @@ fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {
     seconds(until_now + 2);
     // Repeats the events in force, which changes nothing.
     changed(pid, "cpu");
-    let (said, inspected) = stop(tool, &folder);
+    let (message, inspected) = stop(tool, &folder);
     let timeline = EventTimeline::of(&folder);
     let (with, without) = (vec![Event::Cpu, Event::Exception], vec![Event::Cpu]);
     let [(on, before, then), (off, then_before, after)] = &timeline.changes[..] else {
@@ -142,7 +142,7 @@ fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {
     let times = timeline.samples(Event::Cpu);
     assert!(times.iter().any(|time| time < on) && times.iter().any(|time| time > off));
     let expected = "exception was recorded for ";
-    assert!(said.contains(expected), "{said}");
+    assert!(message.contains(expected), "{message}");
     let partial = &inspected.json["partial"];
     let on_s = (off - on) as f64 / 1e9;
     assert_eq!(partial[0]["event"], "exception", "{partial}");
@@ -159,9 +159,9 @@ fn allocations_are_added_or_refused_by_name(runtime: &Runtime) {
     let folder = test_folder("added");
     let tool = start(pid, &folder, &[]);
     if runtime.is_core31() {
-        let said = refused(pid, "cpu,alloc,gc");
+        let message = refused(pid, "cpu,alloc,gc");
         let expected = format!("no alloc samples of .NET {}", runtime.version);
-        assert!(said.contains(&expected), "{said}");
+        assert!(message.contains(&expected), "{message}");
         // As a whole.
         changed(pid, "cpu,gc");
         until("collections", || {
@@ -178,8 +178,8 @@ fn allocations_are_added_or_refused_by_name(runtime: &Runtime) {
             !EventTimeline::of(&folder).samples(Event::Gc).is_empty()
         });
     }
-    let (said, inspected) = stop(tool, &folder);
-    assert!(said.contains("gc from "), "{said}");
+    let (message, inspected) = stop(tool, &folder);
+    assert!(message.contains("gc from "), "{message}");
     let sources = inspected.json["sources"].to_string();
     assert_eq!(
         sources.contains("\"alloc\""),
@@ -196,8 +196,8 @@ fn what_is_sampled_by_time_stays(runtime: &Runtime) {
     let folder = test_folder("stays");
     let tool = start(pid, &folder, &["-e", "cpu,gc"]);
     for events in ["gc", "cpu,wall", "wall,exception"] {
-        let said = refused(pid, events);
-        assert!(said.contains("this one has cpu"), "{events}: {said}");
+        let message = refused(pid, events);
+        assert!(message.contains("this one has cpu"), "{events}: {message}");
     }
     stop(tool, &folder);
     assert_eq!(EventTimeline::of(&folder).changes, []);
@@ -249,9 +249,9 @@ fn another_user_changes_nothing() {
     stranger.args(["record", "--pid", &pid.to_string()]);
     let output = stranger.args(["--change", "-e", "cpu,exception"]).output();
     let output = output.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("another user"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("another user"), "{message}");
     let (_, inspected) = stop(tool, &folder);
     assert_eq!(inspected.json["partial"].to_string(), "[]");
     assert_eq!(EventTimeline::of(&folder).changes, []);
@@ -264,8 +264,8 @@ fn what_a_change_cannot_have_is_said_before_anybody_is_asked() {
     tool.args(["record", "--pid", "1", "--change"]);
     let without = tool.output().unwrap();
     assert_eq!(without.status.code(), Some(2));
-    let said = String::from_utf8(without.stderr).unwrap();
-    assert!(said.contains("--event <LIST>"), "{said}");
+    let message = String::from_utf8(without.stderr).unwrap();
+    assert!(message.contains("--event <LIST>"), "{message}");
     let with = tool.args(["-e", "gc", "-F", "99"]).output().unwrap();
     assert_eq!(with.status.code(), Some(2));
     let help = stdout_of(Command::new(sidewalk()).args(["record", "--help"]));

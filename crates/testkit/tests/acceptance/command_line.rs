@@ -95,10 +95,13 @@ fn stdin_and_stdout_are_the_programs() {
 fn a_browser_opens_what_was_recorded() {
     let record = script("open", "\"$@\"", "shares", "0.5").options(["--open"]);
     let folder = testkit::test_folder("browser");
-    let (told, browser) = (folder.join("told"), folder.join("browser"));
-    let made = Command::new("mkfifo").arg(&told).status().unwrap();
+    let (reported, browser) = (folder.join("told"), folder.join("browser"));
+    let made = Command::new("mkfifo").arg(&reported).status().unwrap();
     assert!(made.success());
-    let text = format!("#!/bin/sh\necho \"$1\" > '{}'\n", told.to_str().unwrap());
+    let text = format!(
+        "#!/bin/sh\necho \"$1\" > '{}'\n",
+        reported.to_str().unwrap()
+    );
     std::fs::write(&browser, text).unwrap();
     std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
     let recorded = record
@@ -107,13 +110,13 @@ fn a_browser_opens_what_was_recorded() {
         .environment("TMPDIR", folder.to_str().unwrap())
         .run();
     recorded.answer.assert_complete();
-    let path = std::fs::read_to_string(&told).unwrap();
+    let path = std::fs::read_to_string(&reported).unwrap();
     let page = std::fs::read_to_string(path.trim_end()).unwrap();
     assert!(page.contains("shares.dll"), "{path}");
-    let said = &recorded.answer.stderr;
+    let message = &recorded.answer.stderr;
     assert!(
-        said.contains(&format!("opened {}", path.trim_end())),
-        "{said}"
+        message.contains(&format!("opened {}", path.trim_end())),
+        "{message}"
     );
 }
 
@@ -187,11 +190,11 @@ fn another_profiler_is_noticed() {
         .environment("CORECLR_ENABLE_PROFILING", "1")
         .environment("CORECLR_PROFILER", "{AF0CC8C4-F6DB-4F95-BF8A-C3BF1B1A4A80}")
         .run();
-    let said = &recorded.answer.stderr;
+    let message = &recorded.answer.stderr;
     assert!(
-        said.contains("asks for the profiler {AF0CC8C4-F6DB-4F95-BF8A-C3BF1B1A4A80}")
-            && said.contains("recorded beside it"),
-        "{said}"
+        message.contains("asks for the profiler {AF0CC8C4-F6DB-4F95-BF8A-C3BF1B1A4A80}")
+            && message.contains("recorded beside it"),
+        "{message}"
     );
     assert!(recorded.inspect().number("samples") > 0.0);
 }

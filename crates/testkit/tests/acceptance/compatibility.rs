@@ -70,9 +70,9 @@ fn the_six_rows() {
         let output = output_in_time(&mut command);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{row}: {} {stderr}", output.status);
-        let told: Vec<&str> = stderr.lines().collect();
-        assert_eq!(told.len(), 2, "{row}: {stderr}");
-        for ((line, runtime), fate) in told.iter().zip(order).zip(fates) {
+        let reported: Vec<&str> = stderr.lines().collect();
+        assert_eq!(reported.len(), 2, "{row}: {stderr}");
+        for ((line, runtime), fate) in reported.iter().zip(order).zip(fates) {
             let expected = format!("runsxs: {} {fate}", runtime.version);
             assert!(line.starts_with(&expected), "{row}: {stderr}");
         }

@@ -79,10 +79,10 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
         }
         whole += count;
         // The runtime's activity at that moment is shown by a frame that is on no stack.
-        let said = frames
+        let message = frames
             .iter()
             .filter(|frame| ["[GC]", "[JIT compiler]"].contains(&frame.as_str()));
-        assert_eq!(kept - said.count(), 100, "{count} samples");
+        assert_eq!(kept - message.count(), 100, "{count} samples");
     }
     let truncated = inspected.number("truncated");
     assert!(

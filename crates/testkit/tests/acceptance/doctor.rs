@@ -63,25 +63,25 @@ fn doctor_of(pid: u32) -> DoctorOutput {
 
 #[test]
 fn this_machine_is_fit() {
-    let told = DoctorOutput::by(&mut doctor());
-    assert!(told.is_fit, "{}", told.text);
+    let reported = DoctorOutput::by(&mut doctor());
+    assert!(reported.is_fit, "{}", reported.text);
     for what in ["kernel", "agent", "environment", "socket", "timers"] {
-        assert_eq!(told.check(what).0, "ok", "{}", told.text);
+        assert_eq!(reported.check(what).0, "ok", "{}", reported.text);
     }
 }
 
 #[test]
 fn what_the_environment_forbids_is_found() {
-    let told = DoctorOutput::by(doctor().env("DOTNET_EnableDiagnostics", "0"));
-    assert!(!told.is_fit);
-    let (state, text) = told.check("environment");
+    let reported = DoctorOutput::by(doctor().env("DOTNET_EnableDiagnostics", "0"));
+    assert!(!reported.is_fit);
+    let (state, text) = reported.check("environment");
     assert_eq!(state, "not ok");
     assert!(text.contains("DOTNET_EnableDiagnostics=0"), "{text}");
     // It does not count for what runs already.
     let running = Running::waits(&Runtime::net8());
     let pid = running.pid().to_string();
-    let told = DoctorOutput::by(doctor().arg(pid).env("DOTNET_EnableDiagnostics", "0"));
-    assert!(told.is_fit, "{}", told.text);
+    let reported = DoctorOutput::by(doctor().arg(pid).env("DOTNET_EnableDiagnostics", "0"));
+    assert!(reported.is_fit, "{}", reported.text);
     running.end_well();
 }
 
@@ -95,9 +95,9 @@ fn an_agent_that_cannot_be_loaded_is_found() {
         .arg(agent())
         .arg(sidewalk())
         .arg("doctor");
-    let told = DoctorOutput::by(&mut command);
-    assert!(!told.is_fit);
-    let (state, text) = told.check("agent");
+    let reported = DoctorOutput::by(&mut command);
+    assert!(!reported.is_fit);
+    let (state, text) = reported.check("agent");
     assert_eq!(state, "not ok");
     assert!(
         text.contains("/mnt/libsidewalk.so") && text.contains("noexec"),
@@ -109,10 +109,10 @@ fn an_agent_that_cannot_be_loaded_is_found() {
 fn limits_that_are_nearly_reached_are_told_and_do_not_count() {
     let mut command = Command::new("prlimit");
     command.args(["--sigpending=10", "--nofile=40"]);
-    let told = DoctorOutput::by(command.arg(sidewalk()).arg("doctor"));
-    assert!(told.is_fit, "{}", told.text);
+    let reported = DoctorOutput::by(command.arg(sidewalk()).arg("doctor"));
+    assert!(reported.is_fit, "{}", reported.text);
     for what in ["pending signals", "descriptors"] {
-        assert_eq!(told.check(what).0, "limited", "{}", told.text);
+        assert_eq!(reported.check(what).0, "limited", "{}", reported.text);
     }
 }
 
@@ -133,8 +133,8 @@ fn system_calls_that_are_forbidden_are_found() {
         // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
         unsafe { command.pre_exec(|| forbid(&FORBIDDEN, EPERM)) };
     }
-    let told = DoctorOutput::by(&mut command);
-    assert!(told.is_fit, "{}", told.text);
+    let reported = DoctorOutput::by(&mut command);
+    assert!(reported.is_fit, "{}", reported.text);
     let machine = Machine::exclusive();
     let recorded = Recorded::new(recording, record.output().unwrap());
     drop(machine);
@@ -143,11 +143,11 @@ fn system_calls_that_are_forbidden_are_found() {
     assert!(inspected.number("samples") > 10.0, "{}", inspected.json);
     inspected.assert_honest(0.1, 0.1);
     for what in ["timers", "perf events", "process_vm_readv", "containers"] {
-        let (state, text) = told.check(what);
-        assert_eq!(state, "limited", "{}", told.text);
+        let (state, text) = reported.check(what);
+        assert_eq!(state, "limited", "{}", reported.text);
         assert!(text.contains("EPERM"), "{text}");
     }
-    assert!(told.check("seccomp").1.contains("are filtered"));
+    assert!(reported.check("seccomp").1.contains("are filtered"));
 }
 
 /// It is found out without harm.
@@ -161,12 +161,12 @@ fn system_calls_that_would_end_a_program_are_found() {
     let mut command = doctor();
     // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
     unsafe { command.pre_exec(|| forbid(&ENDING, libc::SECCOMP_RET_KILL_PROCESS)) };
-    let told = DoctorOutput::by(&mut command);
-    assert!(told.is_fit, "{}", told.text);
+    let reported = DoctorOutput::by(&mut command);
+    assert!(reported.is_fit, "{}", reported.text);
     for what in ["signals", "perf events", "process_vm_readv", "seccomp"] {
-        assert_eq!(told.check(what).0, "limited", "{}", told.text);
+        assert_eq!(reported.check(what).0, "limited", "{}", reported.text);
     }
-    let (_, text) = told.check("seccomp");
+    let (_, text) = reported.check("seccomp");
     assert!(text.contains("process_vm_readv ends the program"), "{text}");
 }
 
@@ -220,15 +220,15 @@ fn forbid(calls: &[i64], answer: u32) -> std::io::Result<()> {
 
 fn a_running_program_is_fit(runtime: &Runtime) {
     let running = Running::waits(runtime);
-    let told = doctor_of(running.pid());
-    assert!(told.is_fit, "{}", told.text);
-    let (_, text) = told.check("process");
+    let reported = doctor_of(running.pid());
+    assert!(reported.is_fit, "{}", reported.text);
+    let (_, text) = reported.check("process");
     assert!(
         text.ends_with(&format!(".NET {}", runtime.version)),
         "{text}"
     );
     for what in ["reach", "agent in it", "its signals", "its descriptors"] {
-        assert_eq!(told.check(what).0, "ok", "{}", told.text);
+        assert_eq!(reported.check(what).0, "ok", "{}", reported.text);
     }
     running.end_well();
 }
@@ -237,9 +237,9 @@ fn a_running_program_is_fit(runtime: &Runtime) {
 fn a_program_that_cannot_be_reached_is_told_why() {
     let refused = |command: Command, why: &str| {
         let running = Running::start(command);
-        let told = doctor_of(running.pid());
-        assert!(!told.is_fit, "{}", told.text);
-        let (state, text) = told.check("reach");
+        let reported = doctor_of(running.pid());
+        assert!(!reported.is_fit, "{}", reported.text);
+        let (state, text) = reported.check("reach");
         assert_eq!(state, "not ok");
         assert!(text.contains(why), "{text}");
         running
@@ -284,9 +284,9 @@ fn a_container_that_takes_no_agent_is_told() {
         .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");
     // It takes the place of its starter.
     let running = Running::start(command);
-    let told = doctor_of(running.pid());
-    assert!(!told.is_fit, "{}", told.text);
-    let (state, text) = told.check("agent in it");
+    let reported = doctor_of(running.pid());
+    assert!(!reported.is_fit, "{}", reported.text);
+    let (state, text) = reported.check("agent in it");
     assert_eq!(state, "not ok");
     assert!(text.contains("/tmp is mounted noexec"), "{text}");
     running.end_well();
@@ -308,9 +308,9 @@ fn another_users_program_is_told() {
         .arg(&binary)
         .arg("doctor")
         .arg(running.pid().to_string());
-    let told = DoctorOutput::by(&mut command);
-    assert!(!told.is_fit, "{}", told.text);
-    let (state, text) = told.check("reach");
+    let reported = DoctorOutput::by(&mut command);
+    assert!(!reported.is_fit, "{}", reported.text);
+    let (state, text) = reported.check("reach");
     assert_eq!(state, "not ok");
     assert!(
         text.contains("another user") && text.contains("as root"),
@@ -343,11 +343,11 @@ fn a_runtime_that_is_newer_than_tested_is_named() {
         ..known
     };
     let running = Running::waits(&newer);
-    let told = doctor_of(running.pid());
-    let (state, text) = told.check("process");
-    assert_eq!(state, "limited", "{}", told.text);
+    let reported = doctor_of(running.pid());
+    let (state, text) = reported.check("process");
+    assert_eq!(state, "limited", "{}", reported.text);
     assert!(text.contains(VERSION) && text.contains(NEWER), "{text}");
-    assert!(told.is_fit, "{}", told.text);
+    assert!(reported.is_fit, "{}", reported.text);
     let list = testkit::stdout_of(Command::new(sidewalk()).arg("list"));
     assert!(list.contains("99.0.0 (newer than tested)"), "{list}");
     running.end_well();

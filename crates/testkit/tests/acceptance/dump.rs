@@ -201,8 +201,8 @@ fn assert_suspended(runtime: &Runtime, kind: AsyncKind) {
     let (bare, expected) = start_suspended(runtime, &dll);
     let (bare, status) = bare.end();
     assert!(status.success() && bare.starts_with("result "), "{bare}");
-    let (program, told) = start_suspended(runtime, &dll);
-    assert_eq!(told, expected);
+    let (program, reported) = start_suspended(runtime, &dll);
+    assert_eq!(reported, expected);
     for round in 0..2 {
         let pid = program.pid().to_string();
         let text = run_sidewalk(["dump", "--json", "--async", &pid]);
@@ -232,8 +232,8 @@ fn assert_suspended(runtime: &Runtime, kind: AsyncKind) {
 fn start_suspended(runtime: &Runtime, dll: &std::path::Path) -> (Running, Chains) {
     let chains = std::cell::RefCell::new(Chains::new());
     let (running, ()) = Running::start_when(runtime.command(dll), |line| {
-        if let Some(told) = line.strip_prefix("suspended ") {
-            let (count, chain) = told.split_once(' ').unwrap();
+        if let Some(reported) = line.strip_prefix("suspended ") {
+            let (count, chain) = reported.split_once(' ').unwrap();
             // The marks of the roots have a space in them.
             let chain = chain.replace("[not awaited]", "[not_awaited]");
             let chain = chain.replace("[blocking wait]", "[blocking_wait]");
@@ -269,20 +269,20 @@ fn why_there_are_no_suspended_methods_is_said(runtime: &Runtime) {
     for (concurrent, is_refused) in [("1", true), ("0", false)] {
         let folder = test_folder(&format!("refused-{concurrent}"));
         let command = runtime.command(&workload("parked").dll);
-        let said = folder.join("said");
+        let message = folder.join("said");
         let mut tool = Command::new(sidewalk());
         tool.args(["record", "-d", "1s", "-o"])
             .arg(folder.join("first.swk"))
             .arg("--")
             .arg(command.get_program())
             .args(command.get_args())
-            .stderr(fs::File::create(&said).unwrap());
+            .stderr(fs::File::create(&message).unwrap());
         for prefix in ["DOTNET", "COMPlus"] {
             tool.env(format!("{prefix}_gcConcurrent"), concurrent);
         }
         let program = Running::start(tool);
         until("the end of the recording", || {
-            fs::read_to_string(&said).is_ok_and(|said| said.contains("goes on"))
+            fs::read_to_string(&message).is_ok_and(|message| message.contains("goes on"))
         });
         let pid = only_child(program.pid()).unwrap().to_string();
         let text = run_sidewalk(["dump", "--async", &pid]);

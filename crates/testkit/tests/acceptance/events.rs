@@ -47,7 +47,7 @@ fn exceptions_of_resumed_methods(runtime: &Runtime) {
         let line = thrown.iter().find(|words| words[0] == message).unwrap();
         line[1].parse().unwrap()
     };
-    for (message, told, outcome) in [
+    for (message, reported, outcome) in [
         (
             "passed-on",
             "passed on",
@@ -67,7 +67,7 @@ fn exceptions_of_resumed_methods(runtime: &Runtime) {
         ("other", "other", "caught by Workloads.Suspended.Catches"),
         ("kept", "kept", "passed on to what awaits it"),
     ] {
-        let text = format!("{told}; {outcome}");
+        let text = format!("{reported}; {outcome}");
         assert_eq!(with_text(&rows, &text), count(message), "{text}");
     }
     let all = number(&totals(&recorded, "exception"), "samples");
@@ -346,10 +346,10 @@ fn contention(runtime: &Runtime) {
     let recorded = record(runtime, "contention", &["3"], &options);
     if runtime.is_core31() {
         let notes = recorded.inspect().json["notes"].to_string();
-        let said = "no contention samples of .NET 3.1.23";
-        assert!(notes.contains(said), "{notes}");
+        let stderr_text = "no contention samples of .NET 3.1.23";
+        assert!(notes.contains(stderr_text), "{notes}");
         assert!(
-            recorded.answer.stderr.contains(said),
+            recorded.answer.stderr.contains(stderr_text),
             "{}",
             recorded.answer.stderr
         );

@@ -32,13 +32,13 @@ fn few_of_many_methods_are_told_of(runtime: &Runtime) {
     let made = recorded.answer.measured("made");
     let inspected = recorded.inspect();
     inspected.assert_honest(broken_limit(runtime), 0.1);
-    let told = &inspected.json["cost"]["callbacks"]["compilation"]["count"];
-    let told = told.as_f64().unwrap();
+    let reported = &inspected.json["cost"]["callbacks"]["compilation"]["count"];
+    let reported = reported.as_f64().unwrap();
     // Two for each: when it is begun and when it has ended.
     match finds_code(runtime) {
         // 3,000 methods, and as many as are compiled until the agent thread looks.
-        true => assert!(told < made, "{told} of {made}"),
-        false => assert!(told >= 2.0 * made, "{told} of {made}"),
+        true => assert!(reported < made, "{reported} of {made}"),
+        false => assert!(reported >= 2.0 * made, "{reported} of {made}"),
     }
 }
 

@@ -229,11 +229,11 @@ fn each_output_shows_every_event() {
     assert_eq!(thrown["by"], "detail");
     assert_eq!(thrown["rows"][0]["name"], TYPE);
     let texts = thrown["rows"][0]["texts"].as_array().unwrap();
-    let told: u64 = texts
+    let reported: u64 = texts
         .iter()
         .map(|text| text["samples"].as_u64().unwrap())
         .sum();
-    assert_eq!(thrown["rows"][0]["self_samples"], told);
+    assert_eq!(thrown["rows"][0]["self_samples"], reported);
     let first = texts[0]["text"].as_str().unwrap();
     assert!(
         first.starts_with("expected; caught by Workloads.Exceptions."),

@@ -193,7 +193,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
     let commands = commands
         .lines()
         .filter_map(|line| line.strip_prefix("$ kubectl exec shop "));
-    let (mut ran, mut told) = (0, String::new());
+    let (mut ran, mut reported) = (0, String::new());
     for command in commands {
         let (_, command) = command.split_once(" -- ").unwrap();
         let (command, file) = command.split_once(" > ").unwrap_or((command, "list.txt"));
@@ -218,7 +218,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
         drop(machine);
         assert!(answer.status.success(), "{command}: {answer:?}");
         fs::write(folder.join(file), &answer.stdout).unwrap();
-        told = String::from_utf8(answer.stderr).unwrap();
+        reported = String::from_utf8(answer.stderr).unwrap();
         ran += 1;
     }
     assert_eq!(ran, 2);
@@ -230,7 +230,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
     let picture = fs::read_to_string(folder.join("flame.html")).unwrap();
     assert!(picture.starts_with("<!DOCTYPE html>"), "{picture}");
     // A line counts what is in the picture, which is packed.
-    let line = told
+    let line = reported
         .lines()
         .find(|line| line.contains(" samples, "))
         .unwrap();
@@ -238,7 +238,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
     let (samples, _) = samples.split_once(' ').unwrap();
     assert!(
         samples.parse::<u32>().is_ok_and(|samples| samples > 0),
-        "{told}"
+        "{reported}"
     );
     running.end_well();
 }

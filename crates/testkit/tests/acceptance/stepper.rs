@@ -93,7 +93,7 @@ pub(crate) struct StepOutcome {
     /// Whether it came to the step.
     pub(crate) reached: bool,
     pub(crate) status: ExitStatus,
-    pub(crate) said: String,
+    pub(crate) message: String,
     /// The calls that were seen, for who looks for a step.
     pub(crate) calls: Vec<String>,
     /// The thread by which the runtime lets go, if it was seen.
@@ -201,10 +201,10 @@ impl Stepper {
             resume(tid, 0);
         }
         let mut stderr = child.stderr.take().unwrap();
-        let said = std::thread::spawn(move || {
-            let mut said = String::new();
-            stderr.read_to_string(&mut said).unwrap();
-            said
+        let message = std::thread::spawn(move || {
+            let mut message = String::new();
+            stderr.read_to_string(&mut message).unwrap();
+            message
         });
         let watch = KillTimer::over(pid);
         let mut at_step = Some(at_step);
@@ -246,7 +246,7 @@ impl Stepper {
             detach: seen.map(|thread| thread.tid).or(detach),
             reached: at_step.is_none(),
             status,
-            said: said.join().unwrap(),
+            message: message.join().unwrap(),
             calls: self.calls,
         }
     }

@@ -145,7 +145,7 @@ fn assert_reached(step: &Step, outcome: &StepOutcome) {
         "«{}» never came; seen:\n{}\n{}",
         step.name,
         outcome.calls.join("\n"),
-        outcome.said
+        outcome.message
     );
 }
 
@@ -171,8 +171,8 @@ fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runti
         detach = outcome.detach;
         // Wherever the agent stands, the next one records.
         let recorded = record(pid, &folder, &["-d", "50ms", "-e", "cpu,exception"]);
-        let said = &recorded.answer.stderr;
-        assert!(has_left(&recorded), "after «{}»: {said}", step.name);
+        let message = &recorded.answer.stderr;
+        assert!(has_left(&recorded), "after «{}»: {message}", step.name);
         let what = |what| format!("{what}, after «{}»", step.name);
         until(&what("the agent to leave"), || !has_agent_thread(pid));
         assert_eq!(timers(pid), 0, "timers, after «{}»", step.name);
@@ -247,20 +247,20 @@ fn a_program_that_is_killed_at_a_step_ends_the_tool(runtime: &Runtime) {
 
 /// Well where there is something to read; else with 1 and the reason.
 fn assert_ended(step: &Step, pid: u32, outcome: &StepOutcome) {
-    let said = &outcome.said;
-    println!("{} {said}", outcome.status);
+    let message = &outcome.message;
+    println!("{} {message}", outcome.status);
     match outcome.status.code() {
         Some(0) => {}
         Some(1) => {
-            let error = said.lines().find(|line| line.contains("error: "));
+            let error = message.lines().find(|line| line.contains("error: "));
             let error = error.unwrap_or_default();
             let is_clear = ["ended", "no process", "nothing was recorded"];
             assert!(
                 is_clear.iter().any(|word| error.contains(word)),
-                "«{}» of {pid}: {said}",
+                "«{}» of {pid}: {message}",
                 step.name
             );
         }
-        _ => panic!("«{}»: {}: {said}", step.name, outcome.status),
+        _ => panic!("«{}»: {}: {message}", step.name, outcome.status),
     }
 }

@@ -208,8 +208,8 @@ fn live_held_up(runtime: &Runtime) {
     println!("{}: {held_up:?}", runtime.version);
     recorded.answer.assert_complete();
     assert!(recorded.answer.stdout.contains("measured cpu_ms"));
-    let said = &recorded.answer.stderr;
-    assert!(!said.contains("did not finish"), "{said}");
+    let message = &recorded.answer.stderr;
+    assert!(!message.contains("did not finish"), "{message}");
     // The last instant has been told: the agent came to its end.
     let live = recorded.report(&["--event", "live"])["live"].clone();
     assert!(live["processes"][0]["instants"].is_array(), "{live}");

@@ -18,8 +18,8 @@ fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
             .environment("DOTNET_PerfMapEnabled", "1")
             .environment("COMPlus_PerfMapEnabled", "1")
             .run_complete();
-        let (told, read) = (tiers_of_perf_map(&recorded), tiers_of_recording(&recorded));
-        for (method, tiers) in &told {
+        let (reported, read) = (tiers_of_perf_map(&recorded), tiers_of_recording(&recorded));
+        for (method, tiers) in &reported {
             for (tier, count) in tiers {
                 let ours = read.get(method).and_then(|tiers| tiers.get(tier));
                 if ours == Some(count) {

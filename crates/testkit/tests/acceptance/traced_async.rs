@@ -142,8 +142,8 @@ fn callers_in_other_modules_are_compiled_again(runtime: &Runtime) {
     fs::write(folder.join("go-1"), "").unwrap();
     program.wait_for("passed 1");
     let answer = fs::read_to_string(folder.join("said-1")).unwrap();
-    let (said, recorded) = stop(tool, &folder);
-    assert!(recorded.answer.status.success(), "{said}");
+    let (message, recorded) = stop(tool, &folder);
+    assert!(recorded.answer.status.success(), "{message}");
     let (each, _) = expected(&answer)["Workloads.TracedTasks.Loads"];
     // The fourth one is not called.
     assert_eq!(calls(&traced(&recorded), LOADS), [0, each, each, each]);
@@ -172,8 +172,8 @@ fn of_a_running_program(runtime: &Runtime, name: &str, kind: AsyncKind) {
         fs::write(folder.join(format!("go-{pass}")), "").unwrap();
         program.wait_for(&format!("passed {pass}"));
         let answer = fs::read_to_string(folder.join(format!("said-{pass}"))).unwrap();
-        let (said, recorded) = stop(tool, &folder);
-        assert!(recorded.answer.status.success(), "{said}");
+        let (message, recorded) = stop(tool, &folder);
+        assert!(recorded.answer.status.success(), "{message}");
         let (traced, expected) = (traced(&recorded), expected(&answer));
         let counted = counted(&traced, &runtime.version, &expected);
         assert_eq!(counted, expected, "{}", notes(&recorded));

@@ -74,8 +74,8 @@ fn a_running_program_goes_on_as_it_was(runtime: &Runtime) {
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let tool = start(program.pid(), &folder, &options);
         until("traced calls", || has_counted(&folder));
-        let (said, recorded) = stop(tool, &folder);
-        assert!(recorded.answer.status.success(), "{said}");
+        let (message, recorded) = stop(tool, &folder);
+        assert!(recorded.answer.status.success(), "{message}");
         assert_traced(&recorded, patterns);
     }
     let (output, status) = program.end();

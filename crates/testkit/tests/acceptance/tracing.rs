@@ -124,16 +124,16 @@ fn assert_method_timed(recorded: &Recorded, traced: &[Value], line: &str) {
     assert!(off.iter().all(|(ours, own)| ours > own), "{off:?}");
     // The table's numbers are those of the calls, to the width of a bucket.
     let found = traced.iter().find(|one| one["name"] == name).unwrap();
-    let told = |key: &str| found[key].as_u64().unwrap();
+    let reported = |key: &str| found[key].as_u64().unwrap();
     let mut sorted = ours.clone();
     sorted.sort_unstable();
-    assert_eq!(told("calls"), sorted.len() as u64);
-    assert_eq!(told("total_ns"), sorted.iter().sum::<u64>());
-    assert_eq!(told("max_ns"), *sorted.last().unwrap());
+    assert_eq!(reported("calls"), sorted.len() as u64);
+    assert_eq!(reported("total_ns"), sorted.iter().sum::<u64>());
+    assert_eq!(reported("max_ns"), *sorted.last().unwrap());
     for (key, of_thousand) in [("p50_ns", 500), ("p90_ns", 900), ("p99_ns", 990)] {
         let value = sorted[(sorted.len() * of_thousand).div_ceil(1000) - 1];
-        let error = told(key).abs_diff(value);
-        assert!(error * 100 <= value, "{key}: {} of {value}", told(key));
+        let error = reported(key).abs_diff(value);
+        assert!(error * 100 <= value, "{key}: {} of {value}", reported(key));
     }
 }
 
@@ -188,15 +188,15 @@ pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Recorded) {
     Command::new("kill").args(["-INT", &pid]).status().unwrap();
     let output = {
         let status = tool.wait().unwrap();
-        let said = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
+        let message = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
         std::process::Output {
             status,
             stdout: Vec::new(),
-            stderr: said.into_bytes(),
+            stderr: message.into_bytes(),
         }
     };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (said, Recorded::new(recording_in(folder), output))
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    (message, Recorded::new(recording_in(folder), output))
 }
 
 /// Whether a recording that is being made says that methods are traced.
@@ -239,11 +239,11 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
         let tool = start(program.pid(), &folder, &ALL);
         until("traced methods", || has_begun(&folder));
         let answer = passes(&mut program);
-        let (said, recorded) = stop(tool, &folder);
+        let (message, recorded) = stop(tool, &folder);
         // These calls are not counted.
         passes(&mut program);
-        assert!(recorded.answer.status.success(), "{said}");
-        assert!(said.contains("methods were traced in it"), "{said}");
+        assert!(recorded.answer.status.success(), "{message}");
+        assert!(message.contains("methods were traced in it"), "{message}");
         let (traced, expected) = (traced(&recorded), expected(&answer));
         let counted = counted(&traced, &runtime.version, &expected);
         assert_eq!(counted, expected, "round {round}");
@@ -349,7 +349,7 @@ fn methods_that_cannot_be_wrapped_are_named_and_run_as_they_are(runtime: &Runtim
     let bare = record.run_bare_shared();
     let record = record.options(["--trace", "Workloads.Unwrapped.*:1h"]);
     let recorded = record.run_as(&bare);
-    let told: BTreeMap<String, String> = traced(&recorded)
+    let reported: BTreeMap<String, String> = traced(&recorded)
         .iter()
         .map(|one| {
             let what = one["refused"].as_str().map_or_else(
@@ -368,7 +368,7 @@ fn methods_that_cannot_be_wrapped_are_named_and_run_as_they_are(runtime: &Runtim
         ("Tail", "tail."),
     ];
     let expected = expected.map(|(name, what)| (name.to_owned(), what.to_owned()));
-    assert_eq!(told, BTreeMap::from(expected));
+    assert_eq!(reported, BTreeMap::from(expected));
     let answer = recorded.answer.results();
     let answer = answer.iter().find(|words| words[0] == "unwrapped").unwrap();
     assert_eq!(answer[1..], ["-2004260032", "30000000"]);

@@ -124,9 +124,9 @@ fn the_page_says_what_is_tested() {
     let mut compared = Vec::new();
     for (version, cells) in &here {
         // A runtime of a user's own is not on the page.
-        if let Some(said) = there.get(version) {
+        if let Some(message) = there.get(version) {
             assert_eq!(
-                said, cells,
+                message, cells,
                 "{PAGE}, {version}: write it anew with {WRITE}=1"
             );
             compared.push(&**version);

@@ -148,8 +148,8 @@ fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
         println!("{walker}: {seen_ms} ms seen, {unseen_ms} ms lost of {used_ms} ms");
         assert!(unseen_ms > seen_ms, "{}", inspected.json);
         // The rest is the runtime's own threads, which these walkers do not see.
-        let told = (seen_ms + unseen_ms) / used_ms;
-        assert!((0.7..1.02).contains(&told), "{}", inspected.json);
+        let reported = (seen_ms + unseen_ms) / used_ms;
+        assert!((0.7..1.02).contains(&reported), "{}", inspected.json);
     }
 }
 
