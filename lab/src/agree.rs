@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use testkit::{Agreement, Machine, Runtime};
 
-use xtask::build::{Profile, build};
+use xtask::build::{BuildProfile, build};
 use xtask::setup;
 
 const USAGE: &str = "usage: cargo xtask agree [--attach] [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]";
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         }
     }
     let setup = setup::run(setup::Scope::Workloads, roots)?;
-    build(Profile::Release, true)?;
+    build(BuildProfile::Release, true)?;
     let agree: fn(&Runtime, &str, u64, u64) -> Agreement = if attach {
         testkit::agree_attached
     } else {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::{Inspected, Machine, Runtime};
-use xtask::build::{Profile, build, cargo};
+use xtask::build::{BuildProfile, build, cargo};
 use xtask::setup;
 
 use crate::bench_programs::{self, Headline};
@@ -50,7 +50,7 @@ const FREQUENCIES: [u32; 2] = [99, 999];
 /// many methods at once.
 const WORKLOADS: [&str; 5] = ["shares", "leaf", "gc", "mixed", "async"];
 
-struct Options {
+struct BenchOptions {
     pairs: usize,
     seconds: f64,
     write: bool,
@@ -62,16 +62,16 @@ struct Options {
     runtime: Option<String>,
 }
 
-impl Options {
+impl BenchOptions {
     /// Whether a row is to be measured; a row's name may go on behind a blank.
-    fn wants(&self, row: &str) -> bool {
+    fn is_wanted(&self, row: &str) -> bool {
         let group = row.split(' ').next().unwrap_or(row);
         self.only.as_deref().is_none_or(|only| only == group)
     }
 }
 
-fn options(arguments: &[&str]) -> Result<Options> {
-    let mut options = Options {
+fn options(arguments: &[&str]) -> Result<BenchOptions> {
+    let mut options = BenchOptions {
         // Long enough that a millisecond of start-up, or one busy second of the machine, is not
         // what is measured: runs of 3 s scatter by 5 %.
         pairs: 5,
@@ -118,7 +118,7 @@ pub(crate) struct RunReport {
 }
 
 /// One program at one frequency.
-struct Row {
+struct LoopRow {
     runtime: String,
     workload: &'static str,
     frequency: u32,
@@ -140,7 +140,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     if let Some(version) = &options.runtime {
         setup.runtimes.retain(|runtime| runtime.version == *version);
     }
-    build(Profile::Release, false)?;
+    build(BuildProfile::Release, false)?;
     crate::bench_ways::build_empty_profiler()?;
     let runtime = setup
         .runtimes
@@ -152,7 +152,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let mut lead = Vec::new();
     let programs = programs(&setup.runtimes, &options, &folder, &mut lead)?;
     let mut rows = Vec::new();
-    if options.wants("loops") {
+    if options.is_wanted("loops") {
         for runtime in &setup.runtimes {
             for workload in WORKLOADS {
                 rows.extend(measure(runtime, workload, &options, &folder)?);
@@ -160,30 +160,30 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         }
     }
     let convert = options
-        .wants("convert")
+        .is_wanted("convert")
         .then(|| convert(runtime, &folder))
         .transpose()?;
     let mut walks = [Vec::new(), Vec::new()];
-    if options.wants("walks") {
+    if options.is_wanted("walks") {
         walks[0] = own_bench("stackwalk", "walk", "walk")?;
     }
-    if options.wants("chains") {
+    if options.is_wanted("chains") {
         walks[1] = own_bench("agent", "chain", "chains")?;
     }
     // These cost so much that they show in short runs.
     let (pairs, seconds) = (options.pairs.min(3), options.seconds.min(3.0));
     let mut slow = String::new();
-    if options.wants("walkers") {
+    if options.is_wanted("walkers") {
         slow += &bench_walkers::table(&setup.runtimes, seconds, &folder)?;
     }
-    if options.wants("events") {
+    if options.is_wanted("events") {
         slow += &bench_events::table(&setup.runtimes, pairs, seconds, &folder)?;
     }
-    if options.wants("shadow") {
+    if options.is_wanted("shadow") {
         slow += &bench_shadow::table(&setup.runtimes, pairs, &folder)?;
     }
     drop(machine);
-    if options.wants("traced") {
+    if options.is_wanted("traced") {
         // Each of its runs takes the machine for itself.
         slow += &bench_traced::table(&setup.runtimes, options.pairs)?;
     }
@@ -212,12 +212,12 @@ fn today() -> Result<String> {
 /// The programs that are not loops: their tables, and what the page may lead with.
 fn programs(
     runtimes: &[Runtime],
-    options: &Options,
+    options: &BenchOptions,
     folder: &Path,
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
     let mut out = String::new();
-    if options.wants("switch") {
+    if options.is_wanted("switch") {
         out += bench_switch::HEAD;
         let how = bench_switch::SwitchOptions {
             pairs: options.pairs,
@@ -227,7 +227,7 @@ fn programs(
             out += &bench_switch::measure(runtime, how, folder, lead)?;
         }
     }
-    if options.wants("attach") {
+    if options.is_wanted("attach") {
         out += bench_attach::HEAD;
         for runtime in runtimes {
             out += &bench_attach::measure(runtime, folder)?;
@@ -240,7 +240,7 @@ fn programs(
     let mut rows = String::new();
     for program in &bench_programs::PROGRAMS {
         for runtime in runtimes {
-            if options.wants(program.row) && program.runs_on(runtime) {
+            if options.is_wanted(program.row) && program.runs_on(runtime) {
                 rows += &bench_programs::measure(runtime, program, options.pairs, folder, lead)?;
             }
         }
@@ -248,7 +248,7 @@ fn programs(
     if !rows.is_empty() {
         out = out + bench_programs::HEAD + &rows;
     }
-    if options.wants("webserver") {
+    if options.is_wanted("webserver") {
         out += bench_server::HEAD;
         let web = testkit::Workload::at("webserver");
         let able = runtimes.iter().filter(|runtime| web.runs_on(runtime));
@@ -262,7 +262,7 @@ fn programs(
             out += "| – | no runtime with ASP.NET Core is here (`--runtimes DIR`) | | | | | | |\n";
         }
     }
-    if options.wants("idlethreads") {
+    if options.is_wanted("idlethreads") {
         out += bench_programs::IDLE_HEAD;
         for runtime in runtimes {
             out += &bench_programs::idle(runtime, options.pairs.min(3), 5.0, folder)?;
@@ -273,7 +273,7 @@ fn programs(
 
 /// Head of the page: how it was measured, and all our rows by their cost, the worst
 /// first.
-fn headlines(runtimes: &[Runtime], options: &Options, mut lead: Vec<Headline>) -> String {
+fn headlines(runtimes: &[Runtime], options: &BenchOptions, mut lead: Vec<Headline>) -> String {
     let versions: Vec<&str> = runtimes.iter().map(|r| r.version.as_str()).collect();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let mut out = format!(
@@ -302,9 +302,9 @@ fn headlines(runtimes: &[Runtime], options: &Options, mut lead: Vec<Headline>) -
 fn measure(
     runtime: &Runtime,
     workload: &'static str,
-    options: &Options,
+    options: &BenchOptions,
     folder: &Path,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<LoopRow>> {
     let work = work(runtime, workload, options.seconds)?;
     let recording = |hertz: u32| folder.join(format!("{workload}-{}-{hertz}.swk", runtime.version));
     let mut pairs: Vec<Vec<(RunReport, RunReport)>> = vec![Vec::new(); FREQUENCIES.len()];
@@ -328,7 +328,7 @@ fn measure(
         let number = |name: &str| inspected[name].as_f64().unwrap_or_default();
         let samples = number("samples");
         let bytes = fs::metadata(recording(hertz))?.len() as f64;
-        rows.push(Row {
+        rows.push(LoopRow {
             runtime: runtime.version.clone(),
             workload,
             frequency: hertz,
@@ -544,7 +544,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-fn table(rows: &[Row], convert: Option<&ConvertSpeed>, walks: &[Vec<WalkTimes>; 2]) -> String {
+fn table(rows: &[LoopRow], convert: Option<&ConvertSpeed>, walks: &[Vec<WalkTimes>; 2]) -> String {
     let mut out = String::new();
     if !rows.is_empty() {
         out += &loops(rows);
@@ -587,7 +587,7 @@ fn table(rows: &[Row], convert: Option<&ConvertSpeed>, walks: &[Vec<WalkTimes>; 
     out
 }
 
-fn loops(rows: &[Row]) -> String {
+fn loops(rows: &[LoopRow]) -> String {
     let mut out = String::from("\nPrograms that loop. ");
     out += "Time is the program's own from Main on, recorded ÷ bare, the median of interleaved pairs; CPU time is the\n";
     out += "process's from Main on, the agent's thread included. Start is the CPU time that was added before Main. Memory is what\n";
@@ -614,8 +614,9 @@ fn loops(rows: &[Row]) -> String {
         );
     }
     let at = |hertz: u32| {
-        let of =
-            |pick: fn(&Row) -> f64| median(rows.iter().filter(|r| r.frequency == hertz).map(pick));
+        let of = |pick: fn(&LoopRow) -> f64| {
+            median(rows.iter().filter(|r| r.frequency == hertz).map(pick))
+        };
         (of(|r| r.wall), of(|r| r.cpu))
     };
     for hertz in FREQUENCIES {

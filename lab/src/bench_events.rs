@@ -44,7 +44,7 @@ const CASES: [Case; 5] = [
     },
 ];
 
-struct Row {
+struct EventRow {
     wall: f64,
     cpu: f64,
     samples: f64,
@@ -84,8 +84,8 @@ pub(crate) fn table(
                 row.cpu,
                 row.happened,
                 row.samples,
-                us(row.us_per_event),
-                us(row.us_per_sample),
+                microseconds(row.us_per_event),
+                microseconds(row.us_per_sample),
             );
         }
     }
@@ -93,7 +93,7 @@ pub(crate) fn table(
 }
 
 /// Microseconds, where there was something that took them.
-fn us(value: f64) -> String {
+fn microseconds(value: f64) -> String {
     match value.is_finite() {
         true => format!("{value:.2} \u{b5}s"),
         false => "\u{2013}".to_owned(),
@@ -106,7 +106,7 @@ fn measure(
     count: usize,
     seconds: f64,
     folder: &Path,
-) -> Result<Row> {
+) -> Result<EventRow> {
     let work = work(runtime, case.workload, seconds)?;
     let recording = folder.join(format!("{}-{}.swk", case.workload, case.event));
     let mut options = vec!["--event", case.event];
@@ -129,7 +129,7 @@ fn measure(
     let samples = number("samples");
     let happened = samples + number("limited");
     let added_us = median(runs.iter().map(|(a, b)| (b.cpu_ms - a.cpu_ms) * 1000.0));
-    Ok(Row {
+    Ok(EventRow {
         wall: median(runs.iter().map(|(a, b)| b.wall_ms / a.wall_ms)),
         cpu: median(runs.iter().map(|(a, b)| b.cpu_ms / a.cpu_ms)),
         samples,

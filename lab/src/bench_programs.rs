@@ -17,7 +17,7 @@ use crate::bench::median;
 use crate::bench_ways::Observer;
 
 /// A program and how it is run.
-pub(crate) struct Program {
+pub(crate) struct BenchProgram {
     /// Its row.
     pub(crate) row: &'static str,
     workload: &'static str,
@@ -71,15 +71,15 @@ const SUSPENDS: &[Observer] = &[
 const METHOD: Option<(&str, &str)> = Some(("jitted", "method"));
 
 /// The programs that end by themselves.
-pub(crate) const PROGRAMS: [Program; 9] = [
-    Program {
+pub(crate) const PROGRAMS: [BenchProgram; 9] = [
+    BenchProgram {
         row: "roslyn",
         workload: "roslyn",
         arguments: &["rounds=1"],
         each: METHOD,
         ways: COMPILER,
     },
-    Program {
+    BenchProgram {
         row: "threadchurn",
         workload: "threadchurn",
         arguments: &["rounds=400"],
@@ -91,14 +91,14 @@ pub(crate) const PROGRAMS: [Program; 9] = [
     churn("jitchurn regex", &["rounds=15", "only=regex"]),
     churn("jitchurn generics", &["rounds=25", "only=generics"]),
     churn("jitchurn contexts", &["rounds=40", "only=contexts"]),
-    Program {
+    BenchProgram {
         row: "chains asyncchains",
         workload: "asyncchains",
         arguments: &["rounds=80"],
         each: None,
         ways: CHAINS,
     },
-    Program {
+    BenchProgram {
         row: "chains collections",
         workload: "pauses",
         arguments: &["alone", "rounds=20000"],
@@ -107,8 +107,8 @@ pub(crate) const PROGRAMS: [Program; 9] = [
     },
 ];
 
-const fn churn(row: &'static str, arguments: &'static [&'static str]) -> Program {
-    Program {
+const fn churn(row: &'static str, arguments: &'static [&'static str]) -> BenchProgram {
+    BenchProgram {
         row,
         workload: "jitchurn",
         arguments,
@@ -117,7 +117,7 @@ const fn churn(row: &'static str, arguments: &'static [&'static str]) -> Program
     }
 }
 
-impl Program {
+impl BenchProgram {
     /// Whether it can run on a runtime.
     pub(crate) fn runs_on(&self, runtime: &Runtime) -> bool {
         testkit::Workload::at(self.workload).runs_on(runtime)
@@ -239,7 +239,7 @@ fn children_ms() -> Result<f64> {
 /// lead with.
 pub(crate) fn measure(
     runtime: &Runtime,
-    program: &Program,
+    program: &BenchProgram,
     pairs: usize,
     folder: &Path,
     lead: &mut Vec<Headline>,

@@ -36,9 +36,9 @@ const CONNECTIONS: usize = 16;
 const WARM_UP: Duration = Duration::from_secs(4);
 
 /// A server that runs.
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     way: Observer,
-    running: testkit::Server,
+    running: testkit::WebServer,
     bursts: Vec<Burst>,
 }
 
@@ -49,17 +49,17 @@ pub(crate) struct Burst {
     pub(crate) loaded: Loaded,
 }
 
-impl Server {
+impl BenchServer {
     /// One that is watched in this way.
-    pub(crate) fn start(runtime: &Runtime, way: Observer, folder: &Path) -> Result<Server> {
+    pub(crate) fn start(runtime: &Runtime, way: Observer, folder: &Path) -> Result<BenchServer> {
         let workload = testkit::workload("webserver");
         let folder = folder.join(way.name().replace([' ', ','], "-"));
         std::fs::create_dir_all(&folder)?;
         let mut command = way.command(runtime, &workload.dll, &folder);
         command.stderr(Stdio::null());
-        Ok(Server {
+        Ok(BenchServer {
             way,
-            running: testkit::Server::start(command),
+            running: testkit::WebServer::start(command),
             bursts: Vec::new(),
         })
     }
@@ -123,7 +123,7 @@ pub(crate) fn measure(
     let mut servers = Vec::new();
     for way in WAYS.iter().filter(|way| way.missing().is_none()) {
         eprintln!("web server on {}: {}", runtime.version, way.name());
-        let server = Server::start(runtime, *way, folder)?;
+        let server = BenchServer::start(runtime, *way, folder)?;
         server.warm_up()?;
         servers.push(server);
     }

@@ -37,7 +37,7 @@ pub(crate) fn table(runtimes: &[Runtime], pairs: usize, folder: &Path) -> Result
     Ok(out)
 }
 
-struct Row {
+struct ShadowRow {
     calls: f64,
     cpu: f64,
     ns_per_call: f64,
@@ -49,7 +49,7 @@ fn measure(
     event: &str,
     count: usize,
     folder: &Path,
-) -> Result<Row> {
+) -> Result<ShadowRow> {
     let work = work(runtime, workload, SECONDS)?;
     let recording = folder.join(format!("{workload}-shadow-{event}.swk"));
     let options = ["--walker", "shadow", "--event", event];
@@ -64,7 +64,7 @@ fn measure(
         .and_then(|event| event["value"].as_f64())
         .context("no calls were recorded")?;
     let added_ns = median(runs.iter().map(|(a, b)| (b.cpu_ms - a.cpu_ms) * 1e6));
-    Ok(Row {
+    Ok(ShadowRow {
         calls,
         cpu: median(runs.iter().map(|(a, b)| b.cpu_ms / a.cpu_ms)),
         ns_per_call: added_ns / calls,

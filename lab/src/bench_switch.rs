@@ -21,7 +21,7 @@ use testkit::{Inspected, Runtime, Workload, sidewalk};
 
 use crate::bench_perf::PerfSession;
 use crate::bench_programs::{Headline, Spread};
-use crate::bench_server::Server;
+use crate::bench_server::BenchServer;
 use crate::bench_ways::Observer;
 
 /// Options that are switched on; `None` is the noise.
@@ -47,9 +47,9 @@ trait Worker {
     fn measure(&self) -> Result<f64>;
 }
 
-impl Worker for Server {
+impl Worker for BenchServer {
     fn pid(&self) -> u32 {
-        Server::pid(self)
+        BenchServer::pid(self)
     }
 
     fn measure(&self) -> Result<f64> {
@@ -224,7 +224,7 @@ pub(crate) fn measure(
 ) -> Result<String> {
     let mut out = String::new();
     if Workload::at("webserver").runs_on(runtime) {
-        let [one, other] = [(); 2].map(|()| Server::start(runtime, Observer::None, folder));
+        let [one, other] = [(); 2].map(|()| BenchServer::start(runtime, Observer::None, folder));
         let (one, other) = (one?, other?);
         one.warm_up()?;
         other.warm_up()?;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use testkit::{Machine, ProgramOutput, Record, Runtime, output_in_time, target_dir};
+use testkit::{Machine, ProgramOutput, Recorder, Runtime, output_in_time, target_dir};
 
 use crate::bench::median;
 use xtask::build::cargo;
@@ -55,7 +55,7 @@ pub(crate) fn table(runtimes: &[Runtime], pairs: usize) -> Result<String> {
          | --- | --: | --: | --: | --: | --: | --: | --: |\n",
     );
     for runtime in runtimes {
-        let record = || Record::workload(runtime, "calls", &["rounds=1"]);
+        let record = || Recorder::workload(runtime, "calls", &["rounds=1"]);
         // Without samples of time: they would be measured too.
         let traced = |pattern: &str| {
             let options = ["-e", "gc", "--trace", &format!("{pattern}:1h")];
@@ -95,7 +95,7 @@ fn example() -> Result<PathBuf> {
 }
 
 /// A run under the example, which counts the method in one way.
-fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
+fn counted(example: &Path, record: &Recorder, way: &str) -> Result<f64> {
     let counts = target_dir().join("bench/counts.txt");
     // Of an earlier run.
     fs::remove_file(&counts).ok();

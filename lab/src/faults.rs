@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
-use testkit::{Client, Inspected, Record, Runtime, Setup, load, profile_dir};
+use testkit::{Client, Inspected, Recorder, Runtime, Setup, load, profile_dir};
 
-use xtask::build::{Profile, build};
+use xtask::build::{BuildProfile, build};
 use xtask::setup;
 
 const USAGE: &str =
@@ -46,15 +46,15 @@ const WAYS: [(&str, &[&str]); 4] = [
 /// How long one run may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-struct Options {
+struct FaultOptions {
     runs: u64,
     time: Duration,
     only: Vec<String>,
     again: bool,
 }
 
-fn options(arguments: &[&str]) -> Result<Options> {
-    let mut options = Options {
+fn options(arguments: &[&str]) -> Result<FaultOptions> {
+    let mut options = FaultOptions {
         runs: 20,
         time: Duration::MAX,
         only: Vec::new(),
@@ -81,7 +81,7 @@ fn options(arguments: &[&str]) -> Result<Options> {
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let setup = setup::run(setup::Scope::Tests, roots)?;
-    build(Profile::Release, true)?;
+    build(BuildProfile::Release, true)?;
     let mut log = ResultLog::open(options.again)?;
     let start = Instant::now();
     'all: for number in 0..options.runs {
@@ -217,12 +217,12 @@ impl FaultProgram {
     }
 
     /// On signal stacks that are so many bytes smaller.
-    fn record(&self, by: u32) -> Record {
+    fn record(&self, by: u32) -> Recorder {
         let arguments: &[&str] = match self.name {
             "webserver" => &[],
             _ => &[SECONDS],
         };
-        Record::workload(&self.runtime, self.name, arguments).on_stacks_smaller_by(by)
+        Recorder::workload(&self.runtime, self.name, arguments).on_stacks_smaller_by(by)
     }
 
     /// Runs it to its end; what it says beside its output goes to a file.
@@ -241,7 +241,7 @@ impl FaultProgram {
             .spawn()
             .with_context(|| format!("cannot run {command:?}"))?;
         let limit = RunLimit::start(child.id());
-        let mut program = Running(child);
+        let mut program = RunningProgram(child);
         let output = program.0.stdout.take().context("it has no output")?;
         let mut output = BufReader::new(output);
         let mut trouble = None;
@@ -341,9 +341,9 @@ impl RunLimit {
 }
 
 /// A program that is not left behind.
-struct Running(Child);
+struct RunningProgram(Child);
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // After it has been waited for, no process is left.
         let _ended = self.0.kill();
@@ -371,7 +371,7 @@ impl std::fmt::Display for Verdict {
 
 /// Sums of a cell, or of several.
 #[derive(Clone, Copy, Default)]
-struct Row {
+struct FaultRow {
     runs: u64,
     samples: u64,
     deaths: u64,
@@ -382,7 +382,7 @@ struct Row {
 struct ResultLog {
     file: File,
     folder: PathBuf,
-    kept: BTreeMap<String, Row>,
+    kept: BTreeMap<String, FaultRow>,
 }
 
 impl ResultLog {
@@ -472,7 +472,7 @@ impl ResultLog {
     }
 
     fn table(&self) -> String {
-        let mut rows: BTreeMap<[&str; 3], Row> = BTreeMap::new();
+        let mut rows: BTreeMap<[&str; 3], FaultRow> = BTreeMap::new();
         for (name, row) in &self.kept {
             let mut words = name.split(' ');
             let mut word = || words.next().unwrap_or_default();

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use testkit::{Machine, Needs, Workload};
 
-use xtask::build::{Profile, build};
+use xtask::build::{BuildProfile, build};
 use xtask::setup;
 
 const USAGE: &str = "usage: cargo xtask picture [--seconds N] [--runtime VERSION] [PROGRAM…]";
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         }
     }
     let setup = setup::run(setup::Scope::Workloads, roots)?;
-    build(Profile::Release, false)?;
+    build(BuildProfile::Release, false)?;
     if programs.is_empty() {
         programs = testkit::attached_programs()?;
         programs.extend(["roslyn", "webserver"].map(str::to_owned));
@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             let [found, noise] = testkit::compare_shares_in_turn(runtime, program, warm, seconds);
             let farthest = found.farthest(HOTTEST);
             let farthest = farthest.context("no method was sampled")?;
-            let noise = noise.farthest(HOTTEST).map_or(0.0, testkit::Share::apart);
+            let noise = noise
+                .farthest(HOTTEST)
+                .map_or(0.0, testkit::CpuShare::apart);
             println!(
                 "| {program} | {} {} | {:.2} {} | {noise:.2} | {:.3} % | {:.3} % | {:.3} % |",
                 found.samples.0,

@@ -17,11 +17,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::Setup;
-use xtask::build::{Profile, cargo};
+use xtask::build::{BuildProfile, cargo};
 use xtask::process::{run as run_command, run_quietly};
 use xtask::{failed, nextest_in, setup, tiers};
 
-use breaks::{BREAKS, Break, Test, Tier};
+use breaks::{BREAKS, Break, Test, TestTier};
 
 const USAGE: &str = "usage: cargo xtask sabotage [--only WORD]… [--list] [--runtimes DIR…]";
 
@@ -38,15 +38,15 @@ const NO_TEST: i32 = 4;
 /// Outcome of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BreakOutcome {
-    Caught(Tier),
+    Caught(TestTier),
     NotCaught,
 }
 
 impl BreakOutcome {
     fn text(self) -> &'static str {
         match self {
-            BreakOutcome::Caught(Tier::Default) => "default tier",
-            BreakOutcome::Caught(Tier::Full) => "full tier",
+            BreakOutcome::Caught(TestTier::Default) => "default tier",
+            BreakOutcome::Caught(TestTier::Full) => "full tier",
             BreakOutcome::NotCaught => "NOT CAUGHT",
         }
     }
@@ -98,12 +98,12 @@ pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
         outcomes.push(outcome);
     }
     let count = |wanted| outcomes.iter().filter(|one| **one == wanted).count();
-    let by_default = count(BreakOutcome::Caught(Tier::Default));
+    let by_default = count(BreakOutcome::Caught(TestTier::Default));
     let not_caught = count(BreakOutcome::NotCaught);
     println!(
         "{} breaks: {by_default} caught by the default tier, {} by the full tier only, {not_caught} not caught; {} s",
         chosen.len(),
-        count(BreakOutcome::Caught(Tier::Full)),
+        count(BreakOutcome::Caught(TestTier::Full)),
         start.elapsed().as_secs()
     );
     ensure!(not_caught == 0, "no test caught {not_caught} breaks");
@@ -228,7 +228,7 @@ impl<'a> SourceCopy<'a> {
     }
 
     fn find_catch(&self, one: &Break) -> Result<(BreakOutcome, Vec<String>)> {
-        for tier in [Tier::Default, Tier::Full] {
+        for tier in [TestTier::Default, TestTier::Full] {
             let of_tier = one.tests.iter().filter(|test| test.tier == tier);
             for (binary, tests) in by_binary(of_tier) {
                 let output = self.test(binary, &tests)?;
@@ -257,7 +257,7 @@ impl<'a> SourceCopy<'a> {
                     .env("CARGO_TARGET_DIR", &self.built),
             )?;
         }
-        let mut nextest = nextest_in(&self.tree, self.setup, Profile::Development)?;
+        let mut nextest = nextest_in(&self.tree, self.setup, BuildProfile::Development)?;
         // As nextest names them: a package for its unit tests, else the file's name behind it.
         let target: &[&str] = match binary.split_once("::") {
             None => &["--package", binary, "--lib"],
@@ -271,7 +271,7 @@ impl<'a> SourceCopy<'a> {
             .env("CARGO_TARGET_DIR", &self.built)
             .env(
                 "SIDEWALK_BIN_DIR",
-                self.built.join(Profile::Development.folder()),
+                self.built.join(BuildProfile::Development.folder()),
             )
             .env("INSTA_UPDATE", "no")
             .stdin(Stdio::null());
@@ -282,7 +282,7 @@ impl<'a> SourceCopy<'a> {
     fn filter(&self, binary: &str, tests: &[&Test]) -> String {
         let default_tier = tiers::default(self.setup);
         let one = |test: &&Test| match (binary, test.tier) {
-            (ACCEPTANCE, Tier::Default) => format!("test(={}) & ({default_tier})", test.name),
+            (ACCEPTANCE, TestTier::Default) => format!("test(={}) & ({default_tier})", test.name),
             _ => format!("test(={})", test.name),
         };
         let each: Vec<String> = tests.iter().map(one).collect();
@@ -341,7 +341,7 @@ mod tests {
     fn enough_breaks_are_for_the_default_tier() {
         let of_default = BREAKS
             .iter()
-            .filter(|one| one.tests.iter().any(|test| test.tier == Tier::Default));
+            .filter(|one| one.tests.iter().any(|test| test.tier == TestTier::Default));
         assert!(of_default.count() >= DEFAULT_AT_LEAST);
     }
 }

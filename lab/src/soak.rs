@@ -15,13 +15,13 @@ use testkit::Setup;
 
 use crate::soak_plan::{Choices, Plan, shell};
 use crate::soak_run::{SoakOutcome, run as run_plan};
-use xtask::build::{Profile, build};
+use xtask::build::{BuildProfile, build};
 use xtask::setup;
 
 const USAGE: &str = "usage: cargo xtask soak [--hours N | --runs N] [--seed S] [--only RUN [--times N]] [--plan] \
                      [--runtimes DIR…] [PROGRAM…]";
 
-struct Options {
+struct SoakOptions {
     time: Duration,
     /// So many runs, however long they take.
     runs: Option<u64>,
@@ -34,8 +34,8 @@ struct Options {
     programs: Vec<String>,
 }
 
-fn options(arguments: &[&str]) -> Result<Options> {
-    let mut options = Options {
+fn options(arguments: &[&str]) -> Result<SoakOptions> {
+    let mut options = SoakOptions {
         time: Duration::from_secs(3600),
         runs: None,
         seed: 1,
@@ -71,14 +71,14 @@ fn options(arguments: &[&str]) -> Result<Options> {
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let setup = setup::run(setup::Scope::Tests, roots)?;
-    build(Profile::Release, false)?;
+    build(BuildProfile::Release, false)?;
     soak(&setup, &options, roots)
 }
 
-fn soak(setup: &Setup, options: &Options, roots: &[PathBuf]) -> Result<()> {
+fn soak(setup: &Setup, options: &SoakOptions, roots: &[PathBuf]) -> Result<()> {
     let choices = Choices::new(setup, &options.programs)?;
     let start = Instant::now();
-    let mut table = Table::default();
+    let mut table = SoakTable::default();
     let numbers = match options.only {
         Some(number) => number..number + 1,
         None => 0..options.runs.unwrap_or(u64::MAX),
@@ -143,7 +143,7 @@ fn commands(plan: &Plan, folder: &Path) -> String {
 fn print_outcome(
     plan: &Plan,
     outcome: &SoakOutcome,
-    options: &Options,
+    options: &SoakOptions,
     roots: &[PathBuf],
     folder: &Path,
 ) {
@@ -183,7 +183,7 @@ fn print_outcome(
 
 /// Sums of runs.
 #[derive(Clone, Copy, Default)]
-struct Row {
+struct SoakRow {
     runs: u64,
     not_compared: u64,
     differing: u64,
@@ -192,7 +192,7 @@ struct Row {
     time: Duration,
 }
 
-impl Row {
+impl SoakRow {
     fn add(&mut self, outcome: &SoakOutcome) {
         self.runs += 1;
         self.not_compared += u64::from(outcome.bare_failed.is_some());
@@ -220,15 +220,15 @@ impl Row {
 }
 
 #[derive(Default)]
-struct Table {
-    all: Row,
-    programs: BTreeMap<String, Row>,
-    runtimes: BTreeMap<String, Row>,
+struct SoakTable {
+    all: SoakRow,
+    programs: BTreeMap<String, SoakRow>,
+    runtimes: BTreeMap<String, SoakRow>,
     /// Numbers of the runs that differ.
     differing: Vec<u64>,
 }
 
-impl Table {
+impl SoakTable {
     fn add(&mut self, plan: &Plan, outcome: &SoakOutcome) {
         self.all.add(outcome);
         let program = if plan.program.contains(" + ") {

@@ -404,7 +404,7 @@ mod tests {
             ),
         ] {
             let found = differences(&bare, &recorded).join("; ");
-            assert!(found.contains(expected), "{counted_lines}: {found}");
+            assert!(found.contains(expected), "{expected}: {found}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use xtask::build::{Profile, build, cargo};
+use xtask::build::{BuildProfile, build, cargo};
 use xtask::process::run as run_command;
 use xtask::setup;
 
@@ -58,7 +58,7 @@ fn number_or<T: FromStr>(rest: &[&str], usual: T) -> Result<T> {
 /// Runs the acceptance tests whose names contain `filter`, one after the other, with a variable
 /// set.
 fn tests(filter: &str, variable: &str, value: &str) -> Result<()> {
-    build(Profile::Release, true)?;
+    build(BuildProfile::Release, true)?;
     let mut test = cargo(&["test", "--package", "testkit", "--test", "acceptance", "--"]);
     test.args(["--nocapture", "--test-threads", "1", filter]);
     run_command(test.env(variable, value))

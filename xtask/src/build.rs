@@ -24,27 +24,27 @@ const DOUBLES: [&str; 6] = [
 
 /// Build of commands and agent to run (`SIDEWALK_PROFILE`, see `testkit::profile_dir`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
+pub enum BuildProfile {
     /// `target/debug`: quick to build, with debug assertions.
     Development,
     /// `target/release`: as users get it.
     Release,
 }
 
-impl Profile {
+impl BuildProfile {
     /// The name of its folder below cargo's target folder.
     pub fn folder(self) -> &'static str {
         match self {
-            Profile::Development => "debug",
-            Profile::Release => "release",
+            BuildProfile::Development => "debug",
+            BuildProfile::Release => "release",
         }
     }
 
     /// The options of cargo that select it.
     fn options(self) -> &'static [&'static str] {
         match self {
-            Profile::Development => &[],
-            Profile::Release => &["--release"],
+            BuildProfile::Development => &[],
+            BuildProfile::Release => &["--release"],
         }
     }
 }
@@ -55,7 +55,7 @@ impl Profile {
 ///
 /// # Errors
 /// The build fails.
-pub fn build(profile: Profile, doubles: bool) -> Result<()> {
+pub fn build(profile: BuildProfile, doubles: bool) -> Result<()> {
     if std::env::var_os("SIDEWALK_BIN_DIR").is_some() {
         return Ok(());
     }
@@ -63,7 +63,7 @@ pub fn build(profile: Profile, doubles: bool) -> Result<()> {
 }
 
 /// The command of [`build`].
-pub(crate) fn build_command(profile: Profile, doubles: bool) -> Command {
+pub(crate) fn build_command(profile: BuildProfile, doubles: bool) -> Command {
     let mut command = cargo(&["build"]);
     command.args(profile.options());
     let doubles = if doubles { &DOUBLES[..] } else { &[] };

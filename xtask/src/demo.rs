@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::build::{Profile, build_command};
+use crate::build::{BuildProfile, build_command};
 use crate::process::run;
 use crate::setup;
 
@@ -27,7 +27,7 @@ pub fn run_demo(roots: &[PathBuf]) -> Result<()> {
     );
     let setup = thread::scope(|scope| {
         let setup = scope.spawn(|| setup::run(setup::Scope::Demo, roots));
-        run(&mut build_command(Profile::Development, false))?;
+        run(&mut build_command(BuildProfile::Development, false))?;
         setup.join().map_err(|_| anyhow!("set-up panicked"))?
     })?;
     let runtime = setup.runtimes.first().context("set-up found no runtime")?;

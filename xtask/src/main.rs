@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use xtask::build::{Profile, cargo};
+use xtask::build::{BuildProfile, cargo};
 use xtask::process::run as run_command;
 use xtask::{run_demo, run_flakes, run_tests, runtimes, setup};
 
@@ -104,6 +104,6 @@ fn run_lab(arguments: &[String]) -> Result<()> {
     // The folder is the caller's: paths among the arguments are relative to it.
     lab.current_dir(std::env::current_dir()?)
         .args(arguments)
-        .env("SIDEWALK_PROFILE", Profile::Release.folder());
+        .env("SIDEWALK_PROFILE", BuildProfile::Release.folder());
     run_command(&mut lab)
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use testkit::Setup;
 
-use crate::build::{Profile, build, cargo};
+use crate::build::{BuildProfile, build, cargo};
 use crate::fetch::Cache;
 use crate::process::run;
 use crate::{setup, tiers};
@@ -17,7 +17,7 @@ const USAGE: &str =
 
 /// Options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
+struct TestOptions {
     is_full: bool,
     /// The K-th of N parts of the matrix.
     part: Option<(u32, u32)>,
@@ -27,8 +27,8 @@ struct Options {
     names: Vec<String>,
 }
 
-fn options(arguments: &[&str]) -> Result<Options> {
-    let mut options = Options::default();
+fn options(arguments: &[&str]) -> Result<TestOptions> {
+    let mut options = TestOptions::default();
     let mut rest = arguments.iter();
     while let Some(&argument) = rest.next() {
         match argument {
@@ -74,8 +74,8 @@ pub fn run_tests(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
 /// step that fails; the tests are the last one, and all of them run.
 fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
     let profile = match is_full {
-        true => Profile::Release,
-        false => Profile::Development,
+        true => BuildProfile::Release,
+        false => BuildProfile::Development,
     };
     let lab: &[&str] = if is_full { &[] } else { &NO_LAB };
     step("format");
@@ -90,7 +90,7 @@ fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
     run(doc.args(lab).env("RUSTDOCFLAGS", "-D warnings"))?;
     step("build");
     build_tests(lab)?;
-    if profile == Profile::Release {
+    if profile == BuildProfile::Release {
         build(profile, true)?;
     }
     step("examples in documentation");
@@ -134,21 +134,21 @@ fn matrix_part((part, of): (u32, u32), roots: &[PathBuf]) -> Result<()> {
     build_tests(&NO_LAB)?;
     step("tests");
     let partition = format!("hash:{part}/{of}");
-    run(nextest_full(&setup, Profile::Development)?
+    run(nextest_full(&setup, BuildProfile::Development)?
         .args(NO_LAB)
         .args(["-E", &tiers::matrix(&setup), "--partition", &partition]))
 }
 
 /// The tests whose names contain one of the words, on some runtimes, by the build of the tier.
-fn chosen(options: &Options, roots: &[PathBuf]) -> Result<()> {
+fn chosen(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     let setup = setup::run(setup::Scope::Tests, roots)?;
     let profile = match options.is_full {
-        true => Profile::Release,
-        false => Profile::Development,
+        true => BuildProfile::Release,
+        false => BuildProfile::Development,
     };
     let packages: &[&str] = if options.is_full { &[] } else { &NO_LAB };
     build_tests(packages)?;
-    if profile == Profile::Release {
+    if profile == BuildProfile::Release {
         build(profile, true)?;
     }
     let mut tests = nextest_full(&setup, profile)?;
@@ -177,7 +177,7 @@ pub(crate) fn build_tests(packages: &[&str]) -> Result<()> {
 
 /// The tests of the default tier, on the oldest and the newest runtime.
 pub(crate) fn nextest_default(setup: &Setup) -> Result<Command> {
-    let mut tests = nextest(setup, Profile::Development)?;
+    let mut tests = nextest(setup, BuildProfile::Development)?;
     tests
         .args(["-E", &tiers::default(setup)])
         .env("SIDEWALK_RUNTIMES", tiers::smoke_runtimes(setup).join(","));
@@ -185,14 +185,14 @@ pub(crate) fn nextest_default(setup: &Setup) -> Result<Command> {
 }
 
 /// Tests as the full tier runs them: those that measure have the machine to themselves.
-fn nextest_full(setup: &Setup, profile: Profile) -> Result<Command> {
+fn nextest_full(setup: &Setup, profile: BuildProfile) -> Result<Command> {
     let mut tests = nextest(setup, profile)?;
     tests.args(["--profile", "full"]);
     Ok(tests)
 }
 
 /// `cargo nextest run` of the workspace, with all that tests look for in the environment.
-fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
+fn nextest(setup: &Setup, profile: BuildProfile) -> Result<Command> {
     let mut tests = nextest_in(testkit::repository(), setup, profile)?;
     tests.arg("--workspace");
     Ok(tests)
@@ -203,7 +203,7 @@ fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
 ///
 /// # Errors
 /// The runner cannot be fetched.
-pub fn nextest_in(tree: &Path, setup: &Setup, profile: Profile) -> Result<Command> {
+pub fn nextest_in(tree: &Path, setup: &Setup, profile: BuildProfile) -> Result<Command> {
     let mut tests = Command::new(Cache::open()?.nextest()?);
     tests
         .args(["nextest", "run", "--no-fail-fast"])
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_command_line_is_read_or_refused_with_the_usage() {
         let read = |line: &str| options(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(read("").unwrap(), Options::default());
+        assert_eq!(read("").unwrap(), TestOptions::default());
         let part = read("--part 2/5").unwrap();
         assert_eq!(part.part, Some((2, 5)));
         let chosen = read("shares --runtime 8 deep").unwrap();

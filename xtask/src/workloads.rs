@@ -65,7 +65,7 @@ const WEB_CONFIG: &str = r#"{
 
 const DRIVER: &str = include_str!("compile.py");
 
-struct Job {
+struct CompileJob {
     workload: Workload,
     sources: Vec<PathBuf>,
     /// In Visual Basic.
@@ -104,7 +104,7 @@ pub(crate) fn compile(
         let stamp = stamp(&all, &references, &who)?;
         let current = fs::read_to_string(stamp_path(&workload)).is_ok_and(|s| s == stamp);
         if !current {
-            jobs.push(Job {
+            jobs.push(CompileJob {
                 workload,
                 sources,
                 libraries,
@@ -294,7 +294,7 @@ pub(crate) fn references(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn options(job: &Job) -> Vec<String> {
+fn options(job: &CompileJob) -> Vec<String> {
     let fixed = COMMON.iter().chain(&LANGUAGE);
     let mut all: Vec<String> = fixed.map(|&o| o.to_owned()).collect();
     all.push(format!("/out:{}", job.workload.dll.display()));
@@ -327,7 +327,7 @@ pub(crate) fn sdk_compiler(root: &Path) -> Option<PathBuf> {
     found.pop().map(|(_, csc)| csc)
 }
 
-fn with_sdk(root: &Path, csc: &Path, jobs: &[Job]) -> Result<()> {
+fn with_sdk(root: &Path, csc: &Path, jobs: &[CompileJob]) -> Result<()> {
     let dotnet = root.join("dotnet");
     for job in jobs {
         run_quietly(
@@ -341,7 +341,7 @@ fn with_sdk(root: &Path, csc: &Path, jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-fn with_package(cache: &Cache, host: &Runtime, jobs: &[Job]) -> Result<()> {
+fn with_package(cache: &Cache, host: &Runtime, jobs: &[CompileJob]) -> Result<()> {
     let roslyn = cache.roslyn()?;
     let modules = cache.pythonnet()?;
     let work = json!({

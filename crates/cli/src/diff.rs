@@ -89,7 +89,7 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
     }
     let mut code = ExitCode::SUCCESS;
     for rule in &args.fail_on {
-        let mut rows = diff.rows.iter().filter(|row| rule.holds(row));
+        let mut rows = diff.rows.iter().filter(|row| rule.is_exceeded(row));
         if let Some(row) = rows.next() {
             let more = match rows.count() {
                 0 => String::new(),

@@ -14,7 +14,7 @@ use regex::Regex;
 /// The heading of these options.
 const PART: &str = "Which part is shown";
 /// How many names an error lists.
-const MOST_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// The part of a recording that is shown. Each option may be given several times; a match of any of
 /// its values is enough.
@@ -219,10 +219,10 @@ impl FilterStep {
         }
         let names: Vec<String> = rows
             .iter()
-            .take(MOST_NAMES)
+            .take(MAX_NAMES)
             .map(|row| formats::visible(&row.group.label).into_owned())
             .collect();
-        let more = match rows.len().saturating_sub(MOST_NAMES) {
+        let more = match rows.len().saturating_sub(MAX_NAMES) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 /// Returns the lookup options that users get: kinds of names and lines, and their places.
-pub(crate) fn options() -> symbolize::Options {
-    symbolize::Options {
+pub(crate) fn options() -> symbolize::LookupOptions {
+    symbolize::LookupOptions {
         fetched: fetched_folder(),
-        ..symbolize::Options::default()
+        ..symbolize::LookupOptions::default()
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use formats::Options;
+use formats::OutputOptions;
 use profile::Profile;
 
 use crate::args::OpenArgs;
@@ -29,14 +29,14 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     saved::print_notes(&profile, console);
     let profile = saved::apply_view(profile, &args.view, args.event)?;
     saved::print_filter_note(&profile, &args.view, console);
-    let options = Options {
+    let options = OutputOptions {
         event: args.event,
         stacks: args.view.stacks.stacks,
         sources: match args.text.sources {
             true => sources::read(&profile),
             false => Default::default(),
         },
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let (path, opened) = page(&profile, &options)?;
     match opened {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
 
 /// Opens the page at the end of `record --open`. Stdout is the program's.
 pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()> {
-    let (path, opened) = page(profile, &Options::default())?;
+    let (path, opened) = page(profile, &OutputOptions::default())?;
     match opened {
         Ok(()) => console.note(format_args!("opened {}", escaped(&path))),
         Err(why) => {
@@ -66,14 +66,14 @@ pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()
 ///
 /// # Errors
 /// The file cannot be written.
-fn page(profile: &Profile, options: &Options) -> Result<(PathBuf, Result<(), String>)> {
+fn page(profile: &Profile, options: &OutputOptions) -> Result<(PathBuf, Result<(), String>)> {
     let path = write(profile, options)
         .with_context(|| format!("cannot write a page into {}", escaped(env::temp_dir())))?;
     let opened = start_browser(&path);
     Ok((path, opened))
 }
 
-fn write(profile: &Profile, options: &Options) -> io::Result<PathBuf> {
+fn write(profile: &Profile, options: &OutputOptions) -> io::Result<PathBuf> {
     let file = tempfile::Builder::new()
         .prefix("sidewalk-")
         .suffix(".html")

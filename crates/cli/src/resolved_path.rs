@@ -18,7 +18,7 @@ use anyhow::{Result, bail};
 use crate::console::escaped;
 
 /// As many as the kernel follows.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Where bytes go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ pub(crate) fn resolve(path: &Path) -> Result<ResolvedPath> {
             continue;
         }
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             bail!("it leads through too many symbolic links");
         }
         if let Some(descriptor) = open_file(&next)

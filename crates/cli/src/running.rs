@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use diagnostics::{Error, Survey, Target};
 
 /// Bytes of a command line that are read.
-const MOST_COMMAND: u64 = 64 << 10;
+const MAX_COMMAND: u64 = 64 << 10;
 
 /// .NET processes with their command lines, by their numbers; none of them is asked.
 pub(crate) fn commands() -> Result<Vec<(u32, String)>> {
@@ -74,7 +74,7 @@ pub(crate) fn command(target: &Target) -> Vec<String> {
     let mut bytes = Vec::new();
     if let Ok(file) = target.process().open_relative("cmdline") {
         // A command line that cannot be read is not shown.
-        let _ = file.take(MOST_COMMAND).read_to_end(&mut bytes);
+        let _ = file.take(MAX_COMMAND).read_to_end(&mut bytes);
     }
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
     bytes

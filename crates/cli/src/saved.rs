@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use formats::{Format, Options};
+use formats::{Format, OutputOptions};
 use profile::{Import, Profile, Totals};
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
@@ -19,7 +19,7 @@ use crate::output::{Destination, ExistingMode, OutputKind, write_whole};
 use crate::sources;
 
 /// How often a recording says what is wrong with it before the rest is counted only.
-const MOST_NOTES: usize = 5;
+const MAX_NOTES: usize = 5;
 
 /// Reads the recording at `path` and names its frames.
 ///
@@ -28,7 +28,7 @@ const MOST_NOTES: usize = 5;
 /// its notes.
 pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Profile> {
     let mut profile = read_for_lookup(path, size)?;
-    let options = symbolize::Options {
+    let options = symbolize::LookupOptions {
         signatures,
         ..names::options()
     };
@@ -169,11 +169,11 @@ fn restrict_to_range(profile: Profile, range: &TimeRange) -> Result<Profile> {
 /// Says on stderr what a reader of the results should know of the recording.
 pub(crate) fn print_notes(profile: &Profile, console: &Console) {
     let notes = &profile.health.notes;
-    for note in notes.iter().take(MOST_NOTES) {
+    for note in notes.iter().take(MAX_NOTES) {
         console.warning(formats::visible(note));
     }
-    if notes.len() > MOST_NOTES {
-        let more = notes.len() - MOST_NOTES;
+    if notes.len() > MAX_NOTES {
+        let more = notes.len() - MAX_NOTES;
         console.warning(format_args!("{more} more such notes: see sidewalk inspect"));
     }
 }
@@ -197,7 +197,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     check_event(&profile, args.event, THIS_RECORDING)?;
     // Its notes are in the report itself.
     let profile = apply_view(profile, view, args.event)?;
-    let options = Options {
+    let options = OutputOptions {
         event: args.event,
         top: args.top,
         tree: args.tree,
@@ -205,7 +205,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
         sort: args.sort,
         stacks: view.stacks.stacks,
         json: args.json,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     print_report(&profile, &options)
 }
@@ -237,12 +237,12 @@ pub(crate) fn check_event(profile: &Profile, requested: Option<Event>, of: &str)
 }
 
 /// Prints the report on stdout.
-fn print_report(profile: &Profile, options: &Options) -> Result<()> {
+fn print_report(profile: &Profile, options: &OutputOptions) -> Result<()> {
     print(&report_text(profile, options)?)
 }
 
 /// The report.
-pub(crate) fn report_text(profile: &Profile, options: &Options) -> Result<String> {
+pub(crate) fn report_text(profile: &Profile, options: &OutputOptions) -> Result<String> {
     let mut text = Vec::new();
     formats::text::write(profile, options, &mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
@@ -277,14 +277,14 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     print_notes(&profile, console);
     let profile = apply_view(profile, view, args.event)?;
     print_filter_note(&profile, view, console);
-    let options = Options {
+    let options = OutputOptions {
         event: args.event,
         stacks: view.stacks.stacks,
         sources: match args.text.sources {
             true => sources::read(&profile),
             false => Default::default(),
         },
-        ..Options::default()
+        ..OutputOptions::default()
     };
     write_outputs(&profile, &options, &args.outputs, console)
 }
@@ -296,7 +296,7 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
 /// The first failure.
 pub(crate) fn write_outputs(
     profile: &Profile,
-    options: &Options,
+    options: &OutputOptions,
     outputs: &[Destination],
     console: &Console,
 ) -> Result<()> {
@@ -344,7 +344,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
 }
 
 /// Lines about the modules in which functions or lines could not be told, and why.
-fn unnamed(looked_up: &symbolize::Report) -> String {
+fn unnamed(looked_up: &symbolize::LookupReport) -> String {
     let mut text = String::new();
     // A single-file app brings a hundred modules that are nowhere else.
     let mut without_file: Vec<(&str, u64)> = Vec::new();

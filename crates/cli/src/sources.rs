@@ -3,7 +3,7 @@
 //!
 //! Names of files come from a recording, and what is read is put into a page that may be given to
 //! others: so it is asked for, and only what is a regular file and named like source code is read.
-//! No more is kept than [`MOST_TOGETHER`].
+//! No more is kept than [`MAX_TOGETHER`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ const ENDINGS: [&str; 15] = [
 const LARGEST: u64 = 4 << 20;
 
 /// All texts together; bytes. No program has a tenth of that on its stacks.
-const MOST_TOGETHER: usize = 256 << 20;
+const MAX_TOGETHER: usize = 256 << 20;
 
 /// Text by name of the files of `profile`'s frames: as it was compiled, where the module's PDB has
 /// it, else as it is here.
@@ -41,7 +41,7 @@ pub(crate) fn read(profile: &Profile) -> BTreeMap<String, String> {
         }
     }
     let mut sources = BTreeMap::new();
-    let mut left = MOST_TOGETHER;
+    let mut left = MAX_TOGETHER;
     let mut symbolizer = Symbolizer::new(names::options());
     for (module, files) in &wanted {
         let module = module.and_then(|module| profile.modules.get(module as usize));

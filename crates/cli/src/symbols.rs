@@ -29,7 +29,7 @@ const STORES: &str = "SIDEWALK_SYMBOL_SERVERS";
 /// The same of debuginfod servers, as all its clients have it.
 const DEBUGINFOD: &str = "DEBUGINFOD_URLS";
 /// How often a recording says what could not be got.
-const MOST_WARNINGS: usize = 5;
+const MAX_WARNINGS: usize = 5;
 
 /// Runs `sidewalk symbols fetch`.
 pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
@@ -87,11 +87,11 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
             ))
         })
         .collect();
-    for failure in failures.iter().take(MOST_WARNINGS) {
+    for failure in failures.iter().take(MAX_WARNINGS) {
         console.warning(failure);
     }
-    if failures.len() > MOST_WARNINGS {
-        let more = failures.len() - MOST_WARNINGS;
+    if failures.len() > MAX_WARNINGS {
+        let more = failures.len() - MAX_WARNINGS;
         console.warning(format_args!(
             "{more} more: sidewalk symbols fetch lists them"
         ));

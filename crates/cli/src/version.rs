@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use diagnostics::newest_glibc;
 
 use crate::console::escaped;
-use crate::record::{Agent, OptionalAgent};
+use crate::record::{AgentLibrary, OptionalAgent};
 use crate::tested::RUNTIMES;
 
 /// Whether that is what was typed, and no more. `--version` alone is clap's.
@@ -28,7 +28,7 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
 /// # Errors
 /// There is no agent.
 pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
-    let agent = Agent::find(embedded)?;
+    let agent = AgentLibrary::find(embedded)?;
     let here = std::env::current_exe().context("cannot find out where sidewalk itself lies")?;
     let hash = diagnostics::hash_of(&fs::read(agent.path())?);
     let build = option_env!("SIDEWALK_COMMIT").unwrap_or("not a release");

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{self, Command, Reply, put_text};
+use crate::protocol::{self, IpcCommand, Reply, put_text};
 use crate::socket::{Stream, connect_to};
 use crate::{Error, ProcessInfo, ProcessInfoVersion, RefusalCode, Target};
 
@@ -69,9 +69,9 @@ impl<'a> Diagnostics<'a> {
     /// It cannot be asked.
     pub fn process_info(&self) -> Result<Option<ProcessInfo>, Error> {
         for (command, generation) in [
-            (Command::ProcessInfo3, ProcessInfoVersion::Third),
-            (Command::ProcessInfo2, ProcessInfoVersion::Second),
-            (Command::ProcessInfo, ProcessInfoVersion::First),
+            (IpcCommand::ProcessInfo3, ProcessInfoVersion::Third),
+            (IpcCommand::ProcessInfo2, ProcessInfoVersion::Second),
+            (IpcCommand::ProcessInfo, ProcessInfoVersion::First),
         ] {
             match ProcessInfo::read(&self.exchange(command, &[])?, generation)? {
                 Ok(info) => return Ok(Some(info)),
@@ -91,7 +91,7 @@ impl<'a> Diagnostics<'a> {
     /// # Errors
     /// The runtime refuses (a HRESULT), or cannot be asked.
     pub fn attach_profiler(&self, attach: &Attach) -> Result<(), Error> {
-        self.command(Command::AttachProfiler, &attach.payload())
+        self.command(IpcCommand::AttachProfiler, &attach.payload())
     }
 
     /// Makes the runtime write all methods that it has compiled, and those that it compiles from
@@ -105,7 +105,7 @@ impl<'a> Diagnostics<'a> {
             PerfMap::JitDump => 2,
             PerfMap::Map => 3,
         };
-        self.command(Command::EnablePerfMap, &kind.to_le_bytes())
+        self.command(IpcCommand::EnablePerfMap, &kind.to_le_bytes())
     }
 
     /// Ends that; .NET 8.
@@ -113,7 +113,7 @@ impl<'a> Diagnostics<'a> {
     /// # Errors
     /// As those of [`Diagnostics::attach_profiler`].
     pub fn disable_perf_map(&self) -> Result<(), Error> {
-        self.command(Command::DisablePerfMap, &[])
+        self.command(IpcCommand::DisablePerfMap, &[])
     }
 
     /// Lets a runtime run that waits for it since its start (`DOTNET_DiagnosticPorts`); does
@@ -122,11 +122,11 @@ impl<'a> Diagnostics<'a> {
     /// # Errors
     /// As those of [`Diagnostics::attach_profiler`].
     pub fn resume_runtime(&self) -> Result<(), Error> {
-        self.command(Command::ResumeRuntime, &[])
+        self.command(IpcCommand::ResumeRuntime, &[])
     }
 
     /// A command whose answer is a HRESULT.
-    fn command(&self, command: Command, payload: &[u8]) -> Result<(), Error> {
+    fn command(&self, command: IpcCommand, payload: &[u8]) -> Result<(), Error> {
         let answer = self.exchange(command, payload)?;
         let code = match Reply::read(&answer)? {
             Reply::Ok(mut fields) => fields.u32()?,
@@ -139,7 +139,7 @@ impl<'a> Diagnostics<'a> {
         Ok(())
     }
 
-    fn exchange(&self, command: Command, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    fn exchange(&self, command: IpcCommand, payload: &[u8]) -> Result<Vec<u8>, Error> {
         let message = protocol::message(command, payload)?;
         self.connect()?.exchange(&message, command.name())
     }
@@ -148,7 +148,7 @@ impl<'a> Diagnostics<'a> {
         connect_to(self.target, self.wait)
     }
 
-    fn refused(&self, command: Command, answer: RefusalCode) -> Error {
+    fn refused(&self, command: IpcCommand, answer: RefusalCode) -> Error {
         Error::Refused {
             pid: self.target.pid(),
             command: command.name(),

@@ -27,5 +27,5 @@ pub use info::{ProcessInfo, ProcessInfoVersion};
 pub use reach::{Reach, RecordingRoute, Refusal};
 pub use refusal_code::RefusalCode;
 pub use socket::connect_to_newest;
-pub use survey::{Libc, Profiler, Runtime, Survey, is_native_aot, newest_glibc, release};
+pub use survey::{Libc, LoadedRuntime, Profiler, Survey, is_native_aot, newest_glibc, release};
 pub use target::{Folder, Target};

@@ -12,7 +12,7 @@ const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
 pub(crate) const HEADER: usize = 20;
 /// A message is not longer: its length has 16 bits.
 #[cfg(test)]
-const MOST_BYTES: usize = u16::MAX as usize;
+const MAX_BYTES: usize = u16::MAX as usize;
 
 /// Command set of answers.
 const SERVER: u8 = 0xff;
@@ -21,7 +21,7 @@ const ERROR: u8 = 0xff;
 
 /// The commands that a runtime answers: command set and command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Command {
+pub(crate) enum IpcCommand {
     AttachProfiler,
     ProcessInfo,
     ResumeRuntime,
@@ -31,29 +31,29 @@ pub(crate) enum Command {
     ProcessInfo3,
 }
 
-impl Command {
+impl IpcCommand {
     fn number(self) -> [u8; 2] {
         match self {
-            Command::AttachProfiler => [3, 1],
-            Command::ProcessInfo => [4, 0],
-            Command::ResumeRuntime => [4, 1],
-            Command::ProcessInfo2 => [4, 4],
-            Command::EnablePerfMap => [4, 5],
-            Command::DisablePerfMap => [4, 6],
-            Command::ProcessInfo3 => [4, 8],
+            IpcCommand::AttachProfiler => [3, 1],
+            IpcCommand::ProcessInfo => [4, 0],
+            IpcCommand::ResumeRuntime => [4, 1],
+            IpcCommand::ProcessInfo2 => [4, 4],
+            IpcCommand::EnablePerfMap => [4, 5],
+            IpcCommand::DisablePerfMap => [4, 6],
+            IpcCommand::ProcessInfo3 => [4, 8],
         }
     }
 
     /// As the protocol's document has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Command::AttachProfiler => "AttachProfiler",
-            Command::ProcessInfo => "ProcessInfo",
-            Command::ResumeRuntime => "ResumeRuntime",
-            Command::ProcessInfo2 => "ProcessInfo2",
-            Command::EnablePerfMap => "EnablePerfMap",
-            Command::DisablePerfMap => "DisablePerfMap",
-            Command::ProcessInfo3 => "ProcessInfo3",
+            IpcCommand::AttachProfiler => "AttachProfiler",
+            IpcCommand::ProcessInfo => "ProcessInfo",
+            IpcCommand::ResumeRuntime => "ResumeRuntime",
+            IpcCommand::ProcessInfo2 => "ProcessInfo2",
+            IpcCommand::EnablePerfMap => "EnablePerfMap",
+            IpcCommand::DisablePerfMap => "DisablePerfMap",
+            IpcCommand::ProcessInfo3 => "ProcessInfo3",
         }
     }
 }
@@ -62,7 +62,7 @@ impl Command {
 ///
 /// # Errors
 /// They are more than a message can have.
-pub(crate) fn message(command: Command, payload: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn message(command: IpcCommand, payload: &[u8]) -> Result<Vec<u8>, Error> {
     let bytes = HEADER + payload.len();
     let Ok(length) = u16::try_from(bytes) else {
         return Err(Error::TooLong { bytes });
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_command_is_what_the_document_shows() {
-        let message = message(Command::ProcessInfo2, b"").unwrap();
+        let message = message(IpcCommand::ProcessInfo2, b"").unwrap();
         assert_eq!(message, b"DOTNET_IPC_V1\0\x14\x00\x04\x04\x00\x00");
     }
 
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn a_message_has_at_most_64_kib() {
-        let most = MOST_BYTES - HEADER;
-        assert!(message(Command::ProcessInfo, &vec![0; most]).is_ok());
+        let most = MAX_BYTES - HEADER;
+        assert!(message(IpcCommand::ProcessInfo, &vec![0; most]).is_ok());
         assert!(matches!(
-            message(Command::ProcessInfo, &vec![0; most + 1]),
+            message(IpcCommand::ProcessInfo, &vec![0; most + 1]),
             Err(Error::TooLong { bytes: 65_536 })
         ));
     }

@@ -261,11 +261,11 @@ fn has_listening_agent(target: &Target, wait: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::Runtime;
+    use crate::survey::LoadedRuntime;
 
     fn with(version: Option<&str>, libc: Libc) -> Survey {
         Survey {
-            runtimes: vec![Runtime {
+            runtimes: vec![LoadedRuntime {
                 library: "/x/libcoreclr.so".into(),
                 version: version.map(str::to_owned),
             }],

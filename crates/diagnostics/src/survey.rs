@@ -21,7 +21,7 @@ use crate::{Error, Target};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// Its CLRs, by their libraries.
-    pub runtimes: Vec<Runtime>,
+    pub runtimes: Vec<LoadedRuntime>,
     /// It was compiled ahead of time into a program of its own, without a CLR.
     pub is_native_aot: bool,
     /// The C library that it runs on.
@@ -43,7 +43,7 @@ pub struct Survey {
 
 /// A CLR in a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Runtime {
+pub struct LoadedRuntime {
     /// Its file, by the process's view: `libcoreclr.so`, or the program that it is linked into.
     pub library: PathBuf,
     /// Its version, where the path has it (a shared framework).
@@ -111,7 +111,7 @@ impl Survey {
             && let Ok(program) = target.process().exe()
         {
             match program_kind(Path::new(&format!("/proc/{pid}/exe"))) {
-                ProgramKind::SingleFile => found.runtimes.push(Runtime {
+                ProgramKind::SingleFile => found.runtimes.push(LoadedRuntime {
                     library: program,
                     version: None,
                 }),
@@ -151,7 +151,7 @@ impl Survey {
         let is_agent = |name: &[u8]| name.starts_with(b"libsidewalk") && name.ends_with(b".so");
         let is_own = |profiler: &Profiler| is_agent(name_of(Path::new(&profiler.library)));
         Self {
-            runtimes: runtimes.map(Runtime::at).collect(),
+            runtimes: runtimes.map(LoadedRuntime::at).collect(),
             is_native_aot: false,
             libc,
             is_recorded_from_its_start: loaded.as_ref().is_some_and(is_own),
@@ -169,7 +169,7 @@ impl Survey {
     }
 }
 
-impl Runtime {
+impl LoadedRuntime {
     /// `…/Microsoft.NETCore.App/8.0.4/libcoreclr.so`.
     fn at(library: PathBuf) -> Self {
         let mut folders = library.iter().rev().skip(1);

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use formats::{Format, Options};
+use formats::{Format, OutputOptions};
 use profile::Builder;
 use profile::model::{
     Event, Frame, FrameId, FrameKind, Health, Location, Module, ModuleId, Process, ProcessId,
@@ -115,7 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in args {
         let format = Format::from_path(Path::new(&path)).ok_or("no format has that ending")?;
         let out = BufWriter::new(File::create(&path)?);
-        formats::write(format, &profile, &Options::default(), out)?;
+        formats::write(format, &profile, &OutputOptions::default(), out)?;
     }
     Ok(())
 }

@@ -15,11 +15,11 @@ use profile::ops::Weight;
 use crate::check_size;
 use crate::forest::{MergedStacks, NONE};
 use crate::labels::{FrameKeys, Labels};
-use crate::options::Options;
+use crate::options::OutputOptions;
 use crate::select::{Selection, with_details_shown};
 use crate::visible::visible;
 
-/// Writes one event of `profile` ([`Options::event`]) as collapsed stacks.
+/// Writes one event of `profile` ([`OutputOptions::event`]) as collapsed stacks.
 ///
 /// The subject of the event is the leaf of each stack, unless `details` is off.
 ///
@@ -30,7 +30,7 @@ use crate::visible::visible;
 ///
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
-pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) -> io::Result<()> {
     let profile = &*with_details_shown(profile, options);
     check_size(profile::ops::expanded_frames(profile))?;
     let labels = Labels::new(profile);
@@ -84,7 +84,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
 }
 
 /// The frames before the first one: process and thread, where they are asked for.
-fn prefix(labels: &Labels<'_>, profile: &Profile, id: ThreadId, options: &Options) -> String {
+fn prefix(labels: &Labels<'_>, profile: &Profile, id: ThreadId, options: &OutputOptions) -> String {
     let thread = profile.thread(id);
     let mut prefix = String::new();
     if options.processes {

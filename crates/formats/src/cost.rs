@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::wording::{percent, seconds};
 
 /// CPU time by part, nanoseconds.
-pub(crate) struct Cost {
+pub(crate) struct CostSummary {
     agent_ns: u64,
     handlers_ns: u64,
     /// `None` where the recording is older than this count.
@@ -28,8 +28,8 @@ pub(crate) struct Cost {
     program_ns: u64,
 }
 
-impl Cost {
-    pub(crate) fn of(health: &Health) -> Cost {
+impl CostSummary {
+    pub(crate) fn of(health: &Health) -> CostSummary {
         let sum = |part: CostPart| {
             let of_part = health.cost.iter().filter(|cost| cost.part == part);
             of_part
@@ -45,7 +45,7 @@ impl Cost {
             .collect();
         modelled.sort_unstable();
         modelled.dedup();
-        let mut cost = Cost {
+        let mut cost = CostSummary {
             agent_ns: health.agent_cpu_ns,
             handlers_ns: sum(CostPart::Handlers).unwrap_or(health.handler_ns),
             callbacks_ns: ticks_ns.map(|_| sum(CostPart::Callbacks).unwrap_or(0)),
@@ -165,7 +165,7 @@ struct CallsJson {
 
 impl CostJson {
     pub(crate) fn new(health: &Health) -> CostJson {
-        let cost = Cost::of(health);
+        let cost = CostSummary::of(health);
         let of_part = |part: CostPart| health.cost.iter().filter(move |cost| cost.part == part);
         let total_ns = cost.total_ns();
         let program = cost.program_ns;
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn the_whole_is_held_against_the_program_without_it() {
         assert_eq!(
-            Cost::of(&health()).text(),
+            CostSummary::of(&health()).text(),
             "cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
              0.10 modelled)"
         );
@@ -252,7 +252,7 @@ mod tests {
             ..of(CostPart::Probes, "", 5_000)
         });
         assert_eq!(
-            Cost::of(&traced).text(),
+            CostSummary::of(&traced).text(),
             "cost 51.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
              0.10 modelled, probes 50.00 modelled)"
         );
@@ -270,7 +270,7 @@ mod tests {
             ..health()
         };
         assert_eq!(
-            Cost::of(&older).text(),
+            CostSummary::of(&older).text(),
             "cost 0.70 % of the program's 10.060 s (agent 0.40, handlers 0.30; callbacks and ticks not \
              counted; call hooks not counted)"
         );
@@ -283,7 +283,7 @@ mod tests {
             ..health()
         };
         assert_eq!(
-            Cost::of(&much).text(),
+            CostSummary::of(&much).text(),
             "cost 0.130 s beside the program's 0.010 s (agent 0.040 s, callbacks 0.050 s, handlers 0.030 s, \
              ticks 0.010 s modelled)"
         );
@@ -292,7 +292,7 @@ mod tests {
             ..health()
         };
         assert_eq!(
-            Cost::of(&nothing).text(),
+            CostSummary::of(&nothing).text(),
             "cost 0.130 s (agent 0.040 s, callbacks 0.050 s, handlers 0.030 s, ticks 0.010 s modelled)"
         );
     }

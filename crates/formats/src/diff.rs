@@ -12,7 +12,7 @@ use profile::ops::{AmountPair, Diff, DiffRequest, DiffRow, Scaling, Side};
 use serde::Serialize;
 
 use crate::health::honest_line;
-use crate::options::{Options, Sides};
+use crate::options::{OutputOptions, Sides};
 use crate::select::unit_name;
 use crate::text::notes;
 use crate::visible::visible;
@@ -203,7 +203,7 @@ pub fn html(
         let rows = diff.rows.iter().filter(|row| is(row));
         rows.map(|row| row.group.label.clone()).collect()
     };
-    let options = Options {
+    let options = OutputOptions {
         title: Some(format!("{} → {}", names.before, names.after)),
         event: Some(request.event),
         sides: Some(Sides {
@@ -212,7 +212,7 @@ pub fn html(
             total: changed(|row| row.total.certain),
             names: [names.before, names.after],
         }),
-        ..Options::default()
+        ..OutputOptions::default()
     };
     crate::html::write(profile, &options, out)
 }
@@ -229,7 +229,7 @@ struct DiffJson<'d> {
     tested: usize,
     before: SideJson<'d>,
     after: SideJson<'d>,
-    rows: Vec<RowJson>,
+    rows: Vec<DiffRowJson>,
     notes: Vec<String>,
 }
 
@@ -243,7 +243,7 @@ struct SideJson<'d> {
 }
 
 #[derive(Serialize)]
-struct RowJson {
+struct DiffRowJson {
     name: String,
     #[serde(rename = "self")]
     own: ComparedJson,
@@ -291,7 +291,7 @@ pub fn json(
         chance: Some(of.chance).filter(|chance| *chance < 1.0),
         certain: of.certain,
     };
-    let rows = diff.rows.iter().map(|row| RowJson {
+    let rows = diff.rows.iter().map(|row| DiffRowJson {
         name: row.group.label.clone(),
         own: compared(row.own),
         total: compared(row.total),

@@ -19,20 +19,20 @@ use profile::model::{
 use profile::ops::Runtimes;
 
 use crate::labels::{Labels, kind_name, tier_name};
-use crate::options::{Options, WeightBy};
+use crate::options::{OutputOptions, WeightBy};
 use crate::select::{Selection, unit_name, with_details_shown};
 use crate::text::with_module;
 use crate::visible::{visible, write_json};
 use crate::wording::amount;
 
-/// Writes `profile`, the samples of [`Options::event`] as the tracks of threads.
+/// Writes `profile`, the samples of [`OutputOptions::event`] as the tracks of threads.
 ///
 /// Options: `event`, `details`, `title`; `weight`: `Samples` makes every sample one, else a sample
 /// of time counts the intervals in its value, and one of allocation its bytes.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) -> io::Result<()> {
     let profile = &*with_details_shown(profile, options);
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, false);
@@ -338,14 +338,14 @@ fn show_busiest(
     beside: &BTreeMap<(u8, ThreadId), fx::ThreadHandle>,
 ) {
     /// More would not be seen anyway.
-    const MOST: usize = 50;
+    const MAX_TRACKS: usize = 50;
     let mut samples = vec![0_u64; threads.len()];
     for sample in &profile.samples {
         samples[sample.thread.0 as usize] += 1;
     }
     let mut busiest: Vec<usize> = (0..threads.len()).filter(|&at| samples[at] > 0).collect();
     busiest.sort_by_key(|&at| std::cmp::Reverse(samples[at]));
-    for (nth, &at) in busiest.iter().take(MOST).enumerate() {
+    for (nth, &at) in busiest.iter().take(MAX_TRACKS).enumerate() {
         to.add_initial_visible_thread(threads[at]);
         if nth == 0 {
             to.add_initial_selected_thread(threads[at]);

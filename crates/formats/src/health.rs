@@ -2,7 +2,7 @@
 
 use profile::model::{Health, SampleSource, Unit, UnsampledTime};
 
-use crate::cost::Cost;
+use crate::cost::CostSummary;
 use crate::select::unit_name;
 use crate::visible::visible;
 use crate::wording::{amount, percent, plural, seconds};
@@ -48,7 +48,7 @@ pub fn honest_line(health: &Health) -> String {
         }
     }
     line.push_str(&pauses(health));
-    line.push_str(&format!("; {}", Cost::of(health).text()));
+    line.push_str(&format!("; {}", CostSummary::of(health).text()));
     line
 }
 

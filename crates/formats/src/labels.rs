@@ -93,9 +93,9 @@ impl<'p> Labels<'p> {
 
 /// A command line as one line for people: compilers are given a hundred thousand characters.
 pub fn command_line(words: &[String]) -> String {
-    const MOST: usize = 300;
+    const MAX_COMMAND_LINE: usize = 300;
     let words: Vec<_> = words.iter().map(|word| visible(word)).collect();
-    shortened(&words.join(" "), MOST)
+    shortened(&words.join(" "), MAX_COMMAND_LINE)
 }
 
 /// A partition of a profile's frames.

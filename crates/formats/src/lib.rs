@@ -1,4 +1,4 @@
-//! One module per output format, each `write(&Profile, &Options, impl Write)`.
+//! One module per output format, each `write(&Profile, &OutputOptions, impl Write)`.
 //!
 //! Not a reader of anything, and no IO but the writer it is given. The invariant: a name out of
 //! the profiled program is data. No format lets it end a line, a frame, a string or a tag, and
@@ -32,7 +32,7 @@ pub use dump::{dump_json, dump_text, has_dump};
 pub use health::honest_line;
 pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;
-pub use options::{Options, Sides, Sort, WeightBy};
+pub use options::{OutputOptions, Sides, Sort, WeightBy};
 pub use profile::Profile;
 pub use profile::ops::{GroupBy, StackView};
 pub use visible::{visible, visible_lines, write_json};
@@ -89,14 +89,14 @@ impl Format {
 }
 
 /// The most frames that a format writes which writes each stack out: gigabytes of output.
-const MOST_FRAMES: u64 = 1 << 27;
+const MAX_FRAMES: u64 = 1 << 27;
 
 /// Refuses to write so many frames.
 ///
 /// # Errors
 /// They are too many; the text says what to do.
 fn check_size(frames: u64) -> io::Result<()> {
-    if frames <= MOST_FRAMES {
+    if frames <= MAX_FRAMES {
         return Ok(());
     }
     Err(io::Error::new(
@@ -115,7 +115,7 @@ fn check_size(frames: u64) -> io::Result<()> {
 pub fn write(
     format: Format,
     profile: &Profile,
-    options: &Options,
+    options: &OutputOptions,
     out: impl Write,
 ) -> io::Result<()> {
     match format {

@@ -6,7 +6,7 @@ use profile::ops::{GroupBy, StackView};
 /// The measure of a stack's width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WeightBy {
-    /// As the format's readers expect: see [`Options::weight`].
+    /// As the format's readers expect: see [`OutputOptions::weight`].
     #[default]
     Auto,
     /// The number of samples.
@@ -47,7 +47,7 @@ impl Sort {
 
 /// Choices for all formats; [`Default`] is what `sidewalk` does unasked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct OutputOptions {
     /// Title of the output; `None`: the command line of the first process.
     pub title: Option<String>,
     /// The event of outputs that hold one; `None`: the one that was sampled by time, else the one
@@ -98,7 +98,7 @@ pub struct Sides {
     pub total: Vec<String>,
 }
 
-impl Default for Options {
+impl Default for OutputOptions {
     fn default() -> Self {
         Self {
             title: None,

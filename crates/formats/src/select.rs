@@ -6,7 +6,7 @@ use profile::Profile;
 use profile::model::{Event, Sample, Unit};
 use profile::ops::{self, Weight as Sum};
 
-use crate::options::{Options, WeightBy};
+use crate::options::{OutputOptions, WeightBy};
 
 /// The word for a unit.
 pub(crate) const fn unit_name(unit: Unit) -> &'static str {
@@ -27,7 +27,10 @@ pub(crate) fn events(profile: &Profile) -> Vec<(Event, Sum)> {
 }
 
 /// The profile with the one stack of each sample that an output shows.
-pub(crate) fn with_stack_view<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+pub(crate) fn with_stack_view<'p>(
+    profile: &'p Profile,
+    options: &OutputOptions,
+) -> Cow<'p, Profile> {
     if ops::has_logical(profile) {
         Cow::Owned(ops::with_stack_view(profile.clone(), options.stacks))
     } else {
@@ -36,7 +39,10 @@ pub(crate) fn with_stack_view<'p>(profile: &'p Profile, options: &Options) -> Co
 }
 
 /// The profile as an output with frames for what events are about shows it.
-pub(crate) fn with_details_shown<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+pub(crate) fn with_details_shown<'p>(
+    profile: &'p Profile,
+    options: &OutputOptions,
+) -> Cow<'p, Profile> {
     let viewed = with_stack_view(profile, options);
     let any = || profile.samples.iter().any(|s| s.detail.is_some());
     if options.details && any() {
@@ -58,7 +64,7 @@ pub(crate) struct Selection {
 impl Selection {
     /// The selection that `options` ask for; `counts` says that the format's readers expect counts
     /// of CPU samples.
-    pub(crate) fn new(profile: &Profile, options: &Options, counts: bool) -> Self {
+    pub(crate) fn new(profile: &Profile, options: &OutputOptions, counts: bool) -> Self {
         let all = events(profile);
         let event = options
             .event
@@ -74,7 +80,7 @@ impl Selection {
     }
 
     /// The same of one event, whose samples sum up to `sum`.
-    pub(crate) fn of(event: Event, sum: Sum, options: &Options, counts: bool) -> Self {
+    pub(crate) fn of(event: Event, sum: Sum, options: &OutputOptions, counts: bool) -> Self {
         let by_value = match options.weight {
             WeightBy::Samples => false,
             WeightBy::Value => true,

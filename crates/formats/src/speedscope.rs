@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::check_size;
 use crate::labels::Labels;
-use crate::options::Options;
+use crate::options::OutputOptions;
 use crate::select::{Selection, events, with_details_shown};
 use crate::visible::{visible, write_json};
 
@@ -24,7 +24,7 @@ use crate::visible::{visible, write_json};
 const DEEPEST: usize = 2_000;
 
 #[derive(Serialize)]
-struct File {
+struct SpeedscopeFile {
     #[serde(rename = "$schema")]
     schema: &'static str,
     exporter: &'static str,
@@ -37,11 +37,11 @@ struct File {
 
 #[derive(Serialize)]
 struct Shared {
-    frames: Vec<Frame>,
+    frames: Vec<SpeedscopeFrame>,
 }
 
 #[derive(Serialize)]
-struct Frame {
+struct SpeedscopeFrame {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -62,13 +62,13 @@ struct Sampled {
 }
 
 /// Writes the events of `profile`, the main one first, each with the thread with most first; only
-/// [`Options::event`] where one is asked for.
+/// [`OutputOptions::event`] where one is asked for.
 ///
 /// Options: `event`, `weight`, `details`, `title`.
 ///
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
-pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) -> io::Result<()> {
     let profile = &*with_details_shown(profile, options);
     // Unlike other formats it has each sample, not each stack.
     let depths = profile::ops::depths(profile);
@@ -114,7 +114,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             weights: Vec::new(),
         });
     }
-    let file = File {
+    let file = SpeedscopeFile {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: concat!("sidewalk ", env!("CARGO_PKG_VERSION")),
         name: labels.title(options.title.as_deref()),
@@ -195,7 +195,7 @@ struct FrameTable<'a, 'p> {
     known: HashMap<u32, u32>,
     /// The frame that stands for callers left out.
     cut: Option<u32>,
-    list: Vec<Frame>,
+    list: Vec<SpeedscopeFrame>,
 }
 
 impl FrameTable<'_, '_> {
@@ -203,7 +203,7 @@ impl FrameTable<'_, '_> {
         let leaf_part = self.profile.frames_of(stack).take(DEEPEST);
         let mut frames: Vec<u32> = leaf_part.map(|frame| self.frame(frame)).collect();
         if self.profile.frames_of(stack).nth(DEEPEST).is_some() {
-            let cut = || Frame {
+            let cut = || SpeedscopeFrame {
                 name: "[cut: too deep for speedscope]".to_owned(),
                 file: None,
             };
@@ -225,7 +225,7 @@ impl FrameTable<'_, '_> {
         let frame = self.profile.frame(id);
         let at = self.list.len() as u32;
         self.known.insert(method, at);
-        self.list.push(Frame {
+        self.list.push(SpeedscopeFrame {
             name: self.labels.name(id).to_owned(),
             // Where no source is known, the file of code tells frames apart.
             file: self

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{HOSTILE, RecordedProfile, awaited, profile_of};
-use formats::{Format, GroupBy, Options, Profile, StackView};
+use formats::{Format, GroupBy, OutputOptions, Profile, StackView};
 use profile::model::Event;
 use profile::ops::Counts;
 
@@ -20,7 +20,7 @@ fn hostile() -> Profile {
     profile_of(HOSTILE, HOSTILE.len() as u32, &stacks.collect::<Vec<_>>())
 }
 
-fn written(format: Format, options: &Options) -> String {
+fn written(format: Format, options: &OutputOptions) -> String {
     let mut out = Vec::new();
     formats::write(format, &hostile(), options, &mut out).expect("a Vec takes everything");
     String::from_utf8(out).expect("text formats are UTF-8")
@@ -35,11 +35,11 @@ fn acts(c: char) -> bool {
 #[test]
 fn nothing_acts_in_text() {
     for by in GroupBy::ALL {
-        let options = Options {
+        let options = OutputOptions {
             by: Some(by),
             tree: true,
             top: 1000,
-            ..Options::default()
+            ..OutputOptions::default()
         };
         let text = written(Format::Text, &options);
         assert_eq!(text.chars().find(|&c| acts(c)), None, "{}", by.name());
@@ -52,9 +52,9 @@ fn nothing_acts_in_text() {
 
 #[test]
 fn every_row_is_one_line() {
-    let options = Options {
+    let options = OutputOptions {
         top: 1000,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let text = written(Format::Text, &options);
     let table: Vec<&str> = text
@@ -84,11 +84,11 @@ fn honest_lines_are_one_line() {
 fn collapsed_lines_keep_their_shape() {
     for (threads, processes) in [(false, false), (true, false), (true, true)] {
         for annotate in [false, true] {
-            let options = Options {
+            let options = OutputOptions {
                 threads,
                 processes,
                 annotate,
-                ..Options::default()
+                ..OutputOptions::default()
             };
             let text = written(Format::Collapsed, &options);
             assert_eq!(text.chars().find(|&c| acts(c)), None);
@@ -115,16 +115,16 @@ fn collapsed_lines_keep_their_shape() {
 #[test]
 fn json_formats_keep_names_as_strings() {
     for format in [Format::Speedscope, Format::Firefox] {
-        let text = written(format, &Options::default());
+        let text = written(format, &OutputOptions::default());
         let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         assert!(value.is_object());
         assert!(text.contains("日本語のメソッド名"), "{format:?}");
         assert_eq!(text.chars().find(|&c| acts(c)), None, "{format:?}");
     }
-    let options = Options {
+    let options = OutputOptions {
         json: true,
         tree: true,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let report = written(Format::Text, &options);
     serde_json::from_str::<serde_json::Value>(&report).expect("it is JSON");
@@ -139,11 +139,11 @@ fn json_formats_keep_names_as_strings() {
 fn logical_stacks_are_as_inert() {
     let profile = awaited(hostile(), HOSTILE);
     for stacks in StackView::ALL {
-        let options = Options {
+        let options = OutputOptions {
             stacks,
             tree: true,
             top: 1000,
-            ..Options::default()
+            ..OutputOptions::default()
         };
         for format in [
             Format::Text,
@@ -172,7 +172,7 @@ fn logical_stacks_are_as_inert() {
 
 fn page_of(profile: &Profile) -> String {
     let mut out = Vec::new();
-    formats::write(Format::Html, profile, &Options::default(), &mut out)
+    formats::write(Format::Html, profile, &OutputOptions::default(), &mut out)
         .expect("a Vec takes everything");
     String::from_utf8(out).expect("a page is UTF-8")
 }

@@ -2,12 +2,12 @@
 //!
 //! Binary outputs (pprof, the payload of the HTML file) are snapshot beside their modules.
 
-use formats::{Format, GroupBy, Options, Profile, StackView};
+use formats::{Format, GroupBy, OutputOptions, Profile, StackView};
 use profile::model::Event;
 use profile::ops::Counts;
 use profile::testing;
 
-fn text(format: Format, profile: &Profile, options: &Options) -> String {
+fn text(format: Format, profile: &Profile, options: &OutputOptions) -> String {
     let mut out = Vec::new();
     formats::write(format, profile, options, &mut out).expect("a Vec takes everything");
     String::from_utf8(out).expect("text formats are UTF-8")
@@ -32,13 +32,13 @@ fn scenes() -> [(&'static str, Profile); 5] {
 #[test]
 fn collapsed() {
     for (name, profile) in scenes() {
-        let plain = text(Format::Collapsed, &profile, &Options::default());
+        let plain = text(Format::Collapsed, &profile, &OutputOptions::default());
         insta::assert_snapshot!(format!("{name}_collapsed"), plain);
-        let all = Options {
+        let all = OutputOptions {
             annotate: true,
             threads: true,
             processes: true,
-            ..Options::default()
+            ..OutputOptions::default()
         };
         let all = text(Format::Collapsed, &profile, &all);
         insta::assert_snapshot!(format!("{name}_collapsed_with_all"), all);
@@ -54,10 +54,10 @@ fn each_event_alone() {
         .map_while(Event::from_code)
         .filter(|e| !matches!(e, Event::Call | Event::TracedCall | Event::Live))
     {
-        let options = Options {
+        let options = OutputOptions {
             event: Some(event),
             tree: event == Event::Exception,
-            ..Options::default()
+            ..OutputOptions::default()
         };
         let collapsed = text(Format::Collapsed, &profile, &options);
         let report = text(Format::Text, &profile, &options);
@@ -66,10 +66,10 @@ fn each_event_alone() {
         all.push_str(&format!("# {}\n{collapsed}\n{report}\n", event.name()));
     }
     insta::assert_snapshot!(all);
-    let plain = Options {
+    let plain = OutputOptions {
         event: Some(Event::Alloc),
         details: false,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let plain = text(Format::Collapsed, &profile, &plain);
     assert!(
@@ -82,12 +82,12 @@ fn each_event_alone() {
 #[test]
 fn the_live_heap() {
     let profile = testing::live().profile();
-    let options = Options {
+    let options = OutputOptions {
         event: Some(Event::Live),
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let mut all = text(Format::Text, &profile, &options);
-    let json = Options {
+    let json = OutputOptions {
         json: true,
         ..options.clone()
     };
@@ -100,7 +100,7 @@ fn the_live_heap() {
     let other = text(
         Format::Text,
         &testing::events().profile(),
-        &Options::default(),
+        &OutputOptions::default(),
     );
     assert!(!other.contains("live heap"), "{other}");
 }
@@ -109,9 +109,9 @@ fn the_live_heap() {
 #[test]
 fn either_stack() {
     let profile = testing::awaits().profile();
-    let physical = Options {
+    let physical = OutputOptions {
         stacks: StackView::Physical,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let lines = text(Format::Collapsed, &profile, &physical);
     insta::assert_snapshot!("awaits_collapsed_physical", lines);
@@ -119,9 +119,9 @@ fn either_stack() {
 
 #[test]
 fn collapsed_weighs_by_value() {
-    let value = Options {
+    let value = OutputOptions {
         weight: formats::WeightBy::Value,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let lines = text(Format::Collapsed, &testing::tiny().profile(), &value);
     insta::assert_snapshot!("tiny_collapsed_by_value", lines);
@@ -131,19 +131,19 @@ fn collapsed_weighs_by_value() {
 fn report() {
     for (name, profile) in scenes() {
         for by in GroupBy::ALL {
-            let options = Options {
+            let options = OutputOptions {
                 by: Some(by),
                 tree: by == GroupBy::Method,
-                ..Options::default()
+                ..OutputOptions::default()
             };
             let report = text(Format::Text, &profile, &options);
             insta::assert_snapshot!(format!("{name}_report_by_{}", by.name()), report);
         }
-        let options = Options {
+        let options = OutputOptions {
             json: true,
             tree: true,
             top: 3,
-            ..Options::default()
+            ..OutputOptions::default()
         };
         let report = json(&text(Format::Text, &profile, &options));
         insta::assert_snapshot!(format!("{name}_report_json"), report);
@@ -153,9 +153,9 @@ fn report() {
 /// Thousands of frames are a few lines, and do not overflow anything.
 #[test]
 fn report_of_a_deep_stack() {
-    let options = Options {
+    let options = OutputOptions {
         tree: true,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let report = text(Format::Text, &testing::deep().profile(), &options);
     insta::assert_snapshot!("deep_report", report);
@@ -187,9 +187,9 @@ fn report_of_circles() {
         scene.samples(thread, stack, count);
     }
     scene.end();
-    let options = Options {
+    let options = OutputOptions {
         tree: true,
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let report = text(Format::Text, &scene.profile(), &options);
     let tree = report.split_once("total %").expect("a tree").1;
@@ -201,7 +201,7 @@ fn every_format_takes_a_deep_stack() {
     let profile = testing::deep().profile();
     for format in Format::ALL {
         let mut out = Vec::new();
-        formats::write(format, &profile, &Options::default(), &mut out).expect("a Vec");
+        formats::write(format, &profile, &OutputOptions::default(), &mut out).expect("a Vec");
         assert!(!out.is_empty());
     }
 }
@@ -221,7 +221,11 @@ fn inspect() {
 #[test]
 fn speedscope() {
     for (name, profile) in scenes() {
-        let file = json(&text(Format::Speedscope, &profile, &Options::default()));
+        let file = json(&text(
+            Format::Speedscope,
+            &profile,
+            &OutputOptions::default(),
+        ));
         let version = concat!("sidewalk ", env!("CARGO_PKG_VERSION"));
         insta::assert_snapshot!(
             format!("{name}_speedscope"),
@@ -233,7 +237,7 @@ fn speedscope() {
 #[test]
 fn firefox() {
     for (name, profile) in scenes() {
-        let file = text(Format::Firefox, &profile, &Options::default());
+        let file = text(Format::Firefox, &profile, &OutputOptions::default());
         // One line a table is enough to see a change in.
         let value: serde_json::Value = serde_json::from_str(&file).expect("it is JSON");
         let mut lines = vec![format!("meta {}", value["meta"])];
@@ -263,10 +267,10 @@ fn every_format_says_that_there_is_nothing() {
     let profile = Profile::default();
     for format in Format::ALL {
         let mut out = Vec::new();
-        formats::write(format, &profile, &Options::default(), &mut out).expect("a Vec");
+        formats::write(format, &profile, &OutputOptions::default(), &mut out).expect("a Vec");
         assert_eq!(out.is_empty(), format == Format::Collapsed, "{format:?}");
     }
-    let report = text(Format::Text, &profile, &Options::default());
+    let report = text(Format::Text, &profile, &OutputOptions::default());
     insta::assert_snapshot!("empty_report", report);
     insta::assert_snapshot!(
         "empty_inspect",

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use common::{HOSTILE, INTERVAL, RecordedProfile, awaited, profile_of};
-use formats::{Format, GroupBy, Options, Profile, StackView, WeightBy};
+use formats::{Format, GroupBy, OutputOptions, Profile, StackView, WeightBy};
 use profile::model::{Event, ThreadId};
 use profile::ops;
 use proptest::prelude::*;
 
-fn written(format: Format, profile: &Profile, options: &Options) -> String {
+fn written(format: Format, profile: &Profile, options: &OutputOptions) -> String {
     let mut out = Vec::new();
     formats::write(format, profile, options, &mut out).expect("a Vec takes everything");
     String::from_utf8(out).expect("text formats are UTF-8")
@@ -77,7 +77,7 @@ fn collapsed_total(text: &str) -> u64 {
 }
 
 /// The sums of a pprof file's samples, by sample type.
-fn pprof_totals(profile: &Profile, options: &Options) -> BTreeMap<String, u64> {
+fn pprof_totals(profile: &Profile, options: &OutputOptions) -> BTreeMap<String, u64> {
     #[derive(Clone, PartialEq, prost::Message)]
     struct File {
         #[prost(message, repeated, tag = "1")]
@@ -119,7 +119,7 @@ fn pprof_totals(profile: &Profile, options: &Options) -> BTreeMap<String, u64> {
 
 /// The weights of the samples of a Firefox file's tracks of the main event, by thread, the least
 /// first; and how many markers an event has.
-fn firefox_totals(profile: &Profile, options: &Options, event: Event) -> (Vec<u64>, u64) {
+fn firefox_totals(profile: &Profile, options: &OutputOptions, event: Event) -> (Vec<u64>, u64) {
     let text = written(Format::Firefox, profile, options);
     let file: serde_json::Value = serde_json::from_str(&text).unwrap();
     let strings = file["shared"]["stringArray"].as_array();
@@ -150,8 +150,8 @@ proptest! {
     fn collapsed(profile in any_profile(), threads: bool, processes: bool, annotate: bool) {
         for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Live, Event::Exception] {
             for weight in [WeightBy::Samples, WeightBy::Value] {
-                let options = Options {
-                    event: Some(event), weight, threads, processes, annotate, ..Options::default()
+                let options = OutputOptions {
+                    event: Some(event), weight, threads, processes, annotate, ..OutputOptions::default()
                 };
                 let text = written(Format::Collapsed, &profile, &options);
                 prop_assert_eq!(collapsed_total(&text), total(&profile, event, weight));
@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn speedscope(profile in any_profile()) {
         for weight in [WeightBy::Samples, WeightBy::Value] {
-            let options = Options { event: Some(Event::Cpu), weight, ..Options::default() };
+            let options = OutputOptions { event: Some(Event::Cpu), weight, ..OutputOptions::default() };
             let text = written(Format::Speedscope, &profile, &options);
             let file: serde_json::Value = serde_json::from_str(&text).unwrap();
             let frames = file["shared"]["frames"].as_array().unwrap().len() as u64;
@@ -190,7 +190,7 @@ proptest! {
 
     #[test]
     fn firefox(profile in any_profile()) {
-        let options = Options { event: Some(Event::Wall), weight: WeightBy::Samples, ..Options::default() };
+        let options = OutputOptions { event: Some(Event::Wall), weight: WeightBy::Samples, ..OutputOptions::default() };
         let text = written(Format::Firefox, &profile, &options);
         let file: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut sum = 0;
@@ -229,7 +229,7 @@ proptest! {
     /// Intervals of each track add up to its time, whatever single samples stand for.
     #[test]
     fn firefox_weighs_time(profile in any_profile()) {
-        let text = written(Format::Firefox, &profile, &Options::default());
+        let text = written(Format::Firefox, &profile, &OutputOptions::default());
         let file: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut time: BTreeMap<ThreadId, u64> = BTreeMap::new();
         let cpu = profile.samples.iter().filter(|sample| sample.event == Event::Cpu);
@@ -257,7 +257,7 @@ proptest! {
     /// All events are there unless one is asked for.
     #[test]
     fn speedscope_has_all_events(profile in any_profile()) {
-        let options = Options { weight: WeightBy::Samples, ..Options::default() };
+        let options = OutputOptions { weight: WeightBy::Samples, ..OutputOptions::default() };
         let text = written(Format::Speedscope, &profile, &options);
         let file: serde_json::Value = serde_json::from_str(&text).unwrap();
         let profiles = file["profiles"].as_array().unwrap().iter();
@@ -270,9 +270,9 @@ proptest! {
     fn report(profile in any_profile(), samples: bool) {
         let weight = if samples { WeightBy::Samples } else { WeightBy::Value };
         for by in GroupBy::ALL {
-            let options = Options {
+            let options = OutputOptions {
                 event: Some(Event::Cpu), weight, by: Some(by), json: true, tree: true, top: 1000,
-                ..Options::default()
+                ..OutputOptions::default()
             };
             let text = written(Format::Text, &profile, &options);
             let report: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -297,8 +297,8 @@ proptest! {
     fn both_views_add_up_to_the_same(profile in any_profile()) {
         let profile = awaited(profile, HOSTILE);
         for stacks in StackView::ALL {
-            let options = Options {
-                event: Some(Event::Cpu), weight: WeightBy::Value, stacks, json: true, ..Options::default()
+            let options = OutputOptions {
+                event: Some(Event::Cpu), weight: WeightBy::Value, stacks, json: true, ..OutputOptions::default()
             };
             let all = total(&profile, Event::Cpu, WeightBy::Value);
             let text = written(Format::Collapsed, &profile, &options);
@@ -307,7 +307,7 @@ proptest! {
             let file: serde_json::Value = serde_json::from_str(&text).unwrap();
             let profiles = file["profiles"].as_array().unwrap().iter();
             prop_assert_eq!(profiles.map(|p| p["endValue"].as_u64().unwrap()).sum::<u64>(), all);
-            let text = written(Format::Text, &profile, &Options { by: Some(GroupBy::Method), top: 1000, ..options });
+            let text = written(Format::Text, &profile, &OutputOptions { by: Some(GroupBy::Method), top: 1000, ..options });
             let report: serde_json::Value = serde_json::from_str(&text).unwrap();
             let rows = report["rows"].as_array().unwrap();
             prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
@@ -333,8 +333,8 @@ proptest! {
             } else if (from * MS..(from + length) * MS).contains(&time) { value } else { 0 };
             let taken = profile.samples.iter().filter(|sample| sample.event == event);
             let all: u64 = taken.map(|sample| part(sample.time_ns, sample.value)).sum();
-            let options = Options {
-                event: Some(event), weight: WeightBy::Value, json: true, by: Some(GroupBy::Method), top: 1000, ..Options::default()
+            let options = OutputOptions {
+                event: Some(event), weight: WeightBy::Value, json: true, by: Some(GroupBy::Method), top: 1000, ..OutputOptions::default()
             };
             prop_assert_eq!(collapsed_total(&written(Format::Collapsed, &within, &options)), all);
             let file: serde_json::Value =
@@ -390,7 +390,7 @@ proptest! {
         for format in Format::ALL {
             let mut twice = [Vec::new(), Vec::new()];
             for out in &mut twice {
-                formats::write(format, &profile, &Options::default(), out).unwrap();
+                formats::write(format, &profile, &OutputOptions::default(), out).unwrap();
             }
             prop_assert!(twice[0] == twice[1], "{format:?}");
         }
@@ -415,10 +415,10 @@ fn inferno_takes_collapsed_stacks() {
     ];
     for profile in scenes {
         for (annotate, threads) in [(false, false), (true, true)] {
-            let options = Options {
+            let options = OutputOptions {
                 annotate,
                 threads,
-                ..Options::default()
+                ..OutputOptions::default()
             };
             let text = written(Format::Collapsed, &profile, &options);
             let mut svg = Vec::new();

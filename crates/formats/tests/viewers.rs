@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use formats::{Format, Options, Profile, visible};
+use formats::{Format, OutputOptions, Profile, visible};
 use profile::ops::{self, GroupBy, StackView};
 use testkit::{Tools, stdout_of};
 
@@ -24,10 +24,10 @@ use scenes::scenes;
 
 /// A file of our own in the folder for tests' files.
 fn file(scene: &str, format: Format, profile: &Profile) -> PathBuf {
-    file_with(scene, format, profile, &Options::default())
+    file_with(scene, format, profile, &OutputOptions::default())
 }
 
-fn file_with(scene: &str, format: Format, profile: &Profile, options: &Options) -> PathBuf {
+fn file_with(scene: &str, format: Format, profile: &Profile, options: &OutputOptions) -> PathBuf {
     let name = format!("viewers-{scene}{}", format.ending());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut out = Vec::new();
@@ -116,13 +116,13 @@ fn speedscope_has_the_numbers_of_the_report() {
     let tools = Tools::get();
     for (scene, profile) in scenes() {
         let event = ops::main_event(&profile).expect("there are samples");
-        let open = |scene: &str, options: &Options| {
+        let open = |scene: &str, options: &OutputOptions| {
             let path = file_with(scene, Format::Speedscope, &profile, options);
             let mut importer = node(&tools, "speedscope.mjs");
             stdout_of(importer.arg(&tools.speedscope).arg(path))
         };
         // All events in one file: as many profiles as there are pairs of event and thread.
-        let all = open(&format!("{scene}-all"), &Options::default());
+        let all = open(&format!("{scene}-all"), &OutputOptions::default());
         let pairs: std::collections::BTreeSet<_> = profile
             .samples
             .iter()
@@ -130,9 +130,9 @@ fn speedscope_has_the_numbers_of_the_report() {
             .collect();
         let profiles = all.lines().filter(|line| line.starts_with("profile "));
         assert_eq!(profiles.count(), pairs.len(), "{scene}");
-        let one = Options {
+        let one = OutputOptions {
             event: Some(event),
-            ..Options::default()
+            ..OutputOptions::default()
         };
         let text = open(scene, &one);
         let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();

@@ -19,7 +19,7 @@ const WITH_VALUE: [&str; 8] = [
 ];
 
 /// The longest part of a name that is an argument, characters.
-const MOST: usize = 80;
+const MAX_ARGUMENT: usize = 80;
 
 /// A readable name for the process with these words as its command line: its program without
 /// folders, for `dotnet app.dll` the app, for a command of the SDK `dotnet build`, and for tools
@@ -135,5 +135,5 @@ fn stem(file: &str) -> &str {
 }
 
 fn shortened(text: &str) -> String {
-    text.chars().take(MOST).collect()
+    text.chars().take(MAX_ARGUMENT).collect()
 }

@@ -111,8 +111,9 @@ fn rows_are_those_of_all() {
                 samples: weight.samples * times,
                 value: weight.value * times,
             };
-            let row =
-                |row: profile::ops::Row| (row.group.label, doubled(row.own), doubled(row.total));
+            let row = |row: profile::ops::TotalsRow| {
+                (row.group.label, doubled(row.own), doubled(row.total))
+            };
             rows.map(row).collect()
         };
         match by {

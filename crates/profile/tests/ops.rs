@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use regex::Regex;
 
 fn table(profile: &Profile, by: GroupBy) -> String {
-    let line = |row: &profile::ops::Row| {
+    let line = |row: &profile::ops::TotalsRow| {
         let kind = row
             .group
             .kind

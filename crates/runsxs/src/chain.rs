@@ -1,9 +1,9 @@
 //! `--chain`: calls from CLR to CLR, through native code, to a given depth.
 //!
 //! One stack then holds frames of all CLRs in a known order: `Step` of the first CLR,
-//! [`runsxs_chain_cross`], `Step` of the second, [`runsxs_chain_cross`], and so on; the last `Step`
-//! burns. workloads/chain is the other half. Everything happens on one thread, which every CLR
-//! comes to know.
+//! [`runsxs_chain_cross`], `Step` of the second, [`runsxs_chain_cross`], and so on; the last
+//! `Step` burns. workloads/chain is the other half. Everything happens on one thread, which
+//! every CLR comes to know.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -21,13 +21,13 @@ const METHOD: &str = "Step";
 /// How much the last link burns in one call; about 20 ms.
 const ROUNDS: i32 = 1000;
 
-type Step =
+type ChainStep =
     unsafe extern "C" fn(cross: *const c_void, chain: *const Chain, depth: i32, rounds: i32) -> i64;
 
 /// Arguments of [`runsxs_chain_cross`].
 struct Chain {
     depth: i32,
-    steps: Vec<Step>,
+    steps: Vec<ChainStep>,
 }
 
 /// The native code between two CLRs. It is called at `depth` links before the last.
@@ -54,21 +54,21 @@ unsafe extern "C" fn runsxs_chain_cross(chain: *const Chain, depth: i32, rounds:
 /// Calls through all CLRs for at least `time`, again and again.
 ///
 /// # Errors
-/// A CLR does not start, its program has no `Workloads.Chain.Step`, or the chain came back with
-/// another number of links than it has.
+/// A CLR does not start, its program has no `Workloads.Chain.Step`, or the chain came back
+/// with another number of links than it has.
 pub(crate) fn run(starter: &Starter, jobs: &[Job], depth: u16, time: Duration) -> Result<u8> {
     set_signal_stack()?;
     let clrs: Vec<Clr> = jobs
         .iter()
         .map(|job| starter.start(job))
         .collect::<Result<_>>()?;
-    let steps: Vec<Step> = clrs
+    let steps: Vec<ChainStep> = clrs
         .iter()
         .zip(jobs)
         .map(|(clr, job)| {
             let step = clr.delegate(&job.app.path, CLASS, METHOD)?;
             // SAFETY: the CLR made it for a static method that is declared with these types.
-            Ok(unsafe { std::mem::transmute::<*mut c_void, Step>(step.as_ptr()) })
+            Ok(unsafe { std::mem::transmute::<*mut c_void, ChainStep>(step.as_ptr()) })
         })
         .collect::<Result<_>>()?;
     let depth = i32::from(depth);

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use corprof::sys::{Guid, Hresult, IClassFactory, ICorProfilerCallback11, IUnknown, Interface};
 
 use crate::environ;
-use crate::lookup::Installed;
+use crate::lookup::InstalledRuntime;
 
 /// The values that CLR 4's ProfAPI_ProfilerCompatibilitySetting had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -123,7 +123,7 @@ impl Compatibility {
     /// Those of `start`; the profiler cannot be asked.
     pub(crate) fn start<T>(
         &self,
-        runtime: &Installed,
+        runtime: &InstalledRuntime,
         start: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let mut old_was_first = self

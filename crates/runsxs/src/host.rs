@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::lookup::{Installed, LIBRARY};
+use crate::lookup::{InstalledRuntime, LIBRARY};
 
 type Initialize = unsafe extern "C" fn(
     exe_path: *const c_char,
@@ -64,14 +64,14 @@ pub(crate) struct Clr {
 /// How a CLR is started for a program.
 #[derive(Debug)]
 pub(crate) struct StartOptions<'a> {
-    pub(crate) runtime: &'a Installed,
+    pub(crate) runtime: &'a InstalledRuntime,
     pub(crate) app: &'a Path,
     /// From the program's runtimeconfig.json.
     pub(crate) properties: &'a [(String, String)],
 }
 
 impl Functions {
-    fn load(runtime: &Installed) -> Result<Functions> {
+    fn load(runtime: &InstalledRuntime) -> Result<Functions> {
         let path = runtime.folder.join(LIBRARY);
         let name = text(path.as_os_str().as_bytes())?;
         // SAFETY: a string; what the library's constructors do is the CLR's own affair.

@@ -15,7 +15,7 @@ const FRAMEWORK: &str = "shared/Microsoft.NETCore.App";
 
 /// A CLR on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledRuntime {
     /// The folder of libcoreclr.so, absolute.
     pub(crate) folder: PathBuf,
     /// Display name: the folder's name where that is a version, else the folder.
@@ -28,7 +28,7 @@ pub(crate) struct Installed {
 ///
 /// # Errors
 /// There is none; says where was looked.
-pub(crate) fn find(wanted: &OsStr) -> Result<Installed> {
+pub(crate) fn find(wanted: &OsStr) -> Result<InstalledRuntime> {
     let text = wanted.to_string_lossy();
     if is_version(&text) && !Path::new(wanted).is_dir() {
         let places = places();
@@ -44,13 +44,13 @@ pub(crate) fn find(wanted: &OsStr) -> Result<Installed> {
     in_folder(Path::new(wanted))
 }
 
-fn in_folder(folder: &Path) -> Result<Installed> {
+fn in_folder(folder: &Path) -> Result<InstalledRuntime> {
     let shown = folder.display();
     let folder = folder
         .canonicalize()
         .with_context(|| format!("{shown} is neither a version nor a folder"))?;
     if folder.join(LIBRARY).is_file() {
-        return Ok(Installed::at(folder));
+        return Ok(InstalledRuntime::at(folder));
     }
     match newest("", std::slice::from_ref(&folder)) {
         Some(found) => Ok(found),
@@ -58,20 +58,20 @@ fn in_folder(folder: &Path) -> Result<Installed> {
     }
 }
 
-impl Installed {
-    fn at(folder: PathBuf) -> Installed {
+impl InstalledRuntime {
+    fn at(folder: PathBuf) -> InstalledRuntime {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let parts = version(&name);
         let (name, band) = match parts.as_slice() {
             [major, minor, ..] => (name.into_owned(), Some((*major, *minor))),
             _ => (folder.display().to_string(), None),
         };
-        Installed { name, band, folder }
+        InstalledRuntime { name, band, folder }
     }
 }
 
 /// The newest CLR below these installations whose version begins with `wanted`.
-fn newest(wanted: &str, places: &[PathBuf]) -> Option<Installed> {
+fn newest(wanted: &str, places: &[PathBuf]) -> Option<InstalledRuntime> {
     let mut found: Vec<(Vec<u32>, PathBuf)> = Vec::new();
     for place in places {
         let Ok(versions) = fs::read_dir(place.join(FRAMEWORK)) else {
@@ -90,7 +90,7 @@ fn newest(wanted: &str, places: &[PathBuf]) -> Option<Installed> {
     // Stable: of the same version, the place that was named first.
     found.sort_by(|a, b| b.0.cmp(&a.0));
     let (_, folder) = found.into_iter().next()?;
-    Some(Installed::at(folder.canonicalize().ok()?))
+    Some(InstalledRuntime::at(folder.canonicalize().ok()?))
 }
 
 /// Installations of .NET, the user's choice first. Those that are there.

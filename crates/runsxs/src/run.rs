@@ -17,7 +17,7 @@ use crate::args::{Args, Program};
 use crate::chain;
 use crate::compat::Compatibility;
 use crate::host::{Clr, StartOptions, set_signal_stack};
-use crate::lookup::{self, Installed, LIBRARY};
+use crate::lookup::{self, InstalledRuntime, LIBRARY};
 
 /// Stack of a thread that runs a program, bytes: what the main thread has by default.
 const STACK: usize = 8 << 20;
@@ -25,7 +25,7 @@ const STACK: usize = 8 << 20;
 /// A program with its CLR.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) runtime: Installed,
+    pub(crate) runtime: InstalledRuntime,
     pub(crate) app: App,
     words: Vec<String>,
 }

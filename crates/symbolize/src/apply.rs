@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use profile::Profile;
 use profile::model::{Frame, FrameId, Location, Module, Stack, StackId, StringId};
 
-use crate::{Options, Report, Symbolizer};
+use crate::{LookupOptions, LookupReport, Symbolizer};
 
 /// Looks up every frame of `profile` that still has a location: native frames get names, lines
 /// and inlined callees, managed frames get lines.
-pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
+pub fn symbolize(profile: &mut Profile, options: &LookupOptions) -> LookupReport {
     let mut symbolizer = Symbolizer::new(options.clone());
     if options.native {
         let looked_up = profile
@@ -29,7 +29,7 @@ pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
             });
         symbolizer.open(&distinct(looked_up));
     }
-    let mut strings = Strings::new(std::mem::take(&mut profile.strings));
+    let mut strings = StringInterner::new(std::mem::take(&mut profile.strings));
 
     // Replacements of each old frame, innermost first. Never empty.
     let mut frames: Vec<Frame> = Vec::with_capacity(profile.frames.len());
@@ -87,9 +87,9 @@ fn distinct<'m>(modules: impl Iterator<Item = &'m Module>) -> Vec<&'m Module> {
 fn expand(
     frame: &Frame,
     profile: &Profile,
-    options: &Options,
+    options: &LookupOptions,
     symbolizer: &mut Symbolizer,
-    strings: &mut Strings,
+    strings: &mut StringInterner,
 ) -> Vec<Frame> {
     let module = frame
         .module
@@ -193,7 +193,7 @@ fn unnamed(
     module: &Module,
     svma: u64,
     symbolizer: &mut Symbolizer,
-    strings: &mut Strings,
+    strings: &mut StringInterner,
 ) -> Frame {
     // Where the file is not here, the recorder may have told.
     let recorded = start_from_name(&strings.all[frame.name.0 as usize], module);
@@ -212,12 +212,12 @@ fn index(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-struct Strings {
+struct StringInterner {
     all: Vec<String>,
     ids: HashMap<String, StringId>,
 }
 
-impl Strings {
+impl StringInterner {
     fn new(all: Vec<String>) -> Self {
         let ids = all
             .iter()

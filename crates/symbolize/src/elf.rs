@@ -42,7 +42,7 @@ fn budget(length: u64) -> u64 {
 }
 
 /// One function of a symbol table.
-struct Function {
+struct ElfFunction {
     start: u64,
     /// Exclusive. Where the symbol has no size: the start of the next symbol.
     end: u64,
@@ -64,9 +64,9 @@ pub(crate) struct Elf {
     /// Addresses of code. Functions that the linker dropped keep their DWARF, at address 0 or so.
     code: Vec<Range<u64>>,
     /// By start, not overlapping unless the file's symbols do.
-    functions: Vec<Function>,
+    functions: Vec<ElfFunction>,
     /// The same of dynamic symbols alone: the names that programmers call.
-    exported: Vec<Function>,
+    exported: Vec<ElfFunction>,
     /// `.eh_frame` and where it lies.
     unwind_tables: Option<UnwindTables>,
     dwarf: Option<addr2line::Context<Reader>>,
@@ -233,7 +233,7 @@ impl Elf {
                 continue;
             }
             found.push(NativeSymbol { name, file, line });
-            if found.len() >= MOST_INLINED {
+            if found.len() >= MAX_INLINED {
                 break;
             }
         }
@@ -256,13 +256,13 @@ impl Elf {
     }
 }
 
-fn function_at(functions: &[Function], svma: u64) -> Option<&str> {
+fn function_at(functions: &[ElfFunction], svma: u64) -> Option<&str> {
     let after = functions.partition_point(|f| f.start <= svma);
     // Symbols may nest (a label inside a function): the nearest one that still holds.
     functions[..after]
         .iter()
         .rev()
-        .take(MOST_NESTED)
+        .take(MAX_NESTED)
         .find(|f| svma < f.end)
         .map(|f| &*f.name)
 }
@@ -289,9 +289,9 @@ fn is_code<'data>(section: &impl ObjectSection<'data>) -> bool {
 }
 
 /// Deeper inlining than this is not real.
-const MOST_INLINED: usize = 256;
+const MAX_INLINED: usize = 256;
 /// How many preceding symbols are tried before an address counts as outside of all.
-const MOST_NESTED: usize = 16;
+const MAX_NESTED: usize = 16;
 
 /// The names of a symbol table, read at once: a name alone costs two calls of the kernel, and a
 /// libc has ten thousand.
@@ -321,7 +321,7 @@ impl<'data> SymbolNames<'data> {
 fn symbol_functions<'data, H>(
     elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
     full: bool,
-) -> Vec<Function>
+) -> Vec<ElfFunction>
 where
     H: FileHeader<Endian = Endianness>,
 {
@@ -395,7 +395,7 @@ where
                 let next = starts.get(index + 1).copied().unwrap_or(u64::MAX);
                 next.min(c.section_end)
             };
-            Function {
+            ElfFunction {
                 start: c.start,
                 end,
                 name: c.name.into(),
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_function_has_its_first_address_and_not_the_one_behind_it() {
-        let function = |start, end, name: &str| Function {
+        let function = |start, end, name: &str| ElfFunction {
             start,
             end,
             name: name.into(),

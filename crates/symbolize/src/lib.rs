@@ -6,7 +6,7 @@
 //!
 //! Invariant: a file is believed only if it is the one that was loaded. An ELF file must have the
 //! recorded build-id, a .NET module the recorded MVID, a PDB the id that its module names.
-//! A fault of a file is an entry in the [`Report`], never an error and never a panic.
+//! A fault of a file is an entry in the [`LookupReport`], never an error and never a panic.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -30,14 +30,14 @@ pub use check::{FileMismatch, check};
 pub use demangle::demangle;
 pub use pe::PdbId;
 pub use symbolizer::{
-    ManagedLine, MissingFile, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer,
+    LookupReport, ManagedLine, MissingFile, ModuleReport, NativeSymbol, SymbolSource, Symbolizer,
 };
 
 use std::path::PathBuf;
 
 /// A request: names or lines, and the folders to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct LookupOptions {
     /// Look up native frames.
     pub native: bool,
     /// Show native functions that the compiler inlined as frames of their own.
@@ -53,7 +53,7 @@ pub struct Options {
     pub fetched: Option<PathBuf>,
 }
 
-impl Default for Options {
+impl Default for LookupOptions {
     fn default() -> Self {
         Self {
             native: true,

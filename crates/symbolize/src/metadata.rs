@@ -119,9 +119,9 @@ impl<'a> Metadata<'a> {
     ) -> Option<Self> {
         // The streams' names and places; the counts of all tables and the row of the first; GUIDs,
         // of which a module has one.
-        const MOST: usize = 4096;
-        Self::assemble(read(0, size.min(MOST))?, |offset, size| {
-            read(offset, size.min(MOST))
+        const MAX_ROWS: usize = 4096;
+        Self::assemble(read(0, size.min(MAX_ROWS))?, |offset, size| {
+            read(offset, size.min(MAX_ROWS))
         })
     }
 

@@ -23,8 +23,8 @@ const PDB_CHECKSUM: DebugType = DebugType(19);
 /// Minor version of a CodeView entry that names a portable PDB: "PM".
 const PORTABLE: u16 = 0x504d;
 /// More debug entries than any compiler writes.
-const MOST_ENTRIES: usize = 64;
-const MOST_ENTRIES_SIZE: u32 = (MOST_ENTRIES * size_of::<ImageDebugDirectory>()) as u32;
+const MAX_ENTRIES: usize = 64;
+const MAX_ENTRIES_SIZE: u32 = (MAX_ENTRIES * size_of::<ImageDebugDirectory>()) as u32;
 /// The fields of `IMAGE_COR20_HEADER` that are read.
 const COR20_HEADER: u32 = 16;
 /// Larger metadata is not read.
@@ -135,10 +135,10 @@ impl ModuleDebug {
         let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_DEBUG) else {
             return Ok(found);
         };
-        let size = directory.size.get(LE).min(MOST_ENTRIES_SIZE);
+        let size = directory.size.get(LE).min(MAX_ENTRIES_SIZE);
         let entries = read(directory.virtual_address.get(LE), size)
             .ok_or_else(|| "the debug directory cannot be read".to_owned())?;
-        let count = (entries.len() / size_of::<ImageDebugDirectory>()).min(MOST_ENTRIES);
+        let count = (entries.len() / size_of::<ImageDebugDirectory>()).min(MAX_ENTRIES);
         let (entries, _) = object::pod::slice_from_bytes::<ImageDebugDirectory>(entries, count)
             .map_err(|()| "the debug directory cannot be read".to_owned())?;
         for entry in entries {

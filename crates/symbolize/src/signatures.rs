@@ -11,7 +11,7 @@ use crate::metadata::{Bytes, Metadata};
 /// Types in types; a compiler writes a few.
 const DEEPEST: usize = 32;
 /// More parameters than the runtime takes are not real.
-const MOST_PARAMETERS: u32 = 1 << 16;
+const MAX_PARAMETERS: u32 = 1 << 16;
 /// Longer signatures are of no help.
 const LONGEST: usize = 400;
 
@@ -41,7 +41,7 @@ pub(crate) fn signature(metadata: &Metadata<'_>, token: u32) -> Option<String> {
         bytes.compressed()?;
     }
     let parameters = bytes.compressed()?;
-    if parameters > MOST_PARAMETERS {
+    if parameters > MAX_PARAMETERS {
         return None;
     }
     let mut ignored = String::new();
@@ -167,7 +167,7 @@ fn function_pointer(
     let mut returned = String::new();
     write_type(metadata, bytes, &mut returned, depth + 1)?;
     text.push_str("delegate*<");
-    for _ in 0..parameters.min(MOST_PARAMETERS) {
+    for _ in 0..parameters.min(MAX_PARAMETERS) {
         write_type(metadata, bytes, text, depth + 1)?;
         text.push_str(", ");
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use profile::model::Module;
 
-use crate::Options;
+use crate::LookupOptions;
 use crate::debug_file;
 use crate::elf::Elf;
 use crate::file::{PartialFile, read_limited};
@@ -122,8 +122,8 @@ impl MissingFile {
         }
     }
 
-    /// Where it is looked for in the folder of what servers gave ([`Options::fetched`]). Made of
-    /// digits alone: no name that a stranger gave a file is part of a path.
+    /// Where it is looked for in the folder of what servers gave ([`LookupOptions::fetched`]). Made
+    /// of digits alone: no name that a stranger gave a file is part of a path.
     #[must_use]
     pub fn relative_path(&self) -> PathBuf {
         let kind = match self {
@@ -143,7 +143,7 @@ const BUILD_ID_LENGTHS: std::ops::RangeInclusive<usize> = 2..=64;
 
 /// Results of all lookups, in the order in which modules were first asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LookupReport {
     /// The modules.
     pub modules: Vec<ModuleReport>,
 }
@@ -181,7 +181,7 @@ enum MethodPosition {
 
 /// Looks up names and lines.
 pub struct Symbolizer {
-    options: Options,
+    options: LookupOptions,
     native: HashMap<Key, NativeModule>,
     managed: HashMap<Key, ManagedModule>,
     /// Metadata of .NET modules, `None` where it cannot be read or is of another build.
@@ -192,7 +192,7 @@ pub struct Symbolizer {
 impl Symbolizer {
     /// Opens nothing yet.
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: LookupOptions) -> Self {
         Self {
             options,
             native: HashMap::new(),
@@ -386,7 +386,7 @@ impl Symbolizer {
 
     /// Results of all lookups so far.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> LookupReport {
         let modules = self.order.iter().filter_map(|(is_managed, key)| {
             if *is_managed {
                 self.managed.get(key).map(|m| m.report.clone())
@@ -394,7 +394,7 @@ impl Symbolizer {
                 self.native.get(key).map(|n| n.report.clone())
             }
         });
-        Report {
+        LookupReport {
             modules: modules.collect(),
         }
     }
@@ -408,7 +408,7 @@ fn key(module: &Module) -> Key {
     }
 }
 
-fn open_native(module: &Module, options: &Options) -> NativeModule {
+fn open_native(module: &Module, options: &LookupOptions) -> NativeModule {
     let OpenedFiles {
         files,
         source,
@@ -462,7 +462,7 @@ fn fetched_debug_file(folder: &Path, of: &str, build_id: &[u8]) -> PathBuf {
     folder.join(missing.relative_path())
 }
 
-fn native_files(module: &Module, options: &Options) -> OpenedFiles {
+fn native_files(module: &Module, options: &LookupOptions) -> OpenedFiles {
     let path = Path::new(&module.path);
     let own = PartialFile::open(path, module.file_offset)
         .map_err(|error| error.to_string())
@@ -539,7 +539,7 @@ fn is_c_library(path: &Path) -> bool {
         .any(|library| name.starts_with(library))
 }
 
-fn open_managed(module: &Module, options: &Options) -> ManagedModule {
+fn open_managed(module: &Module, options: &LookupOptions) -> ManagedModule {
     let (source, pdb, missing) = find_pdb(module, options);
     ManagedModule {
         pdb,
@@ -558,7 +558,7 @@ fn open_managed(module: &Module, options: &Options) -> ManagedModule {
 /// Its PDB, or why there is none, and which one would be it.
 fn find_pdb(
     module: &Module,
-    options: &Options,
+    options: &LookupOptions,
 ) -> (SymbolSource, Option<PortablePdb>, Option<MissingFile>) {
     let path = Path::new(&module.path);
     let debug = PartialFile::open(path, module.file_offset)

@@ -17,7 +17,7 @@ use crate::partial::{DownloadOrigin, PartialDownload};
 /// Read at once.
 const PIECE: usize = 64 << 10;
 /// How often a connection that broke is made again, where the server lets us go on.
-const MOST_ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Is told of bytes that are there and of those that there will be; says whether to go on.
 pub(crate) type Watch<'w> = &'w dyn Fn(u64, Option<u64>) -> bool;
@@ -40,7 +40,7 @@ pub(crate) fn download(
         let goes_on = matches!(result, Err(Failure::Broken(..)))
             && partial.length() > before
             && partial.resume_at(address).is_some()
-            && attempts < MOST_ATTEMPTS;
+            && attempts < MAX_ATTEMPTS;
         if !goes_on {
             return result;
         }

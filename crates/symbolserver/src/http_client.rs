@@ -13,7 +13,7 @@ use crate::failure::without_user;
 use crate::{Limits, Server};
 
 /// A server may send us on so often.
-const MOST_REDIRECTS: u32 = 5;
+const MAX_REDIRECTS: u32 = 5;
 
 /// A client for `server`, with the proxy that the environment names.
 ///
@@ -30,7 +30,7 @@ pub(crate) fn new(
         .accept_encoding("identity")
         .http_status_as_error(false)
         .https_only(server.is_secure())
-        .max_redirects(MOST_REDIRECTS)
+        .max_redirects(MAX_REDIRECTS)
         .timeout_resolve(silence)
         .timeout_connect(silence)
         .timeout_recv_response(silence)

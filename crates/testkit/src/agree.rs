@@ -40,7 +40,7 @@ struct RuntimeFrame {
 
 /// One thread at one stop.
 #[derive(Clone, Debug, Default)]
-struct Thread {
+struct ThreadWalks {
     head: Vec<String>,
     own: Vec<OwnFrame>,
     plain: Vec<RuntimeFrame>,
@@ -204,7 +204,7 @@ impl Agreement {
         }
     }
 
-    fn judge(&mut self, program: &str, thread: &Thread) {
+    fn compare(&mut self, program: &str, thread: &ThreadWalks) {
         let head = |at: usize| thread.head.get(at).map_or("", String::as_str);
         let (trace, plain, seeded) = (head(1), head(2), head(3));
         *self.seeds.entry(head(4).to_owned()).or_default() += 1;
@@ -341,7 +341,7 @@ impl Agreement {
 
 /// Why the runtime leaves out frames that we have, where that is known and nothing else differs.
 fn explanation(
-    thread: &Thread,
+    thread: &ThreadWalks,
     own: &[&OwnFrame],
     theirs: &[RuntimeFrame],
     handling: &BTreeSet<u64>,
@@ -391,7 +391,7 @@ fn is_without_a_funclet(own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> Option<bo
 }
 
 /// Returns the kind of difference: by the first managed frame that is not the same.
-fn class_of(thread: &Thread, own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> String {
+fn class_of(thread: &ThreadWalks, own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> String {
     let at = own
         .iter()
         .zip(theirs)
@@ -444,7 +444,7 @@ fn class_of(thread: &Thread, own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> Stri
 }
 
 /// A thread whose walks differ, frame by frame, with code bytes.
-fn example(program: &str, thread: &Thread) -> String {
+fn example(program: &str, thread: &ThreadWalks) -> String {
     let mut out = format!("  {program}: {}\n", thread.head.join(" "));
     let detail = |ip: u64| thread.details.get(&ip).map_or("", String::as_str);
     for own in thread.own.iter().take(40) {
@@ -547,7 +547,7 @@ fn settings(random_seeds: u64) -> String {
 fn listen(with_oracle: &WithOracle, program: &str, walks: u64, random_seeds: u64) -> Agreement {
     let deadline = Instant::now() + TIME_LIMIT;
     let mut found = Agreement::default();
-    let mut thread = Thread::default();
+    let mut thread = ThreadWalks::default();
     let mut lines = BufReader::new(&with_oracle.stream).lines();
     let enough = |found: &Agreement| {
         found.suspend.walks >= walks && found.random_seeds.0 + found.random_seeds.1 >= random_seeds
@@ -572,7 +572,7 @@ fn listen(with_oracle: &WithOracle, program: &str, walks: u64, random_seeds: u64
 fn parse_line(
     found: &mut Agreement,
     program: &str,
-    thread: &mut Thread,
+    thread: &mut ThreadWalks,
     line: &str,
     words: &[&str],
 ) -> Option<()> {
@@ -598,9 +598,9 @@ fn parse_line(
         }),
         "I" => found.add_image_maps([number(1)?, number(2)?, number(3)?]),
         "W" => {
-            *thread = Thread {
+            *thread = ThreadWalks {
                 head: words.get(1..)?.iter().map(|word| (*word).into()).collect(),
-                ..Thread::default()
+                ..ThreadWalks::default()
             };
         }
         "s" => thread.own.push(OwnFrame {
@@ -627,7 +627,7 @@ fn parse_line(
         "d" => {
             thread.details.insert(hex(1)?, words.get(2..)?.join(" "));
         }
-        "." => found.judge(program, thread),
+        "." => found.compare(program, thread),
         _ => return None,
     }
     Some(())

@@ -30,12 +30,12 @@ pub use layout::{
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{JitBodies, JitBody};
-pub use picture::{Share, ShareComparison, compare_shares, compare_shares_in_turn};
+pub use picture::{CpuShare, ShareComparison, compare_shares, compare_shares_in_turn};
 pub use record::{
-    Inspected, Machine, ProgramOutput, Record, Recorded, logical_stacks, output_in_time,
+    Inspected, Machine, ProgramOutput, Recorded, Recorder, logical_stacks, output_in_time,
     physical_stacks, run_sidewalk, smallest_signal_stacks, stdout_of, test_folder,
 };
-pub use running::{Running, Server, only_child};
+pub use running::{Running, WebServer, only_child};
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
 pub use started::{Deadline, start_in_time, with_default_signals};

@@ -113,7 +113,7 @@ pub fn load(port: u16, paths: &[&str], connections: usize, duration: Duration) -
             .map(|number| {
                 let over = &over;
                 scope.spawn(move || {
-                    let times = ask(port, paths, number, over);
+                    let times = request_loop(port, paths, number, over);
                     if times.is_err() {
                         over.store(true, Ordering::Relaxed);
                     }
@@ -158,7 +158,7 @@ pub fn load(port: u16, paths: &[&str], connections: usize, duration: Duration) -
 }
 
 /// One connection's part: microseconds of each request.
-fn ask(port: u16, paths: &[&str], number: usize, over: &AtomicBool) -> Result<Vec<u32>> {
+fn request_loop(port: u16, paths: &[&str], number: usize, over: &AtomicBool) -> Result<Vec<u32>> {
     let mut client = Client::connect(port)?;
     let mut took = Vec::new();
     let mut n = number as u64 * 1000;

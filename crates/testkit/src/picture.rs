@@ -20,7 +20,7 @@ use recording::{Event, Frame, Item, Reader, Record};
 use crate::layout::sidewalk;
 use crate::load::SERVING;
 use crate::record::{Inspected, test_folder};
-use crate::running::{Running, Server};
+use crate::running::{Running, WebServer};
 use crate::runtime::Runtime;
 use crate::workload::{Needs, Workload, workload};
 
@@ -32,7 +32,7 @@ const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
 #[derive(Debug, Clone)]
 pub struct ShareComparison {
     /// The hottest first, in the mean of both.
-    pub shares: Vec<Share>,
+    pub shares: Vec<CpuShare>,
     /// Samples of each.
     pub samples: (u64, u64),
     /// The output of `inspect` for the second one.
@@ -41,7 +41,7 @@ pub struct ShareComparison {
 
 /// Of CPU time, in percent.
 #[derive(Debug, Clone)]
-pub struct Share {
+pub struct CpuShare {
     /// A method, a library, or what the agent calls it.
     pub name: String,
     /// It is managed code.
@@ -52,7 +52,7 @@ pub struct Share {
     pub attached: f64,
 }
 
-impl Share {
+impl CpuShare {
     /// How far the two are apart, in points.
     pub fn apart(&self) -> f64 {
         (self.started - self.attached).abs()
@@ -61,7 +61,7 @@ impl Share {
 
 impl ShareComparison {
     /// Of the so many hottest methods the one that differs most.
-    pub fn farthest(&self, hottest: usize) -> Option<&Share> {
+    pub fn farthest(&self, hottest: usize) -> Option<&CpuShare> {
         let methods = self.shares.iter().filter(|share| share.is_method);
         let hottest = methods.take(hottest);
         hottest.max_by(|a, b| a.apart().total_cmp(&b.apart()))
@@ -200,7 +200,7 @@ fn run_under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
         during(running.pid());
         return assert_ends_well(program, running);
     }
-    let server = Server::start(command);
+    let server = WebServer::start(command);
     server.under_load(SERVING, 8, || during(server.pid()));
     server.stop();
 }
@@ -216,16 +216,16 @@ fn compare(early: &Shares, late: &Shares, late_file: &Path) -> ShareComparison {
         own as f64 * 100.0 / shares.total.max(1) as f64
     };
     let all: BTreeSet<&ShareKey> = early.of.keys().chain(late.of.keys()).collect();
-    let mut shares: Vec<Share> = all
+    let mut shares: Vec<CpuShare> = all
         .into_iter()
-        .map(|what| Share {
+        .map(|what| CpuShare {
             name: what.1.clone(),
             is_method: what.0,
             started: percent(early, what),
             attached: percent(late, what),
         })
         .collect();
-    let heat = |share: &Share| share.started + share.attached;
+    let heat = |share: &CpuShare| share.started + share.attached;
     shares.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
     ShareComparison {
         shares,

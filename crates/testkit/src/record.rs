@@ -23,7 +23,7 @@ use crate::{chance, shared};
 /// The right to use the machine alone.
 ///
 /// Recordings are measurements: two at a time on two cores disturb each other.
-/// Every [`Record`] takes it while the program runs, across processes. Tests that
+/// Every [`Recorder`] takes it while the program runs, across processes. Tests that
 /// measure nothing share it with each other (group `in-pairs` of `.config/nextest.toml`).
 #[derive(Debug)]
 pub struct Machine {
@@ -50,24 +50,24 @@ impl Machine {
 
 /// A recording to be made: `sidewalk record OPTIONS -- COMMAND`.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct Recorder {
     name: String,
     options: Vec<OsString>,
     command: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
 }
 
-impl Record {
+impl Recorder {
     /// Of a workload; `arguments` are the workload's.
-    pub fn workload(runtime: &Runtime, name: &str, arguments: &[&str]) -> Record {
-        Record::program(runtime, name, &workload(name).dll, arguments)
+    pub fn workload(runtime: &Runtime, name: &str, arguments: &[&str]) -> Recorder {
+        Recorder::program(runtime, name, &workload(name).dll, arguments)
     }
 
     /// Of an assembly; `name` names the recording's files.
-    pub fn program(runtime: &Runtime, name: &str, dll: &Path, arguments: &[&str]) -> Record {
+    pub fn program(runtime: &Runtime, name: &str, dll: &Path, arguments: &[&str]) -> Recorder {
         let mut command = Command::new("unused");
         runtime.add_to(&mut command, dll);
-        let mut record = Record::command(name, command.get_args());
+        let mut record = Recorder::command(name, command.get_args());
         record.environment = command
             .get_envs()
             .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
@@ -78,8 +78,11 @@ impl Record {
     }
 
     /// Of any command; `name` names its files.
-    pub fn command<S: Into<OsString>>(name: &str, command: impl IntoIterator<Item = S>) -> Record {
-        Record {
+    pub fn command<S: Into<OsString>>(
+        name: &str,
+        command: impl IntoIterator<Item = S>,
+    ) -> Recorder {
+        Recorder {
             name: name.to_owned(),
             options: Vec::new(),
             command: command.into_iter().map(Into::into).collect(),
@@ -89,7 +92,7 @@ impl Record {
 
     /// The same program, started by another one, whose arguments it comes after.
     #[must_use]
-    pub fn under<S: Into<OsString>>(mut self, starter: impl IntoIterator<Item = S>) -> Record {
+    pub fn under<S: Into<OsString>>(mut self, starter: impl IntoIterator<Item = S>) -> Recorder {
         let starter = starter.into_iter().map(Into::into);
         self.command = starter.chain(std::mem::take(&mut self.command)).collect();
         self
@@ -97,20 +100,20 @@ impl Record {
 
     /// Adds options of `sidewalk record`.
     #[must_use]
-    pub fn options<S: Into<OsString>>(mut self, options: impl IntoIterator<Item = S>) -> Record {
+    pub fn options<S: Into<OsString>>(mut self, options: impl IntoIterator<Item = S>) -> Recorder {
         self.options.extend(options.into_iter().map(Into::into));
         self
     }
 
     /// Samples so often.
     #[must_use]
-    pub fn frequency(self, hertz: u32) -> Record {
+    pub fn frequency(self, hertz: u32) -> Recorder {
         self.options(["--engine", "perf", "--frequency", &hertz.to_string()])
     }
 
     /// Sets a variable for the command line.
     #[must_use]
-    pub fn environment(mut self, key: &str, value: &str) -> Record {
+    pub fn environment(mut self, key: &str, value: &str) -> Recorder {
         self.environment.push((key.into(), value.into()));
         self
     }
@@ -118,7 +121,7 @@ impl Record {
     /// On a machine whose signal frames are so many bytes larger: the CLR's signal stacks are
     /// smaller by as much.
     #[must_use]
-    pub fn on_stacks_smaller_by(self, bytes: u32) -> Record {
+    pub fn on_stacks_smaller_by(self, bytes: u32) -> Recorder {
         if bytes == 0 {
             return self;
         }
@@ -186,7 +189,7 @@ impl Record {
         recorded
     }
 
-    /// [`Record::run_complete`], and asserts that the results are those of `bare`, a run that was
+    /// [`Recorder::run_complete`], and asserts that the results are those of `bare`, a run that was
     /// not recorded.
     ///
     /// # Panics
@@ -216,7 +219,7 @@ impl Record {
         ProgramOutput::new(self.bare_output())
     }
 
-    /// [`Record::run_bare`], once for all tests of a run that ask for the same command: for
+    /// [`Recorder::run_bare`], once for all tests of a run that ask for the same command: for
     /// programs whose answer is all that matters, and that leave no files.
     ///
     /// # Panics
@@ -234,8 +237,8 @@ impl Record {
         output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    /// [`Record::run_complete`], once for all tests of a run that ask for the same recording; each
-    /// test gets a copy of the file.
+    /// [`Recorder::run_complete`], once for all tests of a run that ask for the same recording;
+    /// each test gets a copy of the file.
     ///
     /// # Panics
     /// When it did not end well.
@@ -263,7 +266,7 @@ impl Record {
 /// When it does not handle them on this machine, or stacks cannot be made smaller.
 pub fn smallest_signal_stacks(runtime: &Runtime) -> u32 {
     let survives = |by: u32| {
-        let program = Record::workload(runtime, "nullref", &["0.1"]).on_stacks_smaller_by(by);
+        let program = Recorder::workload(runtime, "nullref", &["0.1"]).on_stacks_smaller_by(by);
         program.run_bare().status.success()
     };
     assert!(survives(0));

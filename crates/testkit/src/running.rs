@@ -136,23 +136,23 @@ pub fn only_child(pid: u32) -> Option<u32> {
 
 /// The workload `webserver`, which answers at a port.
 #[derive(Debug)]
-pub struct Server {
+pub struct WebServer {
     /// How it was started.
     shown: String,
     running: Running,
     port: u16,
 }
 
-impl Server {
+impl WebServer {
     /// Starts it and waits for its port.
     ///
     /// # Panics
     /// When it cannot be started, or ends without one.
-    pub fn start(command: Command) -> Server {
+    pub fn start(command: Command) -> WebServer {
         let shown = format!("{command:?}");
         let port = |line: &str| line.strip_prefix("port ")?.parse().ok();
         let (running, port) = Running::start_when(command, port);
-        Server {
+        WebServer {
             shown,
             running,
             port,

@@ -26,24 +26,24 @@ static CREATED: AtomicU32 = AtomicU32::new(0);
 
 /// A vtable by slot: the types of the functions differ.
 #[expect(dead_code, reason = "read by the CLR")]
-struct Table([*const c_void; SLOTS]);
+struct Vtable([*const c_void; SLOTS]);
 
 // SAFETY: addresses of functions, never written.
-unsafe impl Sync for Table {}
+unsafe impl Sync for Vtable {}
 
-static TABLE: Table = {
+static VTABLE: Vtable = {
     let mut slots = [nothing as *const c_void; SLOTS];
     slots[0] = query_interface as *const c_void;
     slots[1] = add_ref as *const c_void;
     slots[2] = release as *const c_void;
     slots[3] = initialize as *const c_void;
     slots[4] = shutdown as *const c_void;
-    Table(slots)
+    Vtable(slots)
 };
 
 #[repr(C)]
 struct Profiler {
-    vtbl: *const Table,
+    vtbl: *const Vtable,
     references: AtomicU32,
     number: u32,
 }
@@ -219,7 +219,7 @@ unsafe extern "system" fn create_instance(
 ) -> Hresult {
     let number = CREATED.fetch_add(1, Ordering::Relaxed) + 1;
     let profiler = Box::into_raw(Box::new(Profiler {
-        vtbl: &raw const TABLE,
+        vtbl: &raw const VTABLE,
         references: AtomicU32::new(1),
         number,
     }));

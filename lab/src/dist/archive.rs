@@ -11,16 +11,16 @@ use flate2::{Compression, GzBuilder};
 use zip::write::SimpleFileOptions;
 
 /// A file in an archive.
-pub(super) struct File {
+pub(super) struct FileEntry {
     pub(super) content: Vec<u8>,
     pub(super) is_executable: bool,
 }
 
 /// Files by their paths in an archive.
 #[derive(Default)]
-pub(super) struct Tree(pub(super) BTreeMap<String, File>);
+pub(super) struct FileTree(pub(super) BTreeMap<String, FileEntry>);
 
-impl Tree {
+impl FileTree {
     pub(super) fn add(&mut self, path: impl Into<String>, content: impl Into<Vec<u8>>) {
         self.insert(path.into(), content.into(), false);
     }
@@ -30,7 +30,7 @@ impl Tree {
     }
 
     fn insert(&mut self, path: String, content: Vec<u8>, is_executable: bool) {
-        let file = File {
+        let file = FileEntry {
             content,
             is_executable,
         };
@@ -39,7 +39,7 @@ impl Tree {
 }
 
 /// A `tar.gz`, with the folders that lead to each file. `time`: of all of them, seconds since 1970.
-pub(super) fn tar_gz(tree: &Tree, time: u64) -> Result<Vec<u8>> {
+pub(super) fn tar_gz(tree: &FileTree, time: u64) -> Result<Vec<u8>> {
     let gz = GzBuilder::new().write(Vec::new(), Compression::best());
     let mut tar = tar::Builder::new(gz);
     let mut made = std::collections::BTreeSet::new();
@@ -69,7 +69,7 @@ pub(super) fn tar_gz(tree: &Tree, time: u64) -> Result<Vec<u8>> {
 }
 
 /// A zip, as wheels and NuGet's packages are.
-pub(super) fn zip(tree: &Tree) -> Result<Vec<u8>> {
+pub(super) fn zip(tree: &FileTree) -> Result<Vec<u8>> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (path, file) in &tree.0 {
         let mode = if file.is_executable { 0o755 } else { 0o644 };

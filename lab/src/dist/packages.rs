@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use super::archive::{Tree, ar, tar_gz, zip};
+use super::archive::{FileTree, ar, tar_gz, zip};
 
 const SUMMARY: &str = "A sampling profiler for .NET programs on Linux";
 /// The description that a package manager shows.
@@ -48,7 +48,7 @@ pub(super) struct Release {
 /// The archive for everybody: unpack, run.
 pub(super) fn tarball(release: &Release) -> Result<(String, Vec<u8>)> {
     let name = format!("sidewalk-{}-x86_64-linux", release.version);
-    let mut tree = Tree::default();
+    let mut tree = FileTree::default();
     let at = |path: &str| format!("{name}/{path}");
     tree.add_program(at("sidewalk"), release.sidewalk.clone());
     tree.add_program(at("runsxs"), release.runsxs.clone());
@@ -79,7 +79,7 @@ fn completion_name(shell: &str) -> &'static str {
 
 /// Debian's package.
 pub(super) fn deb(release: &Release) -> Result<(String, Vec<u8>)> {
-    let mut data = Tree::default();
+    let mut data = FileTree::default();
     data.add_program("./usr/bin/sidewalk", release.sidewalk.clone());
     data.add_program("./usr/bin/runsxs", release.runsxs.clone());
     for (page, text) in &release.pages {
@@ -104,7 +104,7 @@ pub(super) fn deb(release: &Release) -> Result<(String, Vec<u8>)> {
         release.bill.clone(),
     );
     let bytes: usize = data.0.values().map(|file| file.content.len()).sum();
-    let mut control = Tree::default();
+    let mut control = FileTree::default();
     control.add(
         "./control",
         format!(
@@ -141,7 +141,7 @@ pub(super) fn wheel(release: &Release) -> Result<(String, Vec<u8>)> {
         format!("sidewalk-{version}.dist-info"),
         format!("sidewalk-{version}.data"),
     );
-    let mut tree = Tree::default();
+    let mut tree = FileTree::default();
     tree.add_program(format!("{data}/scripts/sidewalk"), release.sidewalk.clone());
     tree.add_program(format!("{data}/scripts/runsxs"), release.runsxs.clone());
     for (page, text) in &release.pages {
@@ -216,7 +216,7 @@ pub(super) fn nuget(release: &Release) -> Result<[(String, Vec<u8>); 3]> {
     ])
 }
 
-fn nuget_tree(release: &Release, id: &str, kind: &str) -> Tree {
+fn nuget_tree(release: &Release, id: &str, kind: &str) -> FileTree {
     let (version, commit) = (&release.version, &release.commit);
     let project = release.project.as_ref().map_or(String::new(), |url| {
         format!(
@@ -224,7 +224,7 @@ fn nuget_tree(release: &Release, id: &str, kind: &str) -> Tree {
              commit=\"{commit}\" />\n    "
         )
     });
-    let mut tree = Tree::default();
+    let mut tree = FileTree::default();
     tree.add(
         format!("{id}.nuspec"),
         format!(

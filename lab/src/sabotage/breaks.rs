@@ -22,12 +22,12 @@ pub(super) struct Break {
 pub(super) struct Test {
     pub(super) binary: &'static str,
     pub(super) name: &'static str,
-    pub(super) tier: Tier,
+    pub(super) tier: TestTier,
 }
 
 /// The first tier that runs a test.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tier {
+pub(super) enum TestTier {
     Default,
     Full,
 }
@@ -37,7 +37,7 @@ const fn default(binary: &'static str, name: &'static str) -> Test {
     Test {
         binary,
         name,
-        tier: Tier::Default,
+        tier: TestTier::Default,
     }
 }
 
@@ -46,7 +46,7 @@ const fn full(binary: &'static str, name: &'static str) -> Test {
     Test {
         binary,
         name,
-        tier: Tier::Full,
+        tier: TestTier::Full,
     }
 }
 

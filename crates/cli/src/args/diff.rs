@@ -160,7 +160,7 @@ impl Rule {
         })
     }
 
-    pub(crate) fn holds(&self, row: &DiffRow) -> bool {
+    pub(crate) fn is_exceeded(&self, row: &DiffRow) -> bool {
         let both = [row.own, row.total];
         let by = |relative: f64| if self.grew { relative } else { -relative };
         let enough = |of: &AmountPair| of.certain && by(of.relative()) >= self.least;

@@ -12,7 +12,7 @@ use syscalls::{Call, Verdict};
 
 use super::{Check, trial};
 use crate::console::escaped;
-use crate::record::{self, Agent, OptionalAgent};
+use crate::record::{self, AgentLibrary, OptionalAgent};
 
 /// The check that does not count for a process that runs already.
 pub(super) const ENVIRONMENT: &str = "environment";
@@ -63,7 +63,7 @@ fn kernel() -> Check {
 /// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
 fn agent(embedded: OptionalAgent) -> Check {
     const WHAT: &str = "agent";
-    let agent = match Agent::find(embedded) {
+    let agent = match AgentLibrary::find(embedded) {
         Ok(agent) => agent,
         Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };

@@ -10,7 +10,7 @@ use diagnostics::{DeployedLibrary, Reach, RecordingRoute, Survey, Target};
 use super::Check;
 use super::machine::check_headroom;
 use crate::console::escaped;
-use crate::record::{Agent, OptionalAgent};
+use crate::record::{AgentLibrary, OptionalAgent};
 use crate::tested::newer_than_tested;
 
 const WAIT: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ fn recording(reach: &Reach, answer_time: Duration) -> Check {
 
 fn library(target: &Target, survey: &Survey, embedded: OptionalAgent) -> Check {
     const WHAT: &str = "agent in it";
-    let agent = match Agent::find(embedded) {
+    let agent = match AgentLibrary::find(embedded) {
         Ok(agent) => agent,
         // Said above.
         Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),

@@ -28,12 +28,12 @@ pub struct EmbeddedAgent {
 }
 
 /// The agent, as a file. It stays where it is as long as this is there.
-pub(crate) struct Agent {
+pub(crate) struct AgentLibrary {
     path: PathBuf,
     _unpacked: Option<UnpackedLibrary>,
 }
 
-impl Agent {
+impl AgentLibrary {
     /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The
     /// path is absolute.
     ///

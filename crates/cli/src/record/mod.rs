@@ -37,7 +37,7 @@ use nix::sys::signal::Signal;
 use profile::Profile;
 
 pub use agent_library::EmbeddedAgent;
-pub(crate) use agent_library::{Agent, OptionalAgent};
+pub(crate) use agent_library::{AgentLibrary, OptionalAgent};
 pub(crate) use background::{start, stop};
 pub use environment::AGENT_CLSID;
 pub(crate) use trials::{check_environment, try_socket};
@@ -103,7 +103,7 @@ fn run_command(
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let agent = Agent::find(embedded)?;
+    let agent = AgentLibrary::find(embedded)?;
     let file = check_program(program)?;
     if diagnostics::is_native_aot(&file) {
         console.warning(format_args!(
@@ -294,7 +294,7 @@ fn run_attached(
     if args.symbols {
         servers::check()?;
     }
-    let agent = Agent::find(embedded)?;
+    let agent = AgentLibrary::find(embedded)?;
     let targets = attach::targets(&args.pids)?;
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
@@ -397,7 +397,7 @@ pub(crate) fn dump(
     embedded: OptionalAgent,
     console: &Console,
 ) -> Result<Profile> {
-    let agent = Agent::find(embedded)?;
+    let agent = AgentLibrary::find(embedded)?;
     let target = attach::target(word)?;
     let wanted = args.output.as_deref().map(resolved_file).transpose()?;
     let temporary = std::env::temp_dir();
@@ -601,7 +601,7 @@ fn finish(
     }
     if failure.is_none() {
         if args.symbols {
-            servers::fetch_for(sink.path(), console, &|| signals.wants_end());
+            servers::fetch_for(sink.path(), console, &|| signals.is_end_requested());
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
@@ -633,7 +633,7 @@ fn make_outputs(
     };
     let signatures = has(OutputKind::Converted(formats::Format::Html));
     if sink.failure().is_some() || signatures {
-        let options = symbolize::Options {
+        let options = symbolize::LookupOptions {
             native: sink.failure().is_some(),
             signatures,
             ..names::options()
@@ -670,7 +670,7 @@ fn make_outputs(
     }
     let written = saved::write_outputs(
         &profile,
-        &formats::Options::default(),
+        &formats::OutputOptions::default(),
         &args.outputs,
         console,
     );
@@ -720,9 +720,9 @@ fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
 
 /// The hottest methods: on stdout, but that of a command is its own.
 fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Result<()> {
-    let options = formats::Options {
+    let options = formats::OutputOptions {
         top: ROWS,
-        ..formats::Options::default()
+        ..formats::OutputOptions::default()
     };
     let text = saved::report_text(profile, &options)?;
     if args.pids.is_empty() {
@@ -738,14 +738,14 @@ fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Resul
 
 /// All .NET processes had other names than those of `--only`.
 fn no_wanted_process(only: &[NamePattern], mut others: Vec<String>) -> anyhow::Error {
-    const MOST: usize = 10;
+    const MAX_LISTED: usize = 10;
     others.sort();
     others.dedup();
-    let more = match others.len().saturating_sub(MOST) {
+    let more = match others.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    others.truncate(MOST);
+    others.truncate(MAX_LISTED);
     let only: Vec<String> = only
         .iter()
         .map(|name| format!("'{}'", formats::visible(name.text())))

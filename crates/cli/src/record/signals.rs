@@ -261,7 +261,7 @@ impl Signals {
 
     /// Whether a signal that ends programs has arrived. It stays where it is, for
     /// [`Signals::next`], or to end the tool when the signals are released.
-    pub(super) fn wants_end(&self) -> bool {
+    pub(super) fn is_end_requested(&self) -> bool {
         let ending = ENDING
             .iter()
             .fold(0, |mask, signal| mask | 1 << (*signal as i32 - 1));

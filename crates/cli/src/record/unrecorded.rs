@@ -1,7 +1,7 @@
 //! Processes that a recording lacks, in words: for the user when it ends, and for a later reader.
 
 /// Processes that are named on the console, before the rest are counted only.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Processes that a recording lacks, each as `4711 (dotnet app.dll): why`.
 #[derive(Default)]
@@ -40,11 +40,11 @@ impl UnrecordedProcesses {
 
     /// For the recording, a line each.
     pub(super) fn notes(&self) -> Vec<String> {
-        let processes = self.processes.iter().take(MOST_NAMED);
+        let processes = self.processes.iter().take(MAX_NAMED);
         let processes = processes.map(|one| format!(".NET process not recorded: {one}"));
-        let more = self.processes.len().saturating_sub(MOST_NAMED);
+        let more = self.processes.len().saturating_sub(MAX_NAMED);
         let more = (more > 0).then(|| format!("{more} more .NET processes were not recorded"));
-        let servers = self.servers.iter().take(MOST_NAMED);
+        let servers = self.servers.iter().take(MAX_NAMED);
         let servers = servers.map(|one| format!("build server not recorded: {one}"));
         processes.chain(more).chain(servers).collect()
     }
@@ -52,11 +52,11 @@ impl UnrecordedProcesses {
 
 fn bullet_list(lines: &[String]) -> String {
     let mut text = String::new();
-    for line in lines.iter().take(MOST_NAMED) {
+    for line in lines.iter().take(MAX_NAMED) {
         text.push_str("\n  ");
         text.push_str(line);
     }
-    match lines.len().saturating_sub(MOST_NAMED) {
+    match lines.len().saturating_sub(MAX_NAMED) {
         0 => text,
         more => text + &format!("\n  and {more} more"),
     }

@@ -11,7 +11,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState};
 
-use super::view::{Order, Table as ShownTable, TopView};
+use super::view::{Order, TopTable, TopView};
 use super::window::{CodeKind, MethodRow, ThreadRow, WindowContent};
 use crate::units;
 
@@ -46,8 +46,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, content: &WindowContent, view: &mut To
     .areas(frame.area());
     frame.render_widget(Paragraph::new(header(content, view)), head);
     match view.table {
-        ShownTable::Methods => methods(frame, body, content, view),
-        ShownTable::Threads => threads(frame, body, content, view),
+        TopTable::Methods => methods(frame, body, content, view),
+        TopTable::Threads => threads(frame, body, content, view),
     }
     frame.render_widget(Paragraph::new(footer(view)), foot);
     if view.shows_help {

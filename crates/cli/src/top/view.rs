@@ -10,7 +10,7 @@ use super::window::{MethodRow, ThreadRow, WindowContent};
 
 /// The table that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Table {
+pub(super) enum TopTable {
     #[default]
     Methods,
     Threads,
@@ -38,7 +38,7 @@ pub(super) enum KeyAction {
 /// The user's choices.
 #[derive(Default)]
 pub(super) struct TopView {
-    pub(super) table: Table,
+    pub(super) table: TopTable,
     pub(super) order: Order,
     pub(super) filter: String,
     pub(super) is_typing: bool,
@@ -106,8 +106,8 @@ impl TopView {
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Tab => {
                 self.table = match self.table {
-                    Table::Methods => Table::Threads,
-                    Table::Threads => Table::Methods,
+                    TopTable::Methods => TopTable::Threads,
+                    TopTable::Threads => TopTable::Methods,
                 };
                 self.selected = 0;
             }
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(press(&mut view, "t\t "), KeyAction::Nothing);
         assert_eq!(
             (view.order, view.table, view.is_paused),
-            (Order::Total, Table::Threads, true)
+            (Order::Total, TopTable::Threads, true)
         );
         assert_eq!(press(&mut view, "/quit"), KeyAction::Nothing);
         assert_eq!(

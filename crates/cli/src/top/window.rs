@@ -115,7 +115,7 @@ impl Window {
     /// Not met: the header of a recording is one.
     pub(crate) fn new(length_ns: u64, now_ns: u64) -> anyhow::Result<Window> {
         let header = VecDeque::from(file_header("sidewalk top"));
-        let options = symbolize::Options {
+        let options = symbolize::LookupOptions {
             inlined: false,
             ..names::options()
         };

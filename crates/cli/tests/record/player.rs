@@ -22,7 +22,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
     for action in actions {
         let (verb, value) = action.split_once('=').unwrap_or((action, ""));
         match verb {
-            "print" => say(value),
+            "print" => print_line(value),
             // Without a line end.
             "write" => {
                 let mut out = io::stdout();
@@ -30,14 +30,14 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 out.flush().unwrap();
             }
             "print-error" => eprintln!("{value}"),
-            "print-variable" => say(&format!(
+            "print-variable" => print_line(&format!(
                 "{value}={}",
                 std::env::var(value).unwrap_or_else(|_| "(not set)".into())
             )),
             "print-status" => {
                 let status = std::fs::read_to_string("/proc/self/status").unwrap();
                 let line = status.lines().find(|line| line.starts_with(value)).unwrap();
-                say(line);
+                print_line(line);
             }
             // Ours alone: what was there when the program was started.
             "print-descriptors" => {
@@ -49,13 +49,13 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     .map(|target| target.split(':').next().unwrap_or_default().to_owned())
                     .collect();
                 open.sort();
-                say(&open.join(" "));
+                print_line(&open.join(" "));
             }
             "make-folder" => std::fs::create_dir(value).unwrap(),
             "echo" => {
                 let mut line = String::new();
                 io::stdin().read_line(&mut line).unwrap();
-                say(line.trim_end());
+                print_line(line.trim_end());
             }
             "connect" => agent = connect(),
             "samples" => {
@@ -67,7 +67,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 let path =
                     control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
                 std::mem::forget(UnixListener::bind(&path).unwrap());
-                say(path.to_str().unwrap());
+                print_line(path.to_str().unwrap());
             }
             "library" => agent.as_mut().unwrap().library(value),
             "end" => {
@@ -102,13 +102,13 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
             "flood" => {
                 let agent = agent.as_mut().unwrap();
                 while agent.try_samples(5_000).is_ok() {}
-                say("flood is over");
+                print_line("flood is over");
             }
             "stopped" => {
                 if let Some(mut agent) = agent.take() {
                     let mut word = [0; 1];
                     let count = agent.stream.read(&mut word).unwrap();
-                    say(&format!(
+                    print_line(&format!(
                         "tool said {:?}",
                         String::from_utf8_lossy(&word[..count])
                     ));
@@ -153,8 +153,8 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
             // servers do. It says its number, and lets go of our output, which a test reads.
             "fork" => fork(),
             "orphan" => orphan(),
-            "tell-parent" => tell_parent(value.parse().unwrap()),
-            "ask-parent" => ask_parent(value.parse().unwrap()),
+            "tell-parent" => signal_parent(value.parse().unwrap()),
+            "ask-parent" => signal_parent_and_wait(value.parse().unwrap()),
             "exit" => return ExitCode::from(value.parse::<u8>().unwrap()),
             _ => panic!("what is {action}?"),
         }
@@ -162,7 +162,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn say(text: &str) {
+fn print_line(text: &str) {
     // The reader may be gone.
     let mut out = io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
@@ -174,18 +174,18 @@ fn await_signal(names: &str) {
         .split('+')
         .map(|name| name.parse::<nix::sys::signal::Signal>().unwrap() as i32);
     let mut signals = signal_hook::iterator::Signals::new(signals).unwrap();
-    say("ready");
+    print_line("ready");
     let got = signals.forever().next().unwrap();
-    say(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
+    print_line(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
 }
 
 /// Says its process id and then each ending signal that arrives, until SIGTERM.
 fn print_signals() {
     use nix::libc::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).unwrap();
-    say(&format!("process {}", std::process::id()));
+    print_line(&format!("process {}", std::process::id()));
     for signal in signals.forever() {
-        say(nix::sys::signal::Signal::try_from(signal).unwrap().as_str());
+        print_line(nix::sys::signal::Signal::try_from(signal).unwrap().as_str());
         if signal == SIGTERM {
             return;
         }
@@ -208,25 +208,25 @@ fn orphan() {
     while pid.exists() {
         std::thread::yield_now();
     }
-    say("it is gone");
+    print_line("it is gone");
 }
 
-fn tell_parent(signal: nix::sys::signal::Signal) {
+fn signal_parent(signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::getppid(), signal).unwrap();
 }
 
 /// Sends the signal to the parent, and waits for it.
-fn ask_parent(signal: nix::sys::signal::Signal) {
+fn signal_parent_and_wait(signal: nix::sys::signal::Signal) {
     let mut signals = signal_hook::iterator::Signals::new([signal as i32]).unwrap();
-    tell_parent(signal);
+    signal_parent(signal);
     let got = signals.forever().next().unwrap();
-    say(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
+    print_line(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
 }
 
 fn fork() {
     // SAFETY: this program has one thread, and the child only closes two files and sleeps.
     match unsafe { nix::unistd::fork() }.unwrap() {
-        nix::unistd::ForkResult::Parent { child } => say(&child.to_string()),
+        nix::unistd::ForkResult::Parent { child } => print_line(&child.to_string()),
         nix::unistd::ForkResult::Child => {
             let nothing = std::fs::File::open("/dev/null").unwrap();
             rustix::stdio::dup2_stdout(&nothing).unwrap();
@@ -242,14 +242,14 @@ fn connect() -> Option<Agent> {
     // None: played without the tool.
     let path = std::env::var_os("SIDEWALK_SOCKET")?;
     let Ok(mut stream) = UnixStream::connect(path) else {
-        say("no tool");
+        print_line("no tool");
         return None;
     };
     let mut word = [0];
     match stream.read(&mut word) {
         Ok(1) if word == *b"G" => {}
         _ => {
-            say("not recorded");
+            print_line("not recorded");
             return None;
         }
     }

@@ -149,14 +149,14 @@ fn write_frames(text: &mut String, profile: &Profile, labels: &Labels<'_>, frame
 
 #[derive(Serialize)]
 struct DumpJson<'a> {
-    processes: Vec<ProcessJson>,
+    processes: Vec<DumpProcessJson>,
     stacks: Vec<GroupJson<'a>>,
     suspended: Vec<SuspendedJson<'a>>,
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct ProcessJson {
+struct DumpProcessJson {
     pid: u32,
     command: Vec<String>,
 }
@@ -242,7 +242,7 @@ pub fn dump_json(profile: &Profile) -> String {
     let processes = profile
         .processes
         .iter()
-        .map(|process| ProcessJson {
+        .map(|process| DumpProcessJson {
             pid: process.pid,
             command: process.command.clone(),
         })

@@ -22,7 +22,7 @@ use profile::Profile;
 use sha2::{Digest, Sha256};
 
 use crate::labels::Labels;
-use crate::options::Options;
+use crate::options::OutputOptions;
 
 const PAGE: &str = include_str!("../../assets/page.html");
 const STYLE: &str = concat!(
@@ -66,7 +66,7 @@ const COMPRESS_FROM: usize = 48 * 1024;
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) -> io::Result<()> {
     let title = Labels::new(profile).title(options.title.as_deref());
     let payload = payload::encode(profile, options, &title);
     let (encoding, payload) = if payload.len() < COMPRESS_FROM {

@@ -17,7 +17,7 @@ use super::traced::{self, TracedHead};
 use crate::forest::{MergedStacks, NONE};
 use crate::health::honest_line;
 use crate::labels::{FrameKeys, Labels, kind_name, runtime_versions, tier_name};
-use crate::options::{Options, Sides};
+use crate::options::{OutputOptions, Sides};
 use crate::select::Selection;
 use crate::text::{LiveJson, live_json, notes};
 use crate::visible::visible;
@@ -149,12 +149,12 @@ fn awaits(frame: &Frame) -> bool {
 
 /// Strings by order of first use.
 #[derive(Default)]
-struct Strings {
+struct StringTable {
     index: std::collections::HashMap<String, u32>,
     list: Vec<String>,
 }
 
-impl Strings {
+impl StringTable {
     fn intern(&mut self, text: String) -> u32 {
         if let Some(&at) = self.index.get(&text) {
             return at;
@@ -209,7 +209,7 @@ impl Nodes {
 }
 
 /// Everything that the page shows of `profile`.
-pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u8> {
+pub(super) fn encode(profile: &Profile, options: &OutputOptions, title: &str) -> Vec<u8> {
     let first = options.stacks;
     let second = ops::has_logical(profile).then(|| {
         let other = StackView::ALL.into_iter().find(|stacks| *stacks != first);
@@ -252,7 +252,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
         number[key as usize] = at as u32;
     }
 
-    let mut strings = Strings::default();
+    let mut strings = StringTable::default();
     let mut frames = FrameColumns::default();
     for &key in &used {
         push_frame(
@@ -366,7 +366,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
 
 fn push_frame(
     to: &mut FrameColumns,
-    strings: &mut Strings,
+    strings: &mut StringTable,
     labels: &Labels<'_>,
     runtimes: &Runtimes,
     profile: &Profile,
@@ -507,7 +507,7 @@ mod tests {
             ("awaits", profile::testing::awaits()),
             ("live", profile::testing::live()),
         ] {
-            let payload = encode(&scene.profile(), &Options::default(), "the title");
+            let payload = encode(&scene.profile(), &OutputOptions::default(), "the title");
             insta::assert_snapshot!(name, read(&payload));
         }
     }

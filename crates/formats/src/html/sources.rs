@@ -14,7 +14,7 @@ use crate::visible::visible;
 /// So many lines before and behind a line with samples.
 const AROUND: u32 = 4;
 /// Of a longer line the rest is left out: generated code.
-const MOST_CHARACTERS: usize = 400;
+const MAX_CHARACTERS: usize = 400;
 
 /// Lines of a file that follow each other.
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ pub(super) fn parts(
             if !lines.contains(&line) {
                 continue;
             }
-            let text: String = text.chars().take(MOST_CHARACTERS).collect();
+            let text: String = text.chars().take(MAX_CHARACTERS).collect();
             // Tabs indent; they are no harm here.
             let inert = |cell: &str| match cell.trim_matches(' ') {
                 // No text is not a text without a name.

@@ -1,12 +1,12 @@
 //! The parts of the page, and that no profile can make it anything else.
 
 use super::*;
-use crate::options::Options;
+use crate::options::OutputOptions;
 
 /// The page of a profile.
 fn page(profile: &Profile) -> String {
     let mut out = Vec::new();
-    write(profile, &Options::default(), &mut out).expect("a Vec takes everything");
+    write(profile, &OutputOptions::default(), &mut out).expect("a Vec takes everything");
     String::from_utf8(out).expect("the page is UTF-8")
 }
 
@@ -94,7 +94,7 @@ fn all_of_a_profile_is_in_one_block_of_base64() {
     let page = page(&profile::testing::tiny().profile());
     let data = between(&page, "data-encoding=\"plain\">", "</script>");
     let bytes = BASE64.decode(data).expect("it is base64");
-    let options = Options::default();
+    let options = OutputOptions::default();
     let title = "/opt/dotnet/dotnet sample.dll --fast";
     assert_eq!(
         bytes,
@@ -132,16 +132,19 @@ fn large_payloads_are_deflated() {
     inflate.write_all(&packed).expect("it is deflate");
     inflate.finish().expect("it is whole");
     let title = "/opt/dotnet/dotnet sample.dll --fast";
-    assert_eq!(bytes, payload::encode(&profile, &Options::default(), title));
+    assert_eq!(
+        bytes,
+        payload::encode(&profile, &OutputOptions::default(), title)
+    );
     assert!(packed.len() * 3 < bytes.len());
 }
 
 /// The title is the only text outside of the payload.
 #[test]
 fn a_title_is_text() {
-    let options = Options {
+    let options = OutputOptions {
         title: Some("</title><script>alert(1)</script>\"'&\u{202e}".to_owned()),
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let mut out = Vec::new();
     write(&Profile::default(), &options, &mut out).expect("a Vec takes everything");

@@ -8,9 +8,9 @@ use crate::spread::SpreadScale;
 use crate::text::traced::{COLUMNS, name, numbers, ranked, time};
 
 /// Most cells of a strip.
-const MOST_CELLS: u32 = 37;
+const MAX_CELLS: u32 = 37;
 /// Most methods that the page shows.
-const MOST: usize = 1000;
+const MAX_METHODS: usize = 1000;
 
 #[derive(Serialize)]
 pub(super) struct TracedHead {
@@ -35,9 +35,9 @@ pub(super) fn head(profile: &Profile) -> Option<TracedHead> {
     let methods: Vec<_> = ranked(profile)
         .into_iter()
         .filter(called)
-        .take(MOST)
+        .take(MAX_METHODS)
         .collect();
-    let scale = SpreadScale::of(methods.iter().copied(), MOST_CELLS)?;
+    let scale = SpreadScale::of(methods.iter().copied(), MAX_CELLS)?;
     let method = |one: &TracedMethod| MethodHead {
         name: name(profile, one),
         says: numbers(one).into(),

@@ -18,7 +18,7 @@ use prost::Message;
 use crate::check_size;
 use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
-use crate::options::Options;
+use crate::options::OutputOptions;
 use crate::select::{Selection, events, unit_name, with_stack_view};
 use crate::text::notes;
 use crate::visible::visible;
@@ -35,7 +35,7 @@ use crate::wording::duration_ns;
 ///
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
-pub fn write(profile: &Profile, options: &Options, out: impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, options: &OutputOptions, out: impl Write) -> io::Result<()> {
     let profile = &*with_stack_view(profile, options);
     check_size(profile::ops::expanded_frames(profile))?;
     let encoded = Encoder::new(profile).encode(options).encode_to_vec();
@@ -73,7 +73,7 @@ impl<'p> Encoder<'p> {
         encoder
     }
 
-    fn encode(mut self, options: &Options) -> proto::Profile {
+    fn encode(mut self, options: &OutputOptions) -> proto::Profile {
         let profile = self.profile;
         let mut present: Vec<Event> = events(profile)
             .into_iter()
@@ -473,7 +473,7 @@ mod tests {
 
     fn written(profile: &Profile) -> String {
         let mut file = Vec::new();
-        write(profile, &Options::default(), &mut file).expect("a Vec takes everything");
+        write(profile, &OutputOptions::default(), &mut file).expect("a Vec takes everything");
         read(&file)
     }
 

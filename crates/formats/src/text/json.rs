@@ -11,7 +11,7 @@ use super::tree::tree;
 use super::{live, traced};
 use crate::inspect::HealthJson;
 use crate::labels::{Labels, kind_name};
-use crate::options::Options;
+use crate::options::OutputOptions;
 use crate::visible::{visible, write_json};
 
 #[derive(Serialize)]
@@ -69,7 +69,7 @@ struct RowJson<'a> {
 }
 
 /// The most texts of one row; a program can make as many exceptions' messages as it likes.
-const MOST_TEXTS: usize = 100;
+const MAX_TEXTS: usize = 100;
 
 #[derive(Serialize)]
 struct TextJson<'a> {
@@ -94,7 +94,7 @@ struct NodeJson {
 
 pub(super) fn write(
     profile: &Profile,
-    options: &Options,
+    options: &OutputOptions,
     report: &Report,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -124,7 +124,7 @@ pub(super) fn write(
             texts: row
                 .texts
                 .iter()
-                .take(MOST_TEXTS)
+                .take(MAX_TEXTS)
                 .map(|(text, samples)| TextJson {
                     text,
                     samples: *samples,

@@ -19,12 +19,12 @@ use profile::ops::GroupBy;
 
 use crate::health::honest_line;
 use crate::labels::{Labels, runtime_versions};
-use crate::options::Options;
+use crate::options::OutputOptions;
 use crate::select::{events, unit_name, with_stack_view};
 use crate::table;
 use crate::visible::visible;
 use crate::wording::{amount, duration_ns, percent, plural, seconds, shortened};
-use report::{Report, Row};
+use report::{Report, ReportRow};
 
 /// Writes the report of one event (of all, with [`GroupBy::Event`]).
 ///
@@ -32,7 +32,7 @@ use report::{Report, Row};
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) -> io::Result<()> {
     let profile = &*with_stack_view(profile, options);
     let report = Report::new(profile, options);
     if options.json {
@@ -58,22 +58,22 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
 /// Notes on a recording for its reader. A damaged one may have very much to say: the rest is
 /// counted.
 pub(crate) fn notes(profile: &Profile) -> Vec<String> {
-    const MOST: usize = 10;
+    const MAX_LISTED: usize = 10;
     let all = &profile.health.notes;
     let mut notes: Vec<String> = all
         .iter()
-        .take(MOST)
+        .take(MAX_LISTED)
         .map(|note| visible(note).into_owned())
         .collect();
-    if all.len() > MOST {
-        notes.push(format!("{} more such notes", all.len() - MOST));
+    if all.len() > MAX_LISTED {
+        notes.push(format!("{} more such notes", all.len() - MAX_LISTED));
     }
     notes
 }
 
 fn header(
     profile: &Profile,
-    options: &Options,
+    options: &OutputOptions,
     report: &Report,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -176,7 +176,7 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn row_name(row: &Row) -> String {
+fn row_name(row: &ReportRow) -> String {
     let mut name = match &row.module {
         Some(module) if row.show_module => with_module(&row.name, module),
         _ => row.name.clone(),

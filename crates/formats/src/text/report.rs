@@ -8,13 +8,13 @@ use profile::model::{Event, FrameId, FrameKind, Sample};
 use profile::ops::{self, GroupBy, Weight as Sum};
 
 use crate::labels::kind_name;
-use crate::options::{Options, Sort};
+use crate::options::{OutputOptions, Sort};
 use crate::select::{Selection, events, unit_name};
 use crate::visible::visible;
 
 /// One row.
 #[derive(Default)]
-pub(super) struct Row {
+pub(super) struct ReportRow {
     pub(super) name: String,
     /// File name of the module.
     pub(super) module: Option<String>,
@@ -40,13 +40,13 @@ pub(super) struct Row {
 pub(super) struct Report {
     pub(super) by: GroupBy,
     pub(super) selection: Selection,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ReportRow>,
     pub(super) top: usize,
     samples: u64,
 }
 
 impl Report {
-    pub(super) fn new(profile: &Profile, options: &Options) -> Self {
+    pub(super) fn new(profile: &Profile, options: &OutputOptions) -> Self {
         let mut selection = Selection::new(profile, options, false);
         let slow = options.event.is_none() && options.by == Some(GroupBy::Detail);
         if slow && !ops::has_details(profile, selection.event) {
@@ -75,7 +75,7 @@ impl Report {
         let include = |sample: &Sample| by == GroupBy::Event || selection.includes(sample);
         let texts = (by == GroupBy::Detail).then(|| ops::texts(profile, include));
         let mut calls = RowCalls::of(profile, by, selection.event);
-        let mut rows: Vec<Row> = ops::totals(profile, by, include)
+        let mut rows: Vec<ReportRow> = ops::totals(profile, by, include)
             .into_iter()
             .map(|row| {
                 let detail = row.group.detail.map(|id| profile.detail(id));
@@ -87,10 +87,10 @@ impl Report {
                 let counted = counted
                     .map(|(text, sum)| (visible(profile.string(*text)).into_owned(), sum.samples));
                 let calls = calls.take(&row);
-                Row {
+                ReportRow {
                     calls,
                     texts: counted.collect(),
-                    ..Row::new(profile, by, row)
+                    ..ReportRow::new(profile, by, row)
                 }
             })
             .collect();
@@ -99,7 +99,7 @@ impl Report {
             add_limits(profile, &mut rows);
         }
         // `totals` orders by value, and the weight may be samples. What has no time has calls.
-        let weighed = |row: &Row| (report.weigh(row.own), report.weigh(row.total));
+        let weighed = |row: &ReportRow| (report.weigh(row.own), report.weigh(row.total));
         rows.sort_by(|a, b| {
             let nothing = weighed(a) == (0, 0) && weighed(b) == (0, 0);
             let by_calls = if nothing {
@@ -133,7 +133,7 @@ impl Report {
         self.rows.iter().any(|row| row.limited.is_some())
     }
 
-    pub(super) fn unit(&self, row: &Row) -> &'static str {
+    pub(super) fn unit(&self, row: &ReportRow) -> &'static str {
         row.event
             .map_or(self.selection.unit(), |event| unit_name(event.unit()))
     }
@@ -180,7 +180,7 @@ struct RowCalls {
     /// Whether there are any to tell.
     is_shown: bool,
     /// By the row's first frame.
-    of: BTreeMap<Option<FrameId>, ops::Row>,
+    of: BTreeMap<Option<FrameId>, ops::TotalsRow>,
 }
 
 impl RowCalls {
@@ -197,41 +197,41 @@ impl RowCalls {
     }
 
     /// The calls of a row, which are then told.
-    fn take(&mut self, row: &ops::Row) -> Option<u64> {
+    fn take(&mut self, row: &ops::TotalsRow) -> Option<u64> {
         let calls = self.of.remove(&row.group.frame);
         self.is_shown.then(|| calls.map_or(0, |row| row.own.value))
     }
 
     /// Rows of what was called and has nothing of the event.
-    fn rest(self, profile: &Profile, by: GroupBy) -> impl Iterator<Item = Row> {
-        self.of.into_values().map(move |row| Row {
+    fn rest(self, profile: &Profile, by: GroupBy) -> impl Iterator<Item = ReportRow> {
+        self.of.into_values().map(move |row| ReportRow {
             calls: Some(row.own.value),
             own: Sum::default(),
             total: Sum::default(),
-            ..Row::new(profile, by, row)
+            ..ReportRow::new(profile, by, row)
         })
     }
 }
 
 /// Tells rows of events what was not kept of them; an event of which nothing was kept is a row too.
-fn add_limits(profile: &Profile, rows: &mut Vec<Row>) {
+fn add_limits(profile: &Profile, rows: &mut Vec<ReportRow>) {
     let limited = profile.health.limited.iter().filter(|l| l.count > 0);
     for limited in limited {
         let kept_out = Some((limited.count, limited.value));
         match rows.iter_mut().find(|row| row.event == Some(limited.event)) {
             Some(row) => row.limited = kept_out,
-            None => rows.push(Row {
+            None => rows.push(ReportRow {
                 name: limited.event.name().to_owned(),
                 event: Some(limited.event),
                 limited: kept_out,
-                ..Row::default()
+                ..ReportRow::default()
             }),
         }
     }
 }
 
-impl Row {
-    fn new(profile: &Profile, by: GroupBy, row: ops::Row) -> Self {
+impl ReportRow {
+    fn new(profile: &Profile, by: GroupBy, row: ops::TotalsRow) -> Self {
         let frame = row
             .group
             .frame

@@ -19,7 +19,7 @@ pub(crate) const COLUMNS: [&str; 8] = [
     "calls", "errors", "total", "mean", "p50", "p90", "p99", "max",
 ];
 /// Most cells of a strip.
-const MOST_CELLS: u32 = 20;
+const MAX_CELLS: u32 = 20;
 
 #[derive(Serialize)]
 pub(super) struct TracedJson {
@@ -127,7 +127,7 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
     )?;
     let called: Vec<_> = traced.iter().filter(|one| one.calls() > 0).collect();
     let shown = || called.iter().take(top).map(|one| **one);
-    let scale = SpreadScale::of(shown(), MOST_CELLS);
+    let scale = SpreadScale::of(shown(), MAX_CELLS);
     let strip = COLUMNS.len();
     let mut head: Vec<String> = COLUMNS.map(str::to_owned).into();
     head.push(match scale.as_ref().map(SpreadScale::bounds).as_deref() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use formats::{Format, Options};
+use formats::{Format, OutputOptions};
 use testkit::{Tools, stdout_of};
 
 use crate::scenes::{compared, hostile, large, phased};
@@ -31,9 +31,9 @@ fn the_page_can_be_used_in_a_browser() {
 #[test]
 fn the_page_shows_time_and_methods_in_a_browser() {
     let text = (1..60).map(|line| format!("\tline <b>{line}</b>; // \u{202e}\n"));
-    let options = Options {
+    let options = OutputOptions {
         sources: [("/src/app/Phases.cs".to_owned(), text.collect())].into(),
-        ..Options::default()
+        ..OutputOptions::default()
     };
     let page = file_with("browser-phased", Format::Html, &phased(), &options);
     let inert = file("browser-hostile", Format::Html, &hostile());

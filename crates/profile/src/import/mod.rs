@@ -78,12 +78,12 @@ pub struct Import {
     damages: u64,
     newer_records: u64,
     lost_samples: u64,
-    /// The sum of all samples' values, at most [`MOST_VALUE`].
+    /// The sum of all samples' values, at most [`MAX_VALUE`].
     values: u64,
 }
 
 /// The most that all samples may be worth together: 292 years, 8 EiB.
-const MOST_VALUE: u64 = i64::MAX as u64;
+const MAX_VALUE: u64 = i64::MAX as u64;
 
 /// A frame of the recording that a symbolizer can look up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -355,7 +355,7 @@ impl Import {
                 state.extend_lifetime(builder, *time_ns);
                 state.account.sampled(*event, *value);
                 // Outputs add values up, some in signed numbers.
-                let value = (*value).min(MOST_VALUE - self.values);
+                let value = (*value).min(MAX_VALUE - self.values);
                 self.values += value;
                 let stacks = (*stack, *logical);
                 if let Some(counting) = &mut self.counting {
@@ -721,7 +721,7 @@ impl Import {
                     self.count_live(index, (sample.event, sample.value, sample.end), stacks);
                     continue;
                 }
-                sample.value = sample.value.min(MOST_VALUE - self.values);
+                sample.value = sample.value.min(MAX_VALUE - self.values);
                 self.values += sample.value;
                 self.builder.profile.samples.push(sample);
             }

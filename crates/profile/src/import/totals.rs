@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use recording::{Event, Reader, WalkEnd};
 
 use super::process::{ProcessImport, lost_frame};
-use super::{Import, MOST_VALUE};
+use super::{Import, MAX_VALUE};
 use crate::builder::Builder;
 use crate::model::{FrameId, FrameKind, Health, Profile};
 use crate::ops::{Counts, RuntimeSets, Weight, add, most_first};
@@ -226,7 +226,7 @@ impl Import {
         (event, value, end): (Event, u64, WalkEnd),
         (stack, logical): (u32, Option<u32>),
     ) {
-        let value = value.min(MOST_VALUE - self.values);
+        let value = value.min(MAX_VALUE - self.values);
         self.values += value;
         let Import {
             builder,

@@ -10,7 +10,7 @@ use crate::builder::Builder;
 use crate::model::{Frame, FrameKind, Profile, Stack, StackId};
 
 /// The most nodes that [`cut`] makes: half a gigabyte.
-const MOST_NODES: u64 = 1 << 25;
+const MAX_NODES: u64 = 1 << 25;
 
 /// The name of the frame in which a stack begins that was cut, here or when it was taken.
 const TRUNCATED: &str = "[truncated]";
@@ -69,7 +69,7 @@ pub fn cut(mut profile: Profile, depth: u32) -> Result<Profile, String> {
             return Ok(known);
         }
         made = made.saturating_add(u64::from(depth));
-        if made > MOST_NODES {
+        if made > MAX_NODES {
             return Err(format!(
                 "stacks cut to {depth} frames are still too many to hold: cut them shorter"
             ));

@@ -28,7 +28,7 @@ pub use runtime_work::with_runtime_work;
 pub(crate) use runtime_work::{GC_FRAME, mark};
 pub use signatures::with_signatures;
 pub use stack_view::{StackView, has_logical, with_stack_view};
-pub use totals::{Row, events, main_event, main_of, order, totals};
+pub use totals::{TotalsRow, events, main_event, main_of, order, totals};
 pub use tree::{Direction, Node, Tree};
 
 /// How much was sampled: the number of samples and the sum of their values, in the unit of their

@@ -14,7 +14,7 @@ use crate::model::{Event, Health, Profile, Sample, StringId};
 
 /// One row of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct TotalsRow {
     /// The group that it is.
     pub group: Group,
     /// Samples whose leaf is of the group.
@@ -42,7 +42,7 @@ pub fn order<W: Ord + Default>(a: (W, W), b: (W, W), a_label: &str, b_label: &st
 
 /// The table of the samples that `include` takes, in the order of [`order`].
 #[must_use]
-pub fn totals(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
+pub fn totals(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<TotalsRow> {
     let mut rows = match by {
         GroupBy::Thread => of_samples(profile, include, thread_labels(profile), |sample| {
             sample.thread.0 as usize
@@ -127,7 +127,7 @@ fn of_samples(
     include: impl Fn(&Sample) -> bool,
     labels: Vec<String>,
     key: impl Fn(&Sample) -> usize,
-) -> Vec<Row> {
+) -> Vec<TotalsRow> {
     let mut weights = vec![Weight::default(); labels.len()];
     for sample in profile.samples.iter().filter(|sample| include(sample)) {
         weights[key(sample)] += Weight::of(sample.value);
@@ -136,7 +136,7 @@ fn of_samples(
         .into_iter()
         .zip(weights)
         .filter(|(_, weight)| weight.samples > 0);
-    let rows = rows.map(|(label, weight)| Row {
+    let rows = rows.map(|(label, weight)| TotalsRow {
         group: Group {
             label,
             kind: None,
@@ -151,14 +151,14 @@ fn of_samples(
 }
 
 /// One row for each event and name; what is about nothing is one row of each event.
-fn of_details(profile: &Profile, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
+fn of_details(profile: &Profile, include: impl Fn(&Sample) -> bool) -> Vec<TotalsRow> {
     let mut known: HashMap<(Event, Option<StringId>), usize> = HashMap::new();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<TotalsRow> = Vec::new();
     for sample in profile.samples.iter().filter(|sample| include(sample)) {
         let name = sample.detail.map(|detail| profile.detail(detail).name);
         let at = *known.entry((sample.event, name)).or_insert_with(|| {
             let label = name.map_or("[nothing told]", |name| profile.string(name));
-            rows.push(Row {
+            rows.push(TotalsRow {
                 group: Group {
                     label: label.to_owned(),
                     kind: None,
@@ -201,7 +201,7 @@ fn process_labels(profile: &Profile) -> Vec<String> {
 }
 
 /// Linear in stacks and without a tree: a profile may have millions of stacks.
-fn of_frames(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
+fn of_frames(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<TotalsRow> {
     let Groups { groups, of_frame } = Groups::new(profile, by);
     let group_of = |stack: usize| of_frame[profile.stacks[stack].frame.0 as usize] as usize;
     let parent_of = |stack: usize| profile.stacks[stack].parent.map(|parent| parent.0 as usize);
@@ -258,6 +258,6 @@ fn of_frames(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) 
 
     let rows = groups.into_iter().zip(own.into_iter().zip(total));
     let rows = rows.filter(|(_, (_, total))| total.samples > 0);
-    rows.map(|(group, (own, total))| Row { group, own, total })
+    rows.map(|(group, (own, total))| TotalsRow { group, own, total })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{fixture, module};
-use symbolize::{Options, SymbolSource, Symbolizer};
+use symbolize::{LookupOptions, SymbolSource, Symbolizer};
 
 const BUILD_ID: &str = "3e7227435ef740fae4939a67d2ab5b2a9ac9a16d";
 
@@ -29,9 +29,9 @@ fn assert_names(symbolizer: &mut Symbolizer, path: &Path, table: &[(u64, &str)])
 }
 
 fn with_folders(folders: &[&Path]) -> Symbolizer {
-    Symbolizer::new(Options {
+    Symbolizer::new(LookupOptions {
         debug_folders: folders.iter().map(|folder| folder.to_path_buf()).collect(),
-        ..Options::default()
+        ..LookupOptions::default()
     })
 }
 
@@ -132,10 +132,10 @@ fn a_debug_file_of_another_build_is_not_believed() {
 
 #[test]
 fn inlined_functions_can_be_left_out() {
-    let mut symbolizer = Symbolizer::new(Options {
+    let mut symbolizer = Symbolizer::new(LookupOptions {
         inlined: false,
         signatures: false,
-        ..Options::default()
+        ..LookupOptions::default()
     });
     let found = lookup(&mut symbolizer, &fixture("small.so"), 0x1002);
     assert_eq!(found, "work::outer /fixture/small.cc:14");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::common::{bytes, module};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use symbolize::{Options, Symbolizer};
+use symbolize::{LookupOptions, Symbolizer};
 use tempfile::TempDir;
 
 /// Bytes overwritten, and the length that is left.
@@ -57,7 +57,7 @@ fn folder(damages: &[(&str, &Damage)]) -> (TempDir, PathBuf) {
 
 fn ask_managed(path: PathBuf) {
     let module = module(&path, true);
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     for method in 0..12 {
         for il_offset in [0, 1, 30, 100, u32::MAX] {
             symbolizer.managed_line(&module, 0x0600_0000 | method, il_offset);
@@ -67,7 +67,7 @@ fn ask_managed(path: PathBuf) {
 
 fn ask_awaits(path: PathBuf) {
     let module = module(&path, true);
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     for method in 0..0x30 {
         for state in [0, 1, 3, 100, -1] {
             symbolizer.await_line(&module, 0x0600_0000 | method, state);
@@ -77,7 +77,7 @@ fn ask_awaits(path: PathBuf) {
 
 fn ask_sources(path: PathBuf) {
     let module = module(&path, true);
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     let files = ["/fixture/Lines.cs", "/fixture/Short.cs"].into();
     for (_, text) in symbolizer.sources(&module, &files, 1 << 30) {
         // A byte that is no UTF-8 becomes three bytes.
@@ -87,9 +87,9 @@ fn ask_sources(path: PathBuf) {
 
 fn ask_native(path: PathBuf) {
     let module = module(&path, false);
-    let mut symbolizer = Symbolizer::new(Options {
+    let mut symbolizer = Symbolizer::new(LookupOptions {
         debug_folders: Vec::new(),
-        ..Options::default()
+        ..LookupOptions::default()
     });
     for svma in (0..0x1100).step_by(3).chain([u64::MAX]) {
         symbolizer.native(&module, svma);

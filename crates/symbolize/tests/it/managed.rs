@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::{bytes, fixture, module};
 use profile::model::Module;
-use symbolize::{Options, SymbolSource, Symbolizer};
+use symbolize::{LookupOptions, SymbolSource, Symbolizer};
 
 struct Point {
     token: u32,
@@ -41,7 +41,7 @@ fn expected() -> (Vec<u8>, Vec<Point>) {
 /// Holds every IL offset of every method against the fixture.
 fn check(module: &Module, source: &SymbolSource) {
     let (_, points) = expected();
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     let mut methods: Vec<u32> = points.iter().map(|point| point.token).collect();
     methods.dedup();
     assert_eq!(methods.len(), 5);
@@ -71,7 +71,7 @@ fn check(module: &Module, source: &SymbolSource) {
 }
 
 fn source_of(module: &Module) -> SymbolSource {
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     symbolizer.managed_line(module, 0x0600_0001, 0);
     symbolizer.report().modules[0].source.clone()
 }
@@ -176,7 +176,7 @@ fn signatures_of_methods() {
         id_bytes: expected().0,
         ..module(&fixture("Lines.dll"), true)
     };
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     let mut of = |token| symbolizer.signature(&lines, token);
     let found: Vec<Option<String>> = (0x0600_0001..=0x0600_0005).map(&mut of).collect();
     let expected = ["(string[])", "(int)", "()", "(int)", "()"];
@@ -207,7 +207,7 @@ fn signatures_of_damaged_modules() {
         let path = folder.path().join(format!("{seed}.dll"));
         fs::write(&path, damaged).unwrap();
         let damaged = module(&path, true);
-        let mut symbolizer = Symbolizer::new(Options::default());
+        let mut symbolizer = Symbolizer::new(LookupOptions::default());
         for token in 0x0600_0001..0x0600_0020 {
             let found = symbolizer.signature(&damaged, token).unwrap_or_default();
             assert!(found.len() < 10_000, "{found}");
@@ -221,7 +221,7 @@ fn signatures_of_damaged_modules() {
 fn lines_of_awaits() {
     for name in ["Awaits", "AwaitsDebug"] {
         let module = module(&fixture(&format!("{name}.dll")), true);
-        let mut symbolizer = Symbolizer::new(Options::default());
+        let mut symbolizer = Symbolizer::new(LookupOptions::default());
         let text = fs::read_to_string(fixture(&format!("{name}.states"))).unwrap();
         let mut last = 0;
         for line in text.lines() {
@@ -258,7 +258,7 @@ fn lines_of_awaits() {
     }
     // A PDB without any.
     let lines = module(&fixture("Lines.dll"), true);
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     assert_eq!(symbolizer.await_line(&lines, 0x0600_0001, 0), None);
 }
 
@@ -287,9 +287,9 @@ fn frames_of_methods_that_wait_have_lines() {
     for module in &mut profile.modules {
         module.id_bytes.clear();
     }
-    let options = Options {
+    let options = LookupOptions {
         signatures: true,
-        ..Options::default()
+        ..LookupOptions::default()
     };
     symbolize::symbolize(&mut profile, &options);
     let sample = profile.samples[0];
@@ -308,7 +308,7 @@ fn frames_of_methods_that_wait_have_lines() {
 #[test]
 fn sources_in_a_pdb() {
     let sources = module(&fixture("Sources.dll"), true);
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     let files = ["/fixture/Lines.cs", "/fixture/Short.cs", "/fixture/None.cs"].into();
     let mut read = |most| symbolizer.sources(&sources, &files, most);
     let text = |name| fs::read_to_string(fixture(name)).unwrap();

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use profile::model::Module;
-use symbolize::{Options, SymbolSource, Symbolizer};
+use symbolize::{LookupOptions, SymbolSource, Symbolizer};
 
 /// Line of `outer`.
 const OUTER: u32 = line!() + 3;
@@ -39,7 +39,7 @@ fn svma_of_outer(module: &Module) -> u64 {
 #[test]
 fn function_file_and_line() {
     let module = this_program();
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     let found = symbolizer.native(&module, svma_of_outer(&module)).to_vec();
     assert_eq!(found.last().unwrap().name, "it::own_program::outer");
     assert!(
@@ -63,7 +63,7 @@ fn a_changed_file_is_not_believed() {
     let mut module = this_program();
     let svma = svma_of_outer(&module);
     module.id_bytes = vec![1; 20];
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     assert!(symbolizer.native(&module, svma).is_empty());
     assert_eq!(symbolizer.report().modules[0].source, SymbolSource::Changed);
 }
@@ -71,7 +71,7 @@ fn a_changed_file_is_not_believed() {
 #[test]
 fn an_address_outside_every_function_has_no_name() {
     let module = this_program();
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     assert!(symbolizer.native(&module, 8).is_empty());
     assert!(symbolizer.native(&module, u64::MAX).is_empty());
 }
@@ -87,7 +87,7 @@ fn an_elf_file_inside_another_file() {
     std::fs::write(&archive, bytes).unwrap();
     module.path = archive.to_str().unwrap().to_owned();
     module.file_offset = 4096;
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     let found = symbolizer.native(&module, svma);
     assert_eq!(found.last().unwrap().name, "it::own_program::outer");
 }
@@ -100,7 +100,7 @@ fn what_is_no_regular_elf_file_is_reported() {
     for path in [text.to_str().unwrap(), "/dev/zero", "/nowhere/at/all", ""] {
         let mut module = this_program();
         module.path = path.to_owned();
-        let mut symbolizer = Symbolizer::new(Options::default());
+        let mut symbolizer = Symbolizer::new(LookupOptions::default());
         assert!(symbolizer.native(&module, 0x1000).is_empty());
         let source = &symbolizer.report().modules[0].source;
         assert!(

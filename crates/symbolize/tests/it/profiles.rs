@@ -8,7 +8,7 @@ use profile::testing::Scene;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use recording::{Frame, Record};
-use symbolize::{Options, symbolize};
+use symbolize::{LookupOptions, symbolize};
 
 use crate::common::fixture;
 
@@ -69,7 +69,7 @@ fn stack(profile: &Profile) -> Vec<String> {
 fn inlined_functions_become_frames() {
     // Root first: the call of outer in plain_c, then innermost inlined into outer.
     let mut profile = profile(&fixture("small.so"), &[0x1010, 0x1000], None);
-    let report = symbolize(&mut profile, &Options::default());
+    let report = symbolize(&mut profile, &LookupOptions::default());
     assert_eq!(
         stack(&profile),
         [
@@ -81,7 +81,10 @@ fn inlined_functions_become_frames() {
     );
     assert_eq!((report.modules[0].lookups, report.modules[0].found), (2, 2));
     // A second time there is nothing left to look up.
-    assert_eq!(symbolize(&mut profile, &Options::default()).modules, []);
+    assert_eq!(
+        symbolize(&mut profile, &LookupOptions::default()).modules,
+        []
+    );
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn places_in_one_function_without_a_name_are_one_frame() {
     let library = folder.path().join("small.so");
     fs::copy(fixture("small.so"), &library).unwrap();
     let mut profile = profile(&library, &[0x102f, 0x1002, 0x1000], None);
-    symbolize(&mut profile, &Options::default());
+    symbolize(&mut profile, &LookupOptions::default());
     assert_eq!(
         stack(&profile),
         ["small.so+0x1000", "small.so+0x1000", "small.so+0x102b"]
@@ -101,18 +104,18 @@ fn places_in_one_function_without_a_name_are_one_frame() {
 #[test]
 fn a_recorded_place_gets_its_name_when_there_are_symbols() {
     let mut found = profile(&fixture("small.so"), &[0x1002], Some("small.so+0x1000"));
-    symbolize(&mut found, &Options::default());
+    symbolize(&mut found, &LookupOptions::default());
     assert_eq!(stack(&found), ["work::outer"]);
     // A real name stays.
     let mut named = profile(&fixture("small.so"), &[0x1002], Some("another"));
-    symbolize(&mut named, &Options::default());
+    symbolize(&mut named, &LookupOptions::default());
     assert_eq!(stack(&named), ["another"]);
     let mut gone = profile(
         Path::new("/gone/small.so"),
         &[0x1002],
         Some("small.so+0x1000"),
     );
-    symbolize(&mut gone, &Options::default());
+    symbolize(&mut gone, &LookupOptions::default());
     assert_eq!(stack(&gone), ["small.so+0x1000"]);
 }
 
@@ -143,7 +146,7 @@ proptest! {
         }
         let mut profile = scene.profile();
         profile.modules[0].id_bytes.clear();
-        symbolize(&mut profile, &Options::default());
+        symbolize(&mut profile, &LookupOptions::default());
         for (index, stack) in profile.stacks.iter().enumerate() {
             prop_assert!(stack.parent.is_none_or(|parent| (parent.0 as usize) < index));
         }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use symbolize::{MissingFile, Options, Symbolizer};
+use symbolize::{LookupOptions, MissingFile, Symbolizer};
 use symbolserver::testing::TestServer;
 use symbolserver::{Failure, Fetch, FetchedFrom, FileOutcome, Limits, Server};
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ pub(crate) fn missing_of(name: &str, managed: bool) -> MissingFile {
         bias: 0,
         file_offset: 0,
     };
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(LookupOptions::default());
     symbolizer.missing(&module).unwrap().clone()
 }
 

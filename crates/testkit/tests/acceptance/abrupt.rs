@@ -4,7 +4,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-use testkit::{Record, Runtime, Stacks, run_sidewalk};
+use testkit::{Recorder, Runtime, Stacks, run_sidewalk};
 
 use crate::held_up::hold_up_after;
 use crate::stress::wait_for_a_sample;
@@ -26,7 +26,7 @@ on_each_runtime!(
 /// may be asked for: a user without rights gets no real-time scheduling).
 fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
     let alone = "set -- taskset -c 0 \"$@\"; chrt -f 1 true && exec chrt -f 1 \"$@\"; exec \"$@\"";
-    let program = Record::workload(runtime, "rude", &["0.05", "throws"])
+    let program = Recorder::workload(runtime, "rude", &["0.05", "throws"])
         .options(["--event", "cpu,exception"])
         .under(["sh", "-c", alone, "sh"]);
     for run in 0..5 {
@@ -51,7 +51,7 @@ fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
 /// the program by our signal. Here ticks have all the time in the world for it.
 fn a_runtime_that_gives_the_signal_back_before_it_aborts(runtime: &Runtime) {
     const HELD: Duration = Duration::from_millis(100);
-    let record = Record::workload(runtime, "rude", &["1", "failsfast"]).options([
+    let record = Recorder::workload(runtime, "rude", &["1", "failsfast"]).options([
         "--event",
         "cpu,wall",
         "--frequency",
@@ -97,7 +97,7 @@ fn an_unhandled_exception_keeps_the_samples_before_it(runtime: &Runtime) {
 fn ends(runtime: &Runtime, how: &str, end: (Option<i32>, Option<i32>)) {
     // Shorter than what was missing once, and longer than the time in which the agent comes often.
     for seconds in ["0.4", "1.45"] {
-        let recorded = Record::workload(runtime, "rude", &[seconds, how])
+        let recorded = Recorder::workload(runtime, "rude", &[seconds, how])
             .options(["--event", "cpu,wall", "--frequency", "500"])
             .run();
         let stderr = &recorded.answer.stderr;

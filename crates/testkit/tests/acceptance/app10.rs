@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use testkit::{Inspected, Machine, Record, Recorded, Tools};
+use testkit::{Inspected, Machine, Recorded, Recorder, Tools};
 
 /// A walk may break this often, in percent, while a runtime starts up.
 const BROKEN: f64 = 1.0;
@@ -34,8 +34,8 @@ fn check(recorded: &Recorded) {
 #[test]
 fn help_is_recorded_from_start_to_end() {
     let app = Tools::get().app10;
-    let record =
-        Record::command("help", [app.executable.into_os_string(), "--help".into()]).frequency(4999);
+    let record = Recorder::command("help", [app.executable.into_os_string(), "--help".into()])
+        .frequency(4999);
     let bare = record.run_bare_shared();
     let recorded = record.run();
     assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
@@ -46,7 +46,7 @@ fn help_is_recorded_from_start_to_end() {
 #[test]
 fn events_of_net10_come_from_its_own_sources() {
     let app = Tools::get().app10;
-    let record = Record::command("events", [app.executable.into_os_string(), "--help".into()])
+    let record = Recorder::command("events", [app.executable.into_os_string(), "--help".into()])
         .options(["-e", "exception,alloc,jit", "--event-limit", "0"])
         .options(["--alloc-interval", "100k"]);
     let recorded = record.run();
@@ -75,7 +75,7 @@ fn events_of_net10_come_from_its_own_sources() {
 #[test]
 fn a_server_answers_while_it_is_recorded() {
     let app = Tools::get().app10;
-    let record = Record::command(
+    let record = Recorder::command(
         "server",
         [
             app.executable.into_os_string(),

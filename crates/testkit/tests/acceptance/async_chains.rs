@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use testkit::chance::deviation;
 use testkit::{
-    AsyncKind, ProgramOutput, Record, Runtime, Stacks, is_method, logical_stacks, workload_of_kind,
+    AsyncKind, ProgramOutput, Recorder, Runtime, Stacks, is_method, logical_stacks,
+    workload_of_kind,
 };
 
 use crate::LOST_LIMIT;
@@ -49,7 +50,7 @@ fn events_of_runtime_async_have_chains_too(runtime: &Runtime) {
 fn assert_events_have_chains(runtime: &Runtime, kind: AsyncKind) {
     let program = workload_of_kind("asyncchains", kind).dll;
     let name = format!("asyncchains-events{}", kind.folder());
-    let recorded = Record::program(runtime, &name, &program, &["rounds=20", "events"])
+    let recorded = Recorder::program(runtime, &name, &program, &["rounds=20", "events"])
         .frequency(999)
         .options(["--event", "exception,alloc,wall"])
         .options(["--alloc-interval", "64k"])
@@ -229,7 +230,7 @@ fn other_languages(runtime: &Runtime) {
 /// compilation behind the first one have no chain yet: those of one and a half of the sixteen
 /// rounds where the agent looks at the first one only after its round's compilation.
 fn tasks_of_a_program_without_async_methods(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "tasks", &[])
+    let recorded = Recorder::workload(runtime, "tasks", &[])
         .frequency(999)
         .run_complete();
     let stacks = logical_stacks(&recorded.recording, "cpu");
@@ -290,7 +291,7 @@ fn failures_of_kind(
     let program = workload_of_kind(workload, kind);
     let name = format!("{workload}{}", kind.folder());
     let mut record =
-        Record::program(runtime, &name, &program.dll, setting.arguments).frequency(4999);
+        Recorder::program(runtime, &name, &program.dll, setting.arguments).frequency(4999);
     for (key, value) in setting.environment {
         // 3.1 knows the old names only.
         record = record

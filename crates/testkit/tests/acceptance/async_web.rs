@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testkit::chance::deviation;
 use testkit::{
-    AsyncKind, Inspected, Machine, Record, Runtime, Server, load, logical_stacks, test_folder,
+    AsyncKind, Inspected, Machine, Recorder, Runtime, WebServer, load, logical_stacks, test_folder,
     workload_of_kind,
 };
 
@@ -55,10 +55,10 @@ fn services_of_runtime_async_have_their_handlers_by_attaching(runtime: &Runtime)
 fn started(runtime: &Runtime, kind: AsyncKind) {
     let program = workload_of_kind("webserver", kind).dll;
     let name = format!("webserver{}", kind.folder());
-    let program = Record::program(runtime, &name, &program, &[]).frequency(2999);
+    let program = Recorder::program(runtime, &name, &program, &[]).frequency(2999);
     let (command, recording) = program.prepare();
     let machine = Machine::exclusive();
-    let server = Server::start(command);
+    let server = WebServer::start(command);
     let loaded = load(server.port(), &["burn"], 12, Duration::from_secs(8)).unwrap();
     server.stop();
     drop(machine);
@@ -73,7 +73,7 @@ fn started(runtime: &Runtime, kind: AsyncKind) {
 /// Covers methods that were compiled, and methods that were waiting, before the attach.
 fn attached(runtime: &Runtime, kind: AsyncKind) {
     let machine = Machine::exclusive();
-    let server = Server::start(runtime.command(&workload_of_kind("webserver", kind).dll));
+    let server = WebServer::start(runtime.command(&workload_of_kind("webserver", kind).dll));
     // All that a request needs has been compiled, and compiled again, by then.
     load(server.port(), &["burn"], 12, Duration::from_secs(1)).unwrap();
     let folder = test_folder("async-web-attached");

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testkit::{
-    Inspected, Machine, Recorded, Running, Runtime, Server, only_child, sidewalk, test_folder,
+    Inspected, Machine, Recorded, Running, Runtime, WebServer, only_child, sidewalk, test_folder,
     workload,
 };
 
@@ -261,7 +261,7 @@ fn results(output: &str) -> Vec<&str> {
 /// Each answer is checked, while the agent comes and goes.
 fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
     let folder = test_folder("web-server");
-    let server = Server::start(runtime.command(&workload("webserver").dll));
+    let server = WebServer::start(runtime.command(&workload("webserver").dll));
     let paths = ["plain", "json", "cart", "regex", "nullref"];
     let ((), requests) = server.under_load(&paths, 8, || {
         for number in 1..=rounds_wanted() {
@@ -571,7 +571,7 @@ fn beside_another_profiler(runtime: &Runtime) {
 
 fn beside_another_profiler_from_the_start(runtime: &Runtime) {
     let folder = test_folder("beside");
-    let mut record = testkit::Record::workload(runtime, "shares", &["2"]);
+    let mut record = testkit::Recorder::workload(runtime, "shares", &["2"]);
     for (key, value) in with_another_profiler(&folder) {
         record = record.environment(key, value.to_str().unwrap());
     }

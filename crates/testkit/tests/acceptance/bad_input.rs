@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use testkit::{Record, Recorded, Runtime, sidewalk, test_folder};
+use testkit::{Recorded, Recorder, Runtime, sidewalk, test_folder};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(sidewalk()).args(arguments).output().unwrap()
@@ -21,7 +21,7 @@ fn assert_answer(output: &Output, code: i32, words: &[&str]) {
 }
 
 fn small_recording() -> Recorded {
-    Record::workload(&Runtime::net8(), "shares", &["1"])
+    Recorder::workload(&Runtime::net8(), "shares", &["1"])
         .frequency(499)
         .run_complete()
 }

@@ -2,7 +2,7 @@
 //! loses it shows another.
 
 use testkit::chance::assert_at_most;
-use testkit::{Record, Recorded, Runtime, is_method};
+use testkit::{Recorded, Recorder, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -40,7 +40,7 @@ fn storm(runtime: &Runtime) {
 }
 
 fn one_caller_each(runtime: &Runtime, workload: &str, seconds: &str, least: usize) -> Recorded {
-    let recorded = Record::workload(runtime, workload, &[seconds])
+    let recorded = Recorder::workload(runtime, workload, &[seconds])
         .frequency(4999)
         .run_complete();
     recorded

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 use testkit::chance::deviation_of_count;
-use testkit::{Inspected, Machine, Record, Recorded, Runtime, only_child, sidewalk, workload};
+use testkit::{Inspected, Machine, Recorded, Recorder, Runtime, only_child, sidewalk, workload};
 
 use crate::stress::wait_for_a_sample;
 
@@ -23,10 +23,10 @@ fn words(name: &str, argument: &str) -> Vec<String> {
 }
 
 /// A shell script with a workload's command line as its arguments.
-fn script(name: &str, script: &str, workload: &str, argument: &str) -> Record {
+fn script(name: &str, script: &str, workload: &str, argument: &str) -> Recorder {
     let mut command: Vec<String> = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
     command.extend(words(workload, argument));
-    Record::command(name, command).environment("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+    Recorder::command(name, command).environment("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn the_exit_code_is_the_programs() {
 
 #[test]
 fn a_killed_program_leaves_a_recording() {
-    let program = Record::workload(&Runtime::net8(), "shares", &["60"]);
+    let program = Recorder::workload(&Runtime::net8(), "shares", &["60"]);
     let (recorded, ()) = program.run_beside(|recording, tool| {
         wait_for_a_sample(recording, tool);
         let program = only_child(tool.id()).expect("it runs for a minute");
@@ -230,7 +230,7 @@ fn without_output_a_table_and_a_file_are_left() {
 
 #[test]
 fn wall_samples_show_who_waits() {
-    let recorded = Record::workload(&Runtime::net8(), "sleepy", &["3"])
+    let recorded = Recorder::workload(&Runtime::net8(), "sleepy", &["3"])
         .options(["--event", "wall", "--frequency", "99"])
         .run_complete();
     let stacks = recorded.stacks();

@@ -1,6 +1,6 @@
 //! The costs of recording: each part is counted on real CLRs, and they add up.
 
-use testkit::{Inspected, Record, Recorded, Runtime, run_sidewalk};
+use testkit::{Inspected, Recorded, Recorder, Runtime, run_sidewalk};
 
 on_each_runtime!(callbacks_of_a_program_that_compiles_are_counted,);
 on_net8_and_core31!(
@@ -33,7 +33,7 @@ fn line(recorded: &Recorded) -> String {
 }
 
 fn callbacks_of_a_program_that_compiles_are_counted(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "jitchurn", &["1", "only=dynamic"]);
+    let recorded = Recorder::workload(runtime, "jitchurn", &["1", "only=dynamic"]);
     let recorded = recorded.options(["--find-code", "never"]).run_complete();
     let line = line(&recorded);
     let inspected = recorded.inspect();
@@ -51,7 +51,7 @@ fn callbacks_of_a_program_that_compiles_are_counted(runtime: &Runtime) {
 }
 
 fn the_whole_cost_is_less_than_what_the_process_used(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "mixed", &["2"]).run_complete();
+    let recorded = Recorder::workload(runtime, "mixed", &["2"]).run_complete();
     let inspected = recorded.inspect();
     let keys = ["agent_s", "callbacks_s", "handlers_s", "ticks_s"];
     let sum: f64 = keys.iter().map(|key| part(&inspected, key)).sum();
@@ -80,7 +80,7 @@ fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
         ("wall", "99", "auto"),
     ] {
         let options = ["-e", event, "--frequency", hertz, "--engine", engine];
-        let program = Record::workload(runtime, "shares", &["1"]).options(options);
+        let program = Recorder::workload(runtime, "shares", &["1"]).options(options);
         let recorded = program.run_complete();
         let line = line(&recorded);
         let inspected = recorded.inspect();
@@ -104,7 +104,7 @@ fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
 
 /// Beside libfaketime. All that the program uses is in its samples, whatever clocks it is shown.
 fn clocks_of_a_library_before_the_program_are_not_the_agents(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "shares", &["2"])
+    let recorded = Recorder::workload(runtime, "shares", &["2"])
         .options(["--frequency", "99"])
         .environment("LD_PRELOAD", &testkit::fast_clocks().to_string_lossy())
         .run_complete();

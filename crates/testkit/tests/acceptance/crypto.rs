@@ -1,7 +1,7 @@
 //! `crypto`: most of the time in OpenSSL's assembler, whose unwind tables are
 //! written in DWARF expressions.
 
-use testkit::{Record, Runtime};
+use testkit::{Recorder, Runtime};
 
 use crate::LOST_LIMIT;
 
@@ -11,7 +11,7 @@ on_each_runtime!(stacks_out_of_openssl_are_whole);
 const BROKEN: f64 = 0.1;
 
 fn stacks_out_of_openssl_are_whole(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "crypto", &["rounds=300"])
+    let recorded = Recorder::workload(runtime, "crypto", &["rounds=300"])
         .frequency(999)
         .run_complete();
     let inspected = recorded.inspect();

@@ -1,6 +1,6 @@
 //! Stacks of 5,000 frames: whole, or cut where the user said, and marked.
 
-use testkit::{Record, Runtime, Stacks, is_method};
+use testkit::{Recorder, Runtime, Stacks, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -29,7 +29,7 @@ fn burning(stacks: &Stacks) -> Stacks {
 }
 
 fn deep_is_whole(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "deep", &["2"])
+    let recorded = Recorder::workload(runtime, "deep", &["2"])
         .frequency(997)
         .options(["--max-depth", "6000"])
         .run_complete();
@@ -49,7 +49,7 @@ fn deep_is_whole(runtime: &Runtime) {
 }
 
 fn deep_is_cut_and_says_so(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "deep", &["2"])
+    let recorded = Recorder::workload(runtime, "deep", &["2"])
         .frequency(997)
         .options(["--max-depth", "100"])
         .run_complete();

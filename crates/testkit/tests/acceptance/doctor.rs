@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 use testkit::{
-    Machine, Record, Recorded, Running, Runtime, agent, sidewalk, test_folder, v2_agent, workload,
+    Machine, Recorded, Recorder, Running, Runtime, agent, sidewalk, test_folder, v2_agent, workload,
 };
 
 use crate::containers::empty_tmp;
@@ -127,7 +127,7 @@ const FORBIDDEN: [i64; 4] = [
 /// And what is said to be no hindrance is none.
 #[test]
 fn system_calls_that_are_forbidden_are_found() {
-    let (mut record, recording) = Record::workload(&Runtime::net8(), "shares", &["1"]).prepare();
+    let (mut record, recording) = Recorder::workload(&Runtime::net8(), "shares", &["1"]).prepare();
     let mut command = doctor();
     for command in [&mut command, &mut record] {
         // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
@@ -351,7 +351,7 @@ fn a_runtime_that_is_newer_than_tested_is_named() {
     let list = testkit::stdout_of(Command::new(sidewalk()).arg("list"));
     assert!(list.contains("99.0.0 (newer than tested)"), "{list}");
     running.end_well();
-    let recorded = Record::workload(&newer, "shares", &["0.3"]).run_complete();
+    let recorded = Recorder::workload(&newer, "shares", &["0.3"]).run_complete();
     let notes = recorded.answer.stderr.matches(NEWER).count();
     assert_eq!(notes, 1, "{}", recorded.answer.stderr);
     std::fs::remove_dir_all(root).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use testkit::{AsyncKind, Machine, Running};
 use testkit::{
-    Record, Recorded, Runtime, native_threads, only_child, run_sidewalk, sidewalk, test_folder,
+    Recorded, Recorder, Runtime, native_threads, only_child, run_sidewalk, sidewalk, test_folder,
     workload, workload_of_kind,
 };
 
@@ -56,7 +56,7 @@ fn frames(stack: &Value) -> Vec<&str> {
 
 /// The dump is taken when the recording stops, while the program goes on.
 fn deadlock(runtime: &Runtime) -> Recorded {
-    let program = Record::workload(runtime, "deadlock", &["4"]);
+    let program = Recorder::workload(runtime, "deadlock", &["4"]);
     program.options(["--dump", "-d", "2s"]).run()
 }
 
@@ -138,7 +138,7 @@ fn assert_deadlock(dump: &Value, named: bool) {
 fn threads_that_cannot_answer_are_said_with_the_reason(runtime: &Runtime) {
     let library = native_threads();
     let folder = library.parent().unwrap().to_string_lossy().into_owned();
-    let program = Record::workload(runtime, "unseen", &["2", "blocked"]);
+    let program = Recorder::workload(runtime, "unseen", &["2", "blocked"]);
     let program = program.environment("LD_LIBRARY_PATH", &folder);
     let dump = dump(&program.options(["--dump", "-d", "1500ms"]).run());
     let stacks = dump["stacks"].as_array().unwrap();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use testkit::chance::deviation_of_count;
 use testkit::{
-    AsyncKind, Record, Recorded, Running, Runtime, is_method, test_folder, workload,
+    AsyncKind, Recorded, Recorder, Running, Runtime, is_method, test_folder, workload,
     workload_of_kind,
 };
 
@@ -31,7 +31,7 @@ on_each_runtime_async!(exceptions_of_resumed_methods, objects_of_suspended_metho
 /// Of `suspended`, compiled with runtime async.
 fn record_suspended(runtime: &Runtime, options: &[&str]) -> Recorded {
     let program = workload_of_kind("suspended", AsyncKind::Runtime);
-    let recorded = Record::program(runtime, "suspended", &program.dll, &[]).options(options);
+    let recorded = Recorder::program(runtime, "suspended", &program.dll, &[]).options(options);
     let recorded = recorded.run_complete();
     println!("{}", recorded.answer.stdout);
     recorded
@@ -106,7 +106,7 @@ fn objects_of_suspended_methods(runtime: &Runtime) {
 }
 
 fn record(runtime: &Runtime, workload: &str, arguments: &[&str], options: &[&str]) -> Recorded {
-    let recorded = Record::workload(runtime, workload, arguments)
+    let recorded = Recorder::workload(runtime, workload, arguments)
         .options(options)
         .run();
     recorded.answer.assert_complete();
@@ -211,7 +211,7 @@ fn exceptions(runtime: &Runtime) {
 /// From .NET 9 on, callbacks of exceptions ended this program within seconds.
 fn exceptions_while_the_heap_is_collected(runtime: &Runtime) {
     let all = "exceptions,exceptions,gc,churn";
-    let recorded = Record::workload(runtime, "together", &[all, "6"])
+    let recorded = Recorder::workload(runtime, "together", &[all, "6"])
         .options(["-e", "exception"])
         .run();
     recorded.answer.assert_complete();
@@ -239,7 +239,7 @@ fn limited_exceptions(runtime: &Runtime) {
 }
 
 fn exception_that_ends_the_program(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "exceptions", &["rounds=1", "crash"])
+    let recorded = Recorder::workload(runtime, "exceptions", &["rounds=1", "crash"])
         .options(["-e", "exception"])
         .run();
     assert!(
@@ -457,7 +457,7 @@ fn compilations_and_loads(runtime: &Runtime) {
 }
 
 fn all_at_once(runtime: &Runtime) {
-    let bare = Record::workload(runtime, "exceptions", &["0.5"]).run_bare_shared();
+    let bare = Recorder::workload(runtime, "exceptions", &["0.5"]).run_bare_shared();
     let events = "cpu,wall,exception,alloc,gc,jit,class-load,module-load";
     let options = [
         "-e",

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use testkit::{Record, Runtime, agent, watched_malloc};
+use testkit::{Recorder, Runtime, agent, watched_malloc};
 
 on_net8_and_core31!(the_programs_malloc_is_not_called);
 
@@ -69,7 +69,7 @@ fn the_agent_has_memory_of_its_own() {
 /// which a thread may wait that holds the linker's.
 fn the_programs_malloc_is_not_called(runtime: &Runtime) {
     let folder = tempfile::tempdir().unwrap();
-    let recorded = Record::workload(runtime, "shares", &["1"])
+    let recorded = Recorder::workload(runtime, "shares", &["1"])
         .environment("LD_PRELOAD", &watched_malloc().to_string_lossy())
         .environment("WATCHED_MALLOC", &folder.path().to_string_lossy())
         .run_complete();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use testkit::{Record, Runtime};
+use testkit::{Recorder, Runtime};
 
 use crate::broken_limit;
 use crate::limits::limited;
@@ -26,7 +26,7 @@ fn finds_code(runtime: &Runtime) -> bool {
 }
 
 fn few_of_many_methods_are_told_of(runtime: &Runtime) {
-    let record = Record::workload(runtime, "jitchurn", &["rounds=10000", "only=dynamic"]);
+    let record = Recorder::workload(runtime, "jitchurn", &["rounds=10000", "only=dynamic"]);
     let bare = record.run_bare_shared();
     let recorded = record.run_as(&bare);
     let made = recorded.answer.measured("made");
@@ -52,7 +52,7 @@ fn nothing_changes_for_the_program(runtime: &Runtime) {
 }
 
 fn dynamic_methods_have_names(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "dynamic", &["3", "passing"])
+    let recorded = Recorder::workload(runtime, "dynamic", &["3", "passing"])
         .options(["--engine", "clocks", "-F", "999", AT_ONCE])
         .run_complete();
     assert_passed(&recorded.stacks());
@@ -61,7 +61,7 @@ fn dynamic_methods_have_names(runtime: &Runtime) {
 /// Of loops that were hot from the start: among the bodies in which they are met are those that
 /// were optimised.
 fn tiers_are_seen(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "shares", &["2"])
+    let recorded = Recorder::workload(runtime, "shares", &["2"])
         .options(["-F", "997", AT_ONCE])
         .run_complete();
     let records = crate::records(&recorded.recording).unwrap();

@@ -1,6 +1,6 @@
 //! Every workload: nothing changes for it, and few samples break or get lost.
 
-use testkit::{Record, Runtime, is_method};
+use testkit::{Recorder, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -85,8 +85,8 @@ pub(crate) fn limited(
     options: &[&str],
     broken: f64,
 ) {
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare_shared();
-    let recorded = Record::workload(runtime, workload, &[work])
+    let bare = Recorder::workload(runtime, workload, &["0.5"]).run_bare_shared();
+    let recorded = Recorder::workload(runtime, workload, &[work])
         .options(options.iter().copied())
         .run_as(&bare);
     let inspected = recorded.inspect();

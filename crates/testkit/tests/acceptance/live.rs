@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use testkit::chance::deviation_of_count;
-use testkit::{Record, Recorded, Runtime, Stacks, logical_stacks, test_folder};
+use testkit::{Recorded, Recorder, Runtime, Stacks, logical_stacks, test_folder};
 
 use crate::attach::{ends_well, has_left, record, recording_in, running, start, until};
 use crate::{LOST_LIMIT, broken_limit, records};
@@ -65,7 +65,7 @@ fn what_is_kept_and_what_is_dropped(runtime: &Runtime) {
         "1s",
     ];
     let seconds = if runtime.is_core31() { "1" } else { "5" };
-    let recorded = Record::workload(runtime, "leak", &[seconds, "rate=24"])
+    let recorded = Recorder::workload(runtime, "leak", &[seconds, "rate=24"])
         .options(options)
         .run_complete();
     println!("{}", recorded.answer.stdout);

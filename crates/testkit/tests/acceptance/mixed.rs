@@ -1,13 +1,13 @@
 //! The stack of the article, frame by frame.
 
-use testkit::{Record, Runtime, is_stack};
+use testkit::{Recorder, Runtime, is_stack};
 
 use crate::{LOST_LIMIT, broken_limit};
 
 on_each_runtime!(mixed);
 
 fn mixed(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "mixed", &["2"])
+    let recorded = Recorder::workload(runtime, "mixed", &["2"])
         .frequency(1999)
         .run_complete();
     recorded

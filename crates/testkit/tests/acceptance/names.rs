@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use testkit::{Record, Recorded, Runtime, Stacks, is_method, test_folder};
+use testkit::{Recorded, Recorder, Runtime, Stacks, is_method, test_folder};
 
 on_each_runtime!(
     generics,
@@ -23,7 +23,7 @@ fn frames(recorded: &Recorded) -> BTreeSet<String> {
 }
 
 fn record(runtime: &Runtime, workload: &str, arguments: &[&str]) -> Recorded {
-    Record::workload(runtime, workload, arguments)
+    Recorder::workload(runtime, workload, arguments)
         .frequency(997)
         .run_complete()
 }
@@ -86,7 +86,7 @@ fn compiler_made_methods(runtime: &Runtime) {
 
 /// Each is gone before its samples are read, and another one has its memory and its id.
 fn dynamic_methods_that_pass(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "dynamic", &["3", "passing"])
+    let recorded = Recorder::workload(runtime, "dynamic", &["3", "passing"])
         .options(["--engine", "clocks", "-F", "999"])
         .run_complete();
     assert_passed(&recorded.stacks());
@@ -153,7 +153,7 @@ fn threads(runtime: &Runtime) {
 fn unmanaged_code(runtime: &Runtime) {
     // The collector is the runtime's own code; its threads and frames are
     // there, named by libcoreclr's symbols.
-    let recorded = Record::workload(runtime, "gc", &["3"])
+    let recorded = Recorder::workload(runtime, "gc", &["3"])
         .options(["-e", "cpu,gc"])
         .frequency(997)
         .run_complete();

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
-use testkit::{Record, Recorded, Runtime, Tools, cache_dir, repository, stdout_of, target_dir};
+use testkit::{Recorded, Recorder, Runtime, Tools, cache_dir, repository, stdout_of, target_dir};
 
 fn recorded() -> Recorded {
-    Record::workload(&Runtime::net8(), "mixed", &["3"])
+    Recorder::workload(&Runtime::net8(), "mixed", &["3"])
         .frequency(997)
         .run_shared()
 }
@@ -209,7 +209,7 @@ fn the_page_needs_nothing_from_outside() {
 #[test]
 fn each_output_shows_every_event() {
     const TYPE: &str = "Workloads.Exceptions.Expected";
-    let recorded = Record::workload(&Runtime::net8(), "exceptions", &["2"])
+    let recorded = Recorder::workload(&Runtime::net8(), "exceptions", &["2"])
         .options(["-e", "cpu,exception,alloc", "--event-limit", "0"])
         .run_complete();
     let rows = recorded.report(&["--by", "event"]);

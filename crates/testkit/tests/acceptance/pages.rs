@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use testkit::{Record, Runtime, Tools, chromium, repository, stdout_of};
+use testkit::{Recorder, Runtime, Tools, chromium, repository, stdout_of};
 
 /// A program burns in one method, waits in another, burns in a third, and collects garbage every
 /// half second.
 #[test]
 fn a_range_of_the_page_is_a_phase_of_the_program() {
-    let recorded = Record::workload(&Runtime::net8(), "phases", &[])
+    let recorded = Recorder::workload(&Runtime::net8(), "phases", &[])
         .options(["-e", "wall,gc"])
         .frequency(199)
         .run_complete();

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use testkit::{
-    AsyncKind, ProgramOutput, Record, Recorded, Runtime, Stacks, physical_stacks, workload_of_kind,
+    AsyncKind, ProgramOutput, Recorded, Recorder, Runtime, Stacks, physical_stacks,
+    workload_of_kind,
 };
 
 on_net8_and_core31!(
@@ -18,7 +19,7 @@ on_each_runtime_async!(a_resumption_is_no_call);
 /// Each method is suspended and resumed, some by an exception.
 fn a_resumption_is_no_call(runtime: &Runtime) {
     let program = workload_of_kind("suspended", AsyncKind::Runtime);
-    let recorded = Record::program(runtime, "suspended", &program.dll, &[])
+    let recorded = Recorder::program(runtime, "suspended", &program.dll, &[])
         .options(["--walker", "shadow", "-e", "cpu"])
         .run_complete();
     assert_no_call_lost(&recorded);
@@ -38,8 +39,8 @@ fn a_resumption_is_no_call(runtime: &Runtime) {
 }
 
 fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) -> Recorded {
-    let bare = Record::workload(runtime, "calltree", arguments).run_bare_shared();
-    let recorded = Record::workload(runtime, "calltree", arguments)
+    let bare = Recorder::workload(runtime, "calltree", arguments).run_bare_shared();
+    let recorded = Recorder::workload(runtime, "calltree", arguments)
         .options(["--walker", "shadow", "-e", event])
         .options(options.iter().copied())
         .run_as(&bare);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use testkit::chance::percentage_points;
-use testkit::{Record, Recorded, Runtime};
+use testkit::{Recorded, Recorder, Runtime};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -16,17 +16,17 @@ const OWN_ERROR: f64 = 0.5;
 const HERTZ: u32 = 4999;
 
 fn shares(runtime: &Runtime) {
-    compare(&Record::workload(runtime, "shares", &["4"]), runtime);
+    compare(&Recorder::workload(runtime, "shares", &["4"]), runtime);
 }
 
 fn shares_of_four_threads(runtime: &Runtime) {
     compare(
-        &Record::workload(runtime, "shares", &["4", "threads"]),
+        &Recorder::workload(runtime, "shares", &["4", "threads"]),
         runtime,
     );
 }
 
-fn compare(record: &Record, runtime: &Runtime) {
+fn compare(record: &Recorder, runtime: &Runtime) {
     let recorded = record.clone().frequency(HERTZ).run_complete();
     recorded
         .inspect()
@@ -63,7 +63,7 @@ pub(crate) fn assert_near(what: &str, own: f64, ours: f64, samples: f64) {
 }
 
 fn lines(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "lines", &["6"])
+    let recorded = Recorder::workload(runtime, "lines", &["6"])
         .frequency(HERTZ)
         .run_complete();
     let report = recorded.report(&["--by", "line", "--top", "100"]);

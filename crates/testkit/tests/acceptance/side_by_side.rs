@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use testkit::{
-    AsyncKind, Machine, ProgramOutput, Record, Recorded, Runtime, Stacks, is_hole, is_method,
+    AsyncKind, Machine, ProgramOutput, Recorded, Recorder, Runtime, Stacks, is_hole, is_method,
     logical_stacks, output_in_time, runsxs, test_folder, workload, workload_of_kind,
 };
 
@@ -94,14 +94,14 @@ impl SideBySide {
         }
     }
 
-    fn record(&self) -> Record {
+    fn record(&self) -> Recorder {
         // Files by which the programs of the previous run met are stale.
         for out in &self.outs {
             for entry in fs::read_dir(out.parent().unwrap()).unwrap() {
                 fs::remove_file(entry.unwrap().path()).unwrap();
             }
         }
-        Record::command(&self.name, self.words.clone())
+        Recorder::command(&self.name, self.words.clone())
             .environment("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
     }
 
@@ -165,7 +165,7 @@ fn outcomes(recorded: &Recorded) -> Vec<(String, String, String)> {
 fn every_order_alone_and_recorded() {
     let (old, new) = both();
     let expected = |runtime: &Runtime, name, arguments: &[&str]| {
-        let bare = Record::workload(runtime, name, arguments).run_bare();
+        let bare = Recorder::workload(runtime, name, arguments).run_bare();
         bare.assert_complete();
         bare.results().concat().join(" ")
     };
@@ -436,7 +436,7 @@ fn a_chain_through_both_is_the_known_stack() {
         words.extend(chain(first));
         words.extend(chain(second));
         let name = format!("chain-{}", first.version);
-        let recorded = Record::command(&name, words).frequency(1999).run();
+        let recorded = Recorder::command(&name, words).frequency(1999).run();
         assert!(
             recorded.answer.status.success(),
             "{}",

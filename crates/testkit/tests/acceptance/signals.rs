@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::{Inspected, Machine, Record, Runtime, Server, load, smallest_signal_stacks};
+use testkit::{Inspected, Machine, Recorder, Runtime, WebServer, load, smallest_signal_stacks};
 
 on_each_runtime!(
     a_program_that_becomes_another,
@@ -36,7 +36,7 @@ fn throws_under_ticks_at_every_rate(runtime: &Runtime) {
 
 /// Each cell once: `cargo xtask faults` runs them as often as one likes.
 fn every_rate(runtime: &Runtime, workload: &str) {
-    let program = Record::workload(runtime, workload, &["0.4"]);
+    let program = Recorder::workload(runtime, workload, &["0.4"]);
     let bare = program.run_bare_shared();
     for hertz in ["99", "999", "5000", "10000"] {
         for way in WAYS {
@@ -53,12 +53,12 @@ fn every_rate(runtime: &Runtime, workload: &str) {
 /// A short slice of `cargo xtask faults`: every answer is checked.
 fn a_web_server_whose_requests_fault(runtime: &Runtime) {
     for (way, hertz) in WAYS.into_iter().zip(["99", "999", "5000", "10000"]) {
-        let program = Record::workload(runtime, "webserver", &[])
+        let program = Recorder::workload(runtime, "webserver", &[])
             .options(["--frequency", hertz])
             .options(way.iter().copied());
         let (command, recording) = program.prepare();
         let machine = Machine::exclusive();
-        let server = Server::start(command);
+        let server = WebServer::start(command);
         let duration = Duration::from_millis(800);
         let loaded = load(server.port(), &["nullref"], 4, duration).unwrap();
         println!("{way:?} {hertz}: {} requests", loaded.requests);
@@ -71,7 +71,7 @@ fn a_web_server_whose_requests_fault(runtime: &Runtime) {
 /// closefrom(3), and then the numbers are the program's: nothing is written to its file, and no
 /// thread waits on them in a loop.
 fn a_program_that_closes_descriptors_it_does_not_know(runtime: &Runtime) {
-    let program = Record::workload(runtime, "rude", &["0.5", "closes"]);
+    let program = Recorder::workload(runtime, "rude", &["0.5", "closes"]);
     let bare = program.run_bare_shared();
     assert!(bare.results().contains(&vec!["in_the_file", "0"]));
     for way in WAYS {
@@ -93,7 +93,7 @@ fn faults_with_no_more_room_than_the_runtime_needs(runtime: &Runtime) {
     assert!(good > 1024, "no room is left that a tick could need");
     for way in WAYS {
         for hertz in ["99", "10000"] {
-            let recorded = Record::workload(runtime, "nullref", &["0.5"])
+            let recorded = Recorder::workload(runtime, "nullref", &["0.5"])
                 .on_stacks_smaller_by(good)
                 .options(["--frequency", hertz])
                 .options(way.iter().copied())
@@ -112,7 +112,7 @@ fn a_program_that_becomes_another(runtime: &Runtime) {
     for way in [WAYS[0], WAYS[2], WAYS[3]] {
         for hertz in ["99", "9999"] {
             for _ in 0..2 {
-                Record::workload(runtime, "rude", &["0.15", "exec"])
+                Recorder::workload(runtime, "rude", &["0.15", "exec"])
                     .options(["--frequency", hertz])
                     .options(way.iter().copied())
                     .run_complete();
@@ -124,7 +124,7 @@ fn a_program_that_becomes_another(runtime: &Runtime) {
 fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
     // So long that one sample is less than what may be lost: a tick by `wall` may be on its way to
     // a thread that ends.
-    let program = Record::workload(runtime, "rude", &["1.5", "default"]);
+    let program = Recorder::workload(runtime, "rude", &["1.5", "default"]);
     let bare = program.run_bare_shared();
     for way in WAYS {
         let program = program.clone().options(["--frequency", "999"]);
@@ -138,7 +138,7 @@ fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
 /// `PosixSignalRegistration`, which .NET Core 3.1 does not have.
 #[test]
 fn a_program_that_registers_for_sigprof_hears_only_its_own() {
-    let program = Record::workload(&Runtime::net8(), "rude", &["0.5", "registered"]);
+    let program = Recorder::workload(&Runtime::net8(), "rude", &["0.5", "registered"]);
     let bare = program.run_bare_shared();
     assert_eq!(bare.results()[0], ["callbacks", "1"]);
     for way in WAYS {
@@ -151,7 +151,7 @@ fn a_program_that_registers_for_sigprof_hears_only_its_own() {
 fn few_descriptors_are_the_programs(runtime: &Runtime) {
     for (limit, ours) in [(100, 2.0), (1000, 3.0)] {
         let limit = format!("--nofile={limit}");
-        let program = Record::workload(runtime, "rude", &["0.3", "counts"]);
+        let program = Recorder::workload(runtime, "rude", &["0.3", "counts"]);
         let limited = program.under(["prlimit", &limit]);
         let bare = limited.run_bare().measured("descriptors");
         for way in [WAYS[0], WAYS[2], WAYS[3]] {
@@ -166,7 +166,7 @@ fn few_descriptors_are_the_programs(runtime: &Runtime) {
 
 /// A limit that suffices for the program alone suffices for both.
 fn more_threads_than_descriptors(runtime: &Runtime) {
-    let program = Record::workload(
+    let program = Recorder::workload(
         runtime,
         "rude",
         &["threads=512", "files=614", "0.5", "handles"],

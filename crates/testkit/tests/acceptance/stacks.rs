@@ -2,7 +2,7 @@
 //! coroutines on small stacks. The program runs as without a profiler, and what cannot be sampled
 //! is said.
 
-use testkit::{Record, Recorded, Runtime, native_threads};
+use testkit::{Recorded, Recorder, Runtime, native_threads};
 
 on_each_runtime!(
     a_runtime_whose_signal_was_put_on_the_alternate_stack,
@@ -10,10 +10,10 @@ on_each_runtime!(
     a_coroutine_on_a_small_stack,
 );
 
-fn program(runtime: &Runtime, mode: &str) -> Record {
+fn program(runtime: &Runtime, mode: &str) -> Recorder {
     let library = native_threads();
     let folder = library.parent().unwrap().to_string_lossy().into_owned();
-    Record::workload(runtime, "unseen", &["2", mode]).environment("LD_LIBRARY_PATH", &folder)
+    Recorder::workload(runtime, "unseen", &["2", mode]).environment("LD_LIBRARY_PATH", &folder)
 }
 
 /// Samples lost for this reason.

@@ -101,7 +101,7 @@ pub(crate) struct StepOutcome {
 }
 
 /// A traced thread.
-struct Thread {
+struct TracedThread {
     tid: i32,
     /// `None`: one that the runtime's has started, until it says who it is.
     actor: Option<Actor>,
@@ -112,9 +112,9 @@ struct Thread {
     call: Option<Call>,
 }
 
-impl Thread {
-    fn new(tid: i32, actor: Option<Actor>) -> Thread {
-        Thread {
+impl TracedThread {
+    fn new(tid: i32, actor: Option<Actor>) -> TracedThread {
+        TracedThread {
             tid,
             actor,
             is_detach: actor == Some(Actor::Detach),
@@ -136,7 +136,7 @@ struct Call {
 pub(crate) struct Stepper {
     step: Step,
     target: u32,
-    threads: Vec<Thread>,
+    threads: Vec<TracedThread>,
     /// The process that is traced, or of which threads are.
     traced: u32,
     seen: usize,
@@ -195,7 +195,7 @@ impl Stepper {
         if is_tool {
             self.traced = pid;
             let tid = pid.cast_signed();
-            self.threads.push(Thread::new(tid, Some(Actor::Tool)));
+            self.threads.push(TracedThread::new(tid, Some(Actor::Tool)));
             assert_eq!(wait_for(tid).0, tid);
             ptrace_ok(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).unwrap();
             resume(tid, 0);
@@ -255,7 +255,7 @@ impl Stepper {
     fn seize(&mut self, tid: i32, actor: Actor) -> std::io::Result<()> {
         ptrace_ok(libc::PTRACE_SEIZE, tid, 0, OPTIONS)?;
         ptrace_ok(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
-        self.threads.push(Thread::new(tid, Some(actor)));
+        self.threads.push(TracedThread::new(tid, Some(actor)));
         Ok(())
     }
 
@@ -267,11 +267,11 @@ impl Stepper {
         }
     }
 
-    fn entry(&mut self, tid: i32) -> &mut Thread {
+    fn entry(&mut self, tid: i32) -> &mut TracedThread {
         let index = self.threads.iter().position(|thread| thread.tid == tid);
         let index = index.unwrap_or_else(|| {
             let actor = (self.step.actor == Actor::Tool).then_some(Actor::Tool);
-            self.threads.push(Thread::new(tid, actor));
+            self.threads.push(TracedThread::new(tid, actor));
             self.threads.len() - 1
         });
         &mut self.threads[index]

@@ -1,6 +1,6 @@
 //! A walk by a wrong unwind table, as hand-written code has it, may end at any word of the stack.
 
-use testkit::{Record, Runtime, native_threads};
+use testkit::{Recorder, Runtime, native_threads};
 
 on_each_runtime!(
     a_wrong_table_leads_into_precompiled_code_that_never_ran,
@@ -16,7 +16,7 @@ const STRAY: &str = "ReadyToRun code behind no call";
 /// (`ReadyToRunJitManager::JitCodeToMethodInfo`).
 fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     let library = native_threads();
-    let program = Record::workload(runtime, "strays", &["0.3", &library.to_string_lossy()]);
+    let program = Recorder::workload(runtime, "strays", &["0.3", &library.to_string_lossy()]);
     let bare = program.run_bare_shared();
     let seeded = program
         .clone()
@@ -43,7 +43,7 @@ fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
 fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
     let library = native_threads();
     let library = library.to_string_lossy();
-    let program = Record::workload(runtime, "strays", &["0.5", "anywhere", &library]);
+    let program = Recorder::workload(runtime, "strays", &["0.5", "anywhere", &library]);
     let bare = program.run_bare_shared();
     for way in [
         &["--event", "cpu,wall", "--engine", "clocks"][..],
@@ -58,7 +58,7 @@ fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
 /// Decoy has returned; its return addresses lie in the buffer of a native function without a table.
 fn a_caller_of_code_without_a_table_is_marked_or_missing(runtime: &Runtime) {
     let library = native_threads();
-    let program = Record::workload(
+    let program = Recorder::workload(
         runtime,
         "strays",
         &["1", "untabled", &library.to_string_lossy()],

@@ -10,7 +10,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Machine, ProgramOutput, Record, Running, Runtime, test_folder, workload};
+use testkit::{Machine, ProgramOutput, Recorder, Running, Runtime, test_folder, workload};
 
 use crate::attach::{ends_well, recording_in, start, until};
 use crate::change::{changed, stop};
@@ -61,8 +61,8 @@ fn gc(runtime: &Runtime) {
 }
 
 fn stress(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["1"]).run_bare_shared();
-    let recorded = Record::workload(runtime, workload, &[&seconds()])
+    let bare = Recorder::workload(runtime, workload, &["1"]).run_bare_shared();
+    let recorded = Recorder::workload(runtime, workload, &[&seconds()])
         .frequency(HERTZ)
         .run_as(&bare);
     let inspected = recorded.inspect();
@@ -87,7 +87,7 @@ const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"]
 
 /// Everything at once, by each walker in turn.
 fn with_events(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["1"]).run_bare_shared();
+    let bare = Recorder::workload(runtime, workload, &["1"]).run_bare_shared();
     for walker in WALKERS {
         let events = match walker {
             // It walks in callbacks only.
@@ -95,7 +95,7 @@ fn with_events(runtime: &Runtime, workload: &str) {
             _ => "cpu,wall,exception,alloc,gc,jit,class-load,module-load",
         };
         let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
-        let recorded = Record::workload(runtime, workload, &[&seconds_or("1.5")])
+        let recorded = Recorder::workload(runtime, workload, &[&seconds_or("1.5")])
             .options(options)
             .options(["--frequency", "997", "--engine", "clocks"])
             .run_as(&bare);
@@ -134,7 +134,7 @@ const COLLECTORS: [&[(&str, &str)]; 3] = [
 fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
     let record = |seconds: &str| {
         let words = ["collectible,asyncchains", "async", "collect", seconds];
-        let mut record = Record::workload(runtime, "together", &words);
+        let mut record = Recorder::workload(runtime, "together", &words);
         for (name, value) in collector {
             for prefix in ["DOTNET", "COMPlus"] {
                 record = record.environment(&format!("{prefix}_{name}"), value);
@@ -193,7 +193,7 @@ fn with_own_events() -> Vec<Runtime> {
 fn live_held_up(runtime: &Runtime) {
     let options = ["-e", "live", "--alloc-interval", "100k"];
     let seconds = seconds();
-    let record = Record::workload(runtime, "alloc", &[&seconds])
+    let record = Recorder::workload(runtime, "alloc", &[&seconds])
         .options(options)
         .options(["--live-interval", "100ms"])
         // A thousand collections a second.
@@ -287,8 +287,8 @@ fn recorder_killed_gc(runtime: &Runtime) {
 }
 
 fn recorder_killed(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["1"]).run_bare_shared();
-    let record = Record::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
+    let bare = Recorder::workload(runtime, workload, &["1"]).run_bare_shared();
+    let record = Recorder::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
     let (recorded, ()) = record.run_beside(|recording, recorder| {
         wait_for_a_sample(recording, recorder);
         recorder.kill().unwrap();

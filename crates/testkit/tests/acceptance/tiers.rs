@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use testkit::{Record, Recorded, Runtime};
+use testkit::{Recorded, Recorder, Runtime};
 
 on_each_runtime!(tiers_are_those_of_the_perf_map);
 
@@ -13,7 +13,7 @@ type Compiled = BTreeMap<String, BTreeMap<String, u64>>;
 fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
     let (mut agreed, mut wrong) = (0, Vec::new());
     for workload in ["shares", "leaf", "frameless", "exceptions", "gc"] {
-        let recorded = Record::workload(runtime, workload, &["2"])
+        let recorded = Recorder::workload(runtime, workload, &["2"])
             .options(["-e", "jit", "--event-limit", "0"])
             .environment("DOTNET_PerfMapEnabled", "1")
             .environment("COMPlus_PerfMapEnabled", "1")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{
-    AsyncKind, Machine, Record, Recorded, Running, Runtime, Server, load, test_folder,
+    AsyncKind, Machine, Recorded, Recorder, Running, Runtime, WebServer, load, test_folder,
     workload_of_kind,
 };
 
@@ -56,8 +56,8 @@ fn calls(traced: &[Value], name: &str) -> Vec<u64> {
 }
 
 /// A program with its async methods compiled so.
-fn program(runtime: &Runtime, name: &str, kind: AsyncKind) -> Record {
-    Record::program(runtime, name, &workload_of_kind(name, kind).dll, &[])
+fn program(runtime: &Runtime, name: &str, kind: AsyncKind) -> Recorder {
+    Recorder::program(runtime, name, &workload_of_kind(name, kind).dll, &[])
 }
 
 fn calls_are_counted_and_timed_to_their_end(runtime: &Runtime) {
@@ -199,7 +199,7 @@ fn of_a_running_program(runtime: &Runtime, name: &str, kind: AsyncKind) {
 fn state_machines_that_are_classes(runtime: &Runtime) {
     const ROUNDS: u64 = 3;
     let rounds = format!("rounds={ROUNDS}");
-    let record = Record::workload(runtime, "asynclanguages", &[&rounds]);
+    let record = Recorder::workload(runtime, "asynclanguages", &[&rounds]);
     let record = record.options(["--trace", "*VisualBasic.Vb*"]);
     let recorded = record.run_as(&record.run_bare_shared());
     let traced = traced(&recorded);
@@ -228,10 +228,10 @@ fn each_request_of_a_server_is_counted(runtime: &Runtime) {
         "--trace",
         "Microsoft.AspNetCore.Routing.EndpointMiddleware.Invoke",
     ];
-    let program = Record::workload(runtime, "webserver", &[]).options(options);
+    let program = Recorder::workload(runtime, "webserver", &[]).options(options);
     let (command, recording) = program.prepare();
     let machine = Machine::exclusive();
-    let server = Server::start(command);
+    let server = WebServer::start(command);
     let of = |path: &str| {
         let loaded = load(server.port(), &[path], 12, Duration::from_secs(1)).unwrap();
         loaded.requests

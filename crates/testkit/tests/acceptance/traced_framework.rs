@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use testkit::{Record, Recorded, Running, Runtime, test_folder, workload};
+use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
 
 use crate::attach::{recording_in, start, until};
 use crate::records;
@@ -47,7 +47,7 @@ fn assert_traced(recorded: &Recorded, patterns: &[&str]) {
 }
 
 fn results_are_those_of_the_bare_program(runtime: &Runtime) {
-    let record = Record::workload(runtime, "framework", &["rounds=3"]);
+    let record = Recorder::workload(runtime, "framework", &["rounds=3"]);
     let bare = record.run_bare_shared();
     for patterns in PATTERNS {
         let record = record.clone().options(options(patterns));
@@ -64,7 +64,7 @@ fn has_counted(folder: &Path) -> bool {
 }
 
 fn a_running_program_goes_on_as_it_was(runtime: &Runtime) {
-    let bare = Record::workload(runtime, "framework", &["rounds=1"]).run_bare_shared();
+    let bare = Recorder::workload(runtime, "framework", &["rounds=1"]).run_bare_shared();
     let mut command = runtime.command(&workload("framework").dll);
     command.arg("attached");
     let program = Running::start(command);
@@ -99,7 +99,7 @@ fn calls(recorded: &Recorded) -> BTreeMap<String, u64> {
 /// Precompiled callers, runtime-async ones too, hold inlined copies of what is traced.
 fn calls_in_precompiled_code_are_counted(runtime: &Runtime) {
     const PATTERNS: [&str; 2] = ["System.IO.Compression.*", "System.Net.Http.*.SendAsync"];
-    let record = Record::workload(runtime, "framework", &["rounds=2"]);
+    let record = Recorder::workload(runtime, "framework", &["rounds=2"]);
     let record = record.options(options(&PATTERNS));
     let recorded = record.run_complete();
     if runtime.is_core31() {

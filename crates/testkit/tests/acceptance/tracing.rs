@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 
 use recording::Event;
 use serde_json::Value;
-use testkit::{Record, Recorded, Running, Runtime, test_folder, workload};
+use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
 
 use crate::attach::{recording_in, start, until};
 use crate::records;
@@ -166,7 +166,7 @@ fn assert_short_ones_are_timed(traced: &[Value], answer: &str) {
 }
 
 fn calls_are_counted_and_timed(runtime: &Runtime) {
-    let record = Record::workload(runtime, "traced", &["passes=2"]).options(ALL);
+    let record = Recorder::workload(runtime, "traced", &["passes=2"]).options(ALL);
     let recorded = record.run_as(&record.run_bare_shared());
     let answer = &recorded.answer.stdout;
     let (traced, expected) = (traced(&recorded), expected(answer));
@@ -207,7 +207,7 @@ pub(crate) fn has_begun(folder: &Path) -> bool {
 }
 
 /// Far more than a round leaves behind, and far less than the agent's tables for one.
-const MOST_KIB_A_ROUND: u64 = 4096;
+const MAX_KIB_A_ROUND: u64 = 4096;
 
 /// How often methods are traced and taken back: SIDEWALK_TRACE_ROUNDS is for who has more time.
 fn rounds() -> u32 {
@@ -258,7 +258,7 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
     let [first, .., last] = memory[..] else {
         panic!("{rounds} rounds");
     };
-    let most = first + u64::from(rounds) * MOST_KIB_A_ROUND;
+    let most = first + u64::from(rounds) * MAX_KIB_A_ROUND;
     assert!(last < most, "KiB after each round: {memory:?}");
     fs::write(folder.join("end"), "").unwrap();
     let (output, status) = program.end();
@@ -277,7 +277,7 @@ fn a_program_computes_the_same_with_all_its_methods_traced(runtime: &Runtime) {
         ("generic", &["rounds=2"]),
         ("calls", &["rounds=3"]),
     ] {
-        let record = Record::workload(runtime, name, arguments);
+        let record = Recorder::workload(runtime, name, arguments);
         let bare = record.run_bare_shared();
         let record = record.options(["--trace", "Workloads.*", "--trace-limit", "16384"]);
         let recorded = record.run_as(&bare);
@@ -345,7 +345,7 @@ fn methods_that_cannot_be_wrapped_are_named_and_run_as_they_are(runtime: &Runtim
     let settings = "traced.runtimeconfig.json";
     fs::copy(own.with_file_name(settings), folder.join(settings)).unwrap();
     // So deep that there is no stack for it without tail calls.
-    let record = Record::program(runtime, "unwrapped", &dll, &["unwrapped=10000000"]);
+    let record = Recorder::program(runtime, "unwrapped", &dll, &["unwrapped=10000000"]);
     let bare = record.run_bare_shared();
     let record = record.options(["--trace", "Workloads.Unwrapped.*:1h"]);
     let recorded = record.run_as(&bare);
@@ -375,7 +375,7 @@ fn methods_that_cannot_be_wrapped_are_named_and_run_as_they_are(runtime: &Runtim
 }
 
 fn what_is_not_traced_is_said(runtime: &Runtime) {
-    let record = Record::workload(runtime, "traced", &[]);
+    let record = Recorder::workload(runtime, "traced", &[]);
     let recorded = record
         .options([
             "--trace",
@@ -424,7 +424,7 @@ fn what_is_not_traced_is_said(runtime: &Runtime) {
 
 fn the_slowest_calls_keep_their_stacks(runtime: &Runtime) {
     let options = ["--trace", "Workloads.Traced.Slow:10ms"];
-    let recorded = Record::workload(runtime, "traced", &[])
+    let recorded = Recorder::workload(runtime, "traced", &[])
         .options(options)
         .run_shared();
     let stacks = recorded.convert_event("traced-call", "slow.collapsed");
@@ -451,7 +451,7 @@ fn the_slowest_calls_keep_their_stacks(runtime: &Runtime) {
 
 fn each_output_has_the_calls(runtime: &Runtime) {
     let options = ["--trace", "Workloads.Traced.Slow:10ms"];
-    let recorded = Record::workload(runtime, "traced", &[])
+    let recorded = Recorder::workload(runtime, "traced", &[])
         .options(options)
         .run_shared();
     let took = kept(&recorded.recording, "Workloads.Traced.Slow");

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use testkit::{Record, Recorded, Runtime, native_threads, workload};
+use testkit::{Recorded, Recorder, Runtime, native_threads, workload};
 
 on_each_runtime!(
     a_managed_library_is_cut_short_and_its_methods_go_on,
@@ -16,7 +16,7 @@ on_each_runtime!(
 /// Records the program as it runs bare, by timers and by the wall clock.
 fn cut_short(runtime: &Runtime, mode: &str, library: PathBuf) -> Vec<Recorded> {
     let library = library.to_string_lossy();
-    let program = Record::workload(runtime, "truncated", &["0.5", mode, &library])
+    let program = Recorder::workload(runtime, "truncated", &["0.5", mode, &library])
         .environment("DOTNET_TieredCompilation", "0")
         .environment("COMPlus_TieredCompilation", "0");
     let bare = program.run_bare();

@@ -2,7 +2,7 @@
 //! is none.
 
 use testkit::chance::deviation_of_count;
-use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk};
+use testkit::{Recorded, Recorder, Runtime, native_threads, run_sidewalk};
 
 on_net8_and_core31!(
     native_threads_that_block_our_signal,
@@ -22,10 +22,10 @@ on_net8_and_core31!(
 /// How long each program burns.
 const SECONDS: &str = "2";
 
-fn program(runtime: &Runtime, mode: &str) -> Record {
+fn program(runtime: &Runtime, mode: &str) -> Recorder {
     let library = native_threads();
     let folder = library.parent().unwrap().to_string_lossy().into_owned();
-    Record::workload(runtime, "unseen", &[SECONDS, mode]).environment("LD_LIBRARY_PATH", &folder)
+    Recorder::workload(runtime, "unseen", &[SECONDS, mode]).environment("LD_LIBRARY_PATH", &folder)
 }
 
 /// The honest line.
@@ -178,7 +178,7 @@ fn no_place_in_the_queue_of_signals(runtime: &Runtime) {
 fn nothing_is_unseen_in_normal_programs(runtime: &Runtime) {
     for workload in ["shares", "gc", "async"] {
         for (hertz, engine) in [("99", "timer"), ("997", "clocks"), ("997", "timer")] {
-            let program = Record::workload(runtime, workload, &[SECONDS]);
+            let program = Recorder::workload(runtime, workload, &[SECONDS]);
             let recorded = program
                 .options(["--frequency", hertz, "--engine", engine])
                 .run_complete();
@@ -200,7 +200,7 @@ fn nothing_is_unseen_in_normal_programs(runtime: &Runtime) {
 /// part is without a reason.
 fn threads_of_a_millisecond_have_their_reasons(runtime: &Runtime) {
     for (hertz, engine) in [("99", "timer"), ("997", "clocks"), ("997", "timer")] {
-        let program = Record::workload(runtime, "churn", &[SECONDS]);
+        let program = Recorder::workload(runtime, "churn", &[SECONDS]);
         let recorded = program
             .options(["--frequency", hertz, "--engine", engine])
             .run_complete();
@@ -219,7 +219,7 @@ fn some_of_a_crowd_of_threads_stand_for_all(runtime: &Runtime) {
     let [crowd, each] = ["cpu", "cpu,gc"].map(|events| {
         // So much work, as what a busy machine gives to threads in so much time is another part
         // each time.
-        let recorded = Record::workload(runtime, "threadchurn", &["rounds=600", "burning"])
+        let recorded = Recorder::workload(runtime, "threadchurn", &["rounds=600", "burning"])
             .options(["-F", "999", "--engine", "timer", "-e", events])
             .run_complete();
         let (unknown, all, due) = unseen(&recorded, "unknown");

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use recording::{Item, Reader, Record as Written};
 use testkit::{
-    Agreement, Machine, Record, Recorded, Runtime, agree, is_hole, is_stack, runsxs, workload,
+    Agreement, Machine, Recorded, Recorder, Runtime, agree, is_hole, is_stack, runsxs, workload,
 };
 
 use crate::side_by_side::both;
@@ -24,8 +24,8 @@ on_net8_and_core31!(
 );
 
 fn walked(runtime: &Runtime, walker: &str, hertz: u32, workload: &str) -> Recorded {
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare_shared();
-    Record::workload(runtime, workload, &[&stress::seconds()])
+    let bare = Recorder::workload(runtime, workload, &["0.5"]).run_bare_shared();
+    Recorder::workload(runtime, workload, &[&stress::seconds()])
         .options(["--walker", walker, "--frequency", &hertz.to_string()])
         .run_as(&bare)
 }
@@ -135,7 +135,7 @@ fn rule_19_threads_that_end_are_waited_for(runtime: &Runtime) {
 /// program that ends before the counters are told for the first time.
 fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
     for walker in ["suspend", "seeded"] {
-        let recorded = Record::workload(runtime, "churn", &["0.4"])
+        let recorded = Recorder::workload(runtime, "churn", &["0.4"])
             .options(["--walker", walker, "--frequency", "49"])
             .run();
         let inspected = recorded.inspect();
@@ -227,7 +227,7 @@ fn chain(walker: &str, is_between: impl Fn(&[String]) -> bool) {
             words.push(String::new());
         }
         let name = format!("chain-{walker}-{}", first.version);
-        let recorded = Record::command(&name, words)
+        let recorded = Recorder::command(&name, words)
             .options(["--walker", walker, "--frequency", "299"])
             .run();
         assert!(

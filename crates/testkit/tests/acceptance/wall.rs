@@ -2,7 +2,7 @@
 //! notices.
 
 use testkit::chance::deviation;
-use testkit::{Record, Runtime};
+use testkit::{Recorder, Runtime};
 
 use crate::shares::assert_shares;
 use crate::{LOST_LIMIT, broken_limit};
@@ -13,7 +13,7 @@ const HERTZ: u32 = 99;
 
 /// The same wait for two callers: the stacks are told apart by return addresses alone.
 fn a_worker_is_seen_where_it_waits_and_is_not_woken_for_it(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "worker", &["8"])
+    let recorded = Recorder::workload(runtime, "worker", &["8"])
         .options(["--event", "wall", "--frequency", &HERTZ.to_string()])
         .run_complete();
     recorded
