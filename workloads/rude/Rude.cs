@@ -75,6 +75,7 @@ namespace Workloads
                     Work(run, check);
                     check.Print();
                     run.End();
+                    Run.Measured("queued_ms", Queued());
                     Console.Out.Flush();
                     return EndAbruptly(mode);
                 case "closes":
@@ -110,6 +111,24 @@ namespace Workloads
             {
                 check.Add(Spin.For(1, 200_000));
             }
+        }
+
+        /// <summary>For how long this process's threads have waited for a processor.</summary>
+        private static double Queued()
+        {
+            double nanoseconds = 0;
+            foreach (string task in Directory.GetDirectories("/proc/self/task"))
+            {
+                try
+                {
+                    nanoseconds += double.Parse(File.ReadAllText(task + "/schedstat").Split(' ')[1]);
+                }
+                catch (IOException)
+                {
+                    // The thread has ended.
+                }
+            }
+            return nanoseconds / 1e6;
         }
 
         private static int EndAbruptly(string how)

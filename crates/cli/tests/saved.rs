@@ -219,9 +219,7 @@ fn report_in_all_its_forms() {
     );
     assert!(
         all.lines()
-            .last()
-            .unwrap()
-            .starts_with("100 samples, 3 lost"),
+            .any(|line| line.starts_with("100 samples, 3 lost")),
         "{all}"
     );
     let managed = report(&["report", "--no-native", "tiny.swk"]);
@@ -724,7 +722,7 @@ fn fewer_samples_than_asked_for_are_said() {
     let report = of(&["report", "slow.swk"]);
     let last = report.lines().last().unwrap();
     assert!(
-        last.contains("; asked for 100 samples a second, got 25 (timers tick with the kernel"),
+        last.contains("asked for 100 samples a second, got 25"),
         "{last}"
     );
     let inspect = of(&["inspect", "slow.swk"]);

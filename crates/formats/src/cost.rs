@@ -77,10 +77,9 @@ impl CostSummary {
         self.modelled.contains(&part)
     }
 
-    /// `cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks
-    /// 0.10 modelled)`; or that it is not known.
-    pub(crate) fn text(&self) -> String {
-        // Every agent uses some time, so none has told.
+    /// `cost 1.30 % of the program's 10.000 s`; or that it is not known.
+    pub(crate) fn total(&self) -> String {
+        // Every agent uses some time, so none has reported its cost.
         if self.total_ns() == 0 && self.program_ns == 0 {
             let why = if self.ended_abruptly {
                 ": the process ended before it told"
@@ -89,17 +88,38 @@ impl CostSummary {
             };
             return format!("cost not known{why}");
         }
-        // A program that does nothing is no measure.
-        let in_percent = self.program_ns > self.total_ns();
-        let amount = |ns: u64| {
-            if in_percent {
-                percent(ns, self.program_ns)
-            } else {
-                format!("{:.3} s", seconds(ns))
-            }
-        };
+        let mut text = format!("cost {}", self.amount(self.total_ns()));
+        let program = seconds(self.program_ns);
+        if self.is_in_percent() {
+            text.push_str(&format!(" of the program's {program:.3} s"));
+        } else if self.program_ns > 0 {
+            text.push_str(&format!(" beside the program's {program:.3} s"));
+        }
+        text
+    }
+
+    /// Whether it is said in percent: a program that does nothing is no measure.
+    fn is_in_percent(&self) -> bool {
+        self.program_ns > self.total_ns()
+    }
+
+    fn amount(&self, ns: u64) -> String {
+        if self.is_in_percent() {
+            percent(ns, self.program_ns)
+        } else {
+            format!("{:.3} s", seconds(ns))
+        }
+    }
+
+    /// [`Cost::total`] with its parts: `cost 1.30 % of the program's 10.000 s (agent 0.40,
+    /// callbacks 0.50, handlers 0.30, ticks 0.10 modelled)`.
+    pub(crate) fn said(&self) -> String {
+        let mut text = self.total();
+        if self.total_ns() == 0 && self.program_ns == 0 {
+            return text;
+        }
         let part = |name: &str, ns: Option<u64>, part: Option<CostPart>| {
-            let amount = amount(ns?);
+            let amount = self.amount(ns?);
             let amount = amount.strip_suffix(" %").unwrap_or(&amount);
             let how = match part {
                 Some(part) if self.is_modelled(part) => " modelled",
@@ -115,13 +135,6 @@ impl CostSummary {
             part("probes", self.probes_ns, Some(CostPart::Probes)),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        let mut text = format!("cost {}", amount(self.total_ns()));
-        let program = seconds(self.program_ns);
-        if in_percent {
-            text.push_str(&format!(" of the program's {program:.3} s"));
-        } else if self.program_ns > 0 {
-            text.push_str(&format!(" beside the program's {program:.3} s"));
-        }
         text.push_str(&format!(" ({}", parts.join(", ")));
         if self.ticks_ns.is_none() {
             text.push_str("; callbacks and ticks not counted");

@@ -11,7 +11,7 @@ use profile::model::Unit;
 use profile::ops::{AmountPair, Diff, DiffRequest, DiffRow, Scaling, Side};
 use serde::Serialize;
 
-use crate::health::honest_line;
+use crate::health::summary;
 use crate::options::{OutputOptions, Sides};
 use crate::select::unit_name;
 use crate::text::notes;
@@ -96,7 +96,7 @@ pub fn text(
     for note in notes(profile) {
         writeln!(out, "note: {note}")?;
     }
-    writeln!(out, "{}", honest_line(&profile.health))?;
+    writeln!(out, "{}", summary(&profile.health))?;
     out.flush()
 }
 

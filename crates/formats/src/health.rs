@@ -1,4 +1,4 @@
-//! The honest line: what a recording could not see, in one line that ends every report.
+//! What a recording could not see: a summary at the end of every report, and the whole in one line.
 
 use profile::model::{Health, SampleSource, Unit, UnsampledTime};
 
@@ -6,6 +6,125 @@ use crate::cost::CostSummary;
 use crate::select::unit_name;
 use crate::visible::visible;
 use crate::wording::{amount, percent, plural, seconds};
+
+/// Columns of a line of the summary.
+const COLUMNS: usize = 100;
+
+/// The end of a report: how many samples there are, whether any is missing and what recording cost;
+/// and a second line with what is wrong, if anything is. Each has at most [`COLUMNS`] columns;
+/// [`honest_line`] has the rest.
+pub fn summary(health: &Health) -> String {
+    let mut first = count_line(health);
+    let faults = faults(health);
+    if !faults.is_empty() {
+        first.push('\n');
+        first.push_str(&fault_line(&faults));
+    }
+    first
+}
+
+/// `990 samples, 10 lost (1.00 %), 5 broken (0.51 %), 812 async; cost 1.21 % of the program's
+/// 9.880 s`, with less where the numbers are long.
+fn count_line(health: &Health) -> String {
+    let (lost, broken) = (sum(&health.lost), sum(&health.broken));
+    let due = health.samples.saturating_add(lost);
+    let part = |what: &str, count, has_share| match count {
+        0 => format!("0 {what}"),
+        _ if has_share => format!("{count} {what} ({})", percent(count, due)),
+        _ => format!("{count} {what}"),
+    };
+    let line = |has_chains, has_shares| {
+        let chains = match health.chains {
+            chains if chains > 0 && has_chains => format!(", {chains} async"),
+            _ => String::new(),
+        };
+        format!(
+            "{}, {}, {}{chains}; {}",
+            plural(health.samples, "sample"),
+            part("lost", lost, has_shares),
+            part("broken", broken, has_shares),
+            Cost::of(health).total()
+        )
+    };
+    let shorter = [(true, true), (false, true)];
+    let mut shorter = shorter
+        .iter()
+        .map(|(chains, shares)| line(*chains, *shares));
+    let fitting = shorter.find(|line| fits(line));
+    fitting.unwrap_or_else(|| line(false, false))
+}
+
+fn fits(line: &str) -> bool {
+    line.chars().count() <= COLUMNS
+}
+
+/// What is wrong, the worst first: in short, and with the reasons.
+fn faults(health: &Health) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let mut add = |short: String, long: String| {
+        let bare = |text: String| text.trim_start_matches([',', ';', ' ']).to_owned();
+        if !long.is_empty() {
+            faults.push((bare(short), bare(long)));
+        }
+    };
+    let unseen = seconds(unseen_ns(health));
+    add(
+        format!("{unseen:.2} s of CPU time not sampled"),
+        not_sampled(health),
+    );
+    add(abrupt(health), abrupt(health));
+    let slower = slower(health);
+    let asked = slower.split(" (").next().unwrap_or_default();
+    add(asked.to_owned(), asked.to_owned());
+    for (what, reasons) in [("lost", &health.lost), ("broken", &health.broken)] {
+        if sum(reasons) > 0 {
+            let each = reasons.iter().filter(|(_, count)| *count > 0);
+            let each: Vec<String> = each
+                .map(|(reason, count)| format!("{} {count}", visible(reason)))
+                .collect();
+            add(String::new(), format!("{what}: {}", each.join(", ")));
+        }
+    }
+    add(unknown(health), unknown(health));
+    let cut = sum(&health.chains_cut);
+    if cut > 0 {
+        let share = percent(cut, health.chains);
+        let short = format!("{cut} async stacks without all callers ({share})");
+        add(short.clone(), short);
+    }
+    if health.truncated > 0 {
+        let truncated = format!("{} truncated", health.truncated);
+        add(truncated.clone(), truncated);
+    }
+    let all = limited(health);
+    add(all.split(" (").next().unwrap_or_default().to_owned(), all);
+    faults
+}
+
+/// As much of it as a line holds: with the reasons, else in short, else the worst.
+fn fault_line(faults: &[(String, String)]) -> String {
+    const MORE: &str = "… (`sidewalk inspect` has all)";
+    let joined = |faults: &mut dyn Iterator<Item = &String>| {
+        let faults: Vec<&str> = faults
+            .map(String::as_str)
+            .filter(|f| !f.is_empty())
+            .collect();
+        faults.join("; ")
+    };
+    let long = joined(&mut faults.iter().map(|(_, long)| long));
+    if fits(&long) {
+        return long;
+    }
+    let short: Vec<&String> = faults.iter().map(|(short, _)| short).collect();
+    let lines = (1..=short.len()).rev().map(|count| {
+        let more = MORE.to_owned();
+        joined(&mut short.iter().take(count).copied().chain([&more]))
+    });
+    lines
+        .into_iter()
+        .find(|line| fits(line))
+        .unwrap_or_else(|| MORE.to_owned())
+}
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
 /// (samples and lost), with the reasons, most first; those in resumed async methods, and of them
@@ -264,6 +383,61 @@ mod tests {
              unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; cost \
              1.21 % of the program's 9.880 s (agent 1.21, handlers 0.00; callbacks and ticks not counted)"
         );
+    }
+
+    #[test]
+    fn a_summary_says_in_two_lines_whether_anything_is_wrong() {
+        let fine = Health {
+            samples: 990,
+            chains: 812,
+            agent_cpu_ns: 120_000_000,
+            target_cpu_ns: 10_000_000_000,
+            ..Health::default()
+        };
+        let counted = "990 samples, 0 lost, 0 broken, 812 async; cost 1.21 % of the \
+                       program's 9.880 s";
+        assert_eq!(summary(&fine), counted);
+        let reasons = |each: &[(&str, u64)]| -> Vec<(String, u64)> {
+            each.iter()
+                .map(|(why, count)| ((*why).to_owned(), *count))
+                .collect()
+        };
+        let some = Health {
+            lost: reasons(&[("ring full", 9), ("no\nbounds", 1)]),
+            chains_cut: reasons(&[("gate closed", 2)]),
+            ..fine.clone()
+        };
+        let said = "990 samples, 10 lost (1.00 %), 0 broken, 812 async; cost 1.21 % of the \
+                    program's 9.880 s\nlost: ring full 9, no\\u{a}bounds 1; 2 async stacks without \
+                    all callers (0.25 %)";
+        assert_eq!(summary(&some), said);
+        let many = Health {
+            broken: reasons(&[
+                ("no unwind rule", 5),
+                ("bad return address", 6),
+                ("depth", 7),
+            ]),
+            abrupt: vec![7],
+            truncated: 3,
+            frames: 100,
+            unknown_frames: 3,
+            ..some
+        };
+        let text = summary(&many);
+        let second = text.lines().nth(1).unwrap();
+        assert!(
+            second.starts_with("process 7 ended abruptly: up to its last 0.1 s is"),
+            "{second}"
+        );
+        assert!(
+            second.ends_with("; … (`sidewalk inspect` has all)"),
+            "{second}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 2, "{text}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 pub use dump::{dump_json, dump_text, has_dump};
-pub use health::honest_line;
+pub use health::{honest_line, summary};
 pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;
 pub use options::{OutputOptions, Sides, Sort, WeightBy};

@@ -678,7 +678,9 @@ fn make_outputs(
         print_table(args, &profile, console)?;
         console.note(format_args!("wrote {}", escaped(sink.path())));
     } else {
-        console.note(formats::honest_line(&profile.health));
+        for line in formats::summary(&profile.health).lines() {
+            console.note(line);
+        }
     }
     if args.open {
         open::after_recording(&profile, console)?;

@@ -14,7 +14,7 @@ use profile::model::{Event, FrameId, FrameKind, ProcessId, StackId, Thread, Thre
 
 use serde::Serialize;
 
-use crate::health::honest_line;
+use crate::health::summary;
 use crate::labels::{Labels, kind_name};
 use crate::text::notes;
 use crate::visible::{visible, write_json};
@@ -79,7 +79,7 @@ pub fn dump_text(profile: &Profile) -> String {
     for note in notes(profile) {
         let _ = writeln!(text, "note: {note}");
     }
-    text.push_str(&honest_line(&profile.health));
+    text.push_str(&summary(&profile.health));
     text.push('\n');
     text
 }

@@ -17,7 +17,7 @@ use profile::Profile;
 use profile::model::{Event, Unit};
 use profile::ops::GroupBy;
 
-use crate::health::honest_line;
+use crate::health::summary;
 use crate::labels::{Labels, runtime_versions};
 use crate::options::OutputOptions;
 use crate::select::{events, unit_name, with_stack_view};
@@ -50,7 +50,7 @@ pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) ->
         for note in notes(profile) {
             writeln!(out, "note: {note}")?;
         }
-        writeln!(out, "{}", honest_line(&profile.health))?;
+        writeln!(out, "{}", summary(&profile.health))?;
     }
     out.flush()
 }

@@ -121,13 +121,20 @@ fn a_browser_opens_what_was_recorded() {
 }
 
 #[test]
-fn every_report_ends_with_the_honest_line() {
+fn every_report_ends_with_the_summary() {
     let recorded = script("honest", "\"$@\"", "shares", "0.5").run();
     let report = testkit::run_sidewalk(["report".as_ref(), recorded.recording.as_os_str()]);
-    let last = report.lines().last().unwrap_or_default();
-    for word in ["samples", "lost", "broken", "truncated", "signal", "cost"] {
-        assert!(last.contains(word), "no `{word}` in the last line: {last}");
+    let last: Vec<&str> = report.trim_end().lines().rev().take(2).collect();
+    let counts = last.iter().find(|line| line.contains(" samples, "));
+    let counts = counts.unwrap_or_else(|| panic!("{report}"));
+    for word in [" lost", " broken", "; cost "] {
+        assert!(
+            counts.contains(word),
+            "no `{word}` in the summary: {counts}"
+        );
     }
+    let columns = |line: &&str| line.chars().count();
+    assert!(last.iter().map(columns).max() <= Some(100), "{report}");
 }
 
 #[test]
