@@ -113,7 +113,7 @@ impl CostSummary {
 
     /// [`Cost::total`] with its parts: `cost 1.30 % of the program's 10.000 s (agent 0.40,
     /// callbacks 0.50, handlers 0.30, ticks 0.10 modelled)`.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = self.total();
         if self.total_ns() == 0 && self.program_ns == 0 {
             return text;

@@ -43,7 +43,7 @@ fn count_line(health: &Health) -> String {
             plural(health.samples, "sample"),
             part("lost", lost, has_shares),
             part("broken", broken, has_shares),
-            Cost::of(health).total()
+            CostSummary::of(health).total()
         )
     };
     let shorter = [(true, true), (false, true)];
@@ -72,8 +72,8 @@ fn faults(health: &Health) -> Vec<(String, String)> {
         format!("{unseen:.2} s of CPU time not sampled"),
         not_sampled(health),
     );
-    add(abrupt(health), abrupt(health));
-    let slower = slower(health);
+    add(abrupt_ends(health), abrupt_ends(health));
+    let slower = slower_than_asked(health);
     let asked = slower.split(" (").next().unwrap_or_default();
     add(asked.to_owned(), asked.to_owned());
     for (what, reasons) in [("lost", &health.lost), ("broken", &health.broken)] {
@@ -85,7 +85,7 @@ fn faults(health: &Health) -> Vec<(String, String)> {
             add(String::new(), format!("{what}: {}", each.join(", ")));
         }
     }
-    add(unknown(health), unknown(health));
+    add(unknown_frames(health), unknown_frames(health));
     let cut = sum(&health.chains_cut);
     if cut > 0 {
         let share = percent(cut, health.chains);
