@@ -550,9 +550,9 @@ impl Callbacks for ClrCallbacks {
         _class: Option<ClassId<'rt>>,
         _references: &[usize],
     ) -> corprof::Result<()> {
-        let told = self.clr.survey(|survey| survey.object(object as u64));
+        let reported = self.clr.survey(|survey| survey.object(object as u64));
         // The rest of this walk is not wanted.
-        told.ok_or(Hresult::E_FAIL)
+        reported.ok_or(Hresult::E_FAIL)
     }
 
     fn dynamic_method_unloaded<'rt>(

@@ -2,7 +2,7 @@
 //! force.
 //!
 //! The only reader of more than one signal-safe static: code map, tables and gates of chains, table
-//! of hijacks, table of shadow stacks, and the bell of the agent thread, each private to its
+//! of hijacks, table of shadow stacks, and the waker of the agent thread, each private to its
 //! module. Invariants: no lock, no allocation, no CLR call, no thread-local; every loop is bounded;
 //! the sampler keeps errno.
 

@@ -16,7 +16,7 @@ corprof::export_profiler!(|request| agent::create(request, &agent::SIDEWALK));
 
 /// The agent's reports so far.
 #[derive(Default)]
-struct Told {
+struct Counted {
     stops: u32,
     lost: BTreeMap<String, u64>,
     /// Frames of each stack.
@@ -28,26 +28,26 @@ struct Told {
 /// Reads the recording until `enough`.
 fn read_until(
     reader: &mut Reader<impl std::io::Read>,
-    told: &mut Told,
+    recorded: &mut Counted,
     tid: u32,
     threads: &mut BTreeMap<u32, u32>,
-    enough: impl Fn(&Told) -> bool,
+    enough: impl Fn(&Counted) -> bool,
 ) {
-    while !enough(told) {
+    while !enough(recorded) {
         let Some(item) = reader.next_item().unwrap() else {
             panic!("the agent has closed the line");
         };
         match item {
-            Item::Record(_, Record::Pause { .. }) => told.stops += 1,
+            Item::Record(_, Record::Pause { .. }) => recorded.stops += 1,
             Item::Record(_, Record::Lost { reason, count }) => {
-                *told.lost.entry(reason.into_owned()).or_default() += count;
+                *recorded.lost.entry(reason.into_owned()).or_default() += count;
             }
             Item::Record(_, Record::Thread { thread, tid, .. }) => {
                 threads.insert(thread, tid);
             }
             Item::Record(_, Record::Stack { stack, parent, .. }) => {
-                let deep = parent.map_or(0, |parent| told.stacks[&parent]);
-                told.stacks.insert(stack, deep + 1);
+                let deep = parent.map_or(0, |parent| recorded.stacks[&parent]);
+                recorded.stacks.insert(stack, deep + 1);
             }
             Item::Record(
                 _,
@@ -58,7 +58,7 @@ fn read_until(
                     ..
                 },
             ) if threads.get(&thread) == Some(&tid) => {
-                told.samples.push((told.stacks[&stack], value));
+                recorded.samples.push((recorded.stacks[&stack], value));
             }
             Item::Damage(damage) => panic!("{damage:?}"),
             _ => {}
@@ -112,28 +112,28 @@ fn rule_16_a_refused_walk_is_counted_and_made_up_for() {
 
     let stream = Cursor::new(file_header("test")).chain(line.try_clone().unwrap());
     let mut reader = Reader::open(stream).unwrap();
-    let (mut told, mut threads) = (Told::default(), BTreeMap::new());
+    let (mut recorded, mut threads) = (Counted::default(), BTreeMap::new());
     let unsafe_now = "the runtime cannot walk this thread now";
-    read_until(&mut reader, &mut told, tid, &mut threads, |told| {
-        told.lost.contains_key(unsafe_now)
+    read_until(&mut reader, &mut recorded, tid, &mut threads, |recorded| {
+        recorded.lost.contains_key(unsafe_now)
     });
     // Three tries in each tick, and nothing but them: no tick gave a sample.
-    let ticks = told.lost[unsafe_now];
+    let ticks = recorded.lost[unsafe_now];
     assert!(ticks >= 1);
     assert!(
-        u64::from(told.stops) >= 3 * ticks,
+        u64::from(recorded.stops) >= 3 * ticks,
         "{} stops in {ticks} ticks",
-        told.stops
+        recorded.stops
     );
-    assert_eq!(told.samples, []);
+    assert_eq!(recorded.samples, []);
 
     clr.set_holds_runtime_lock(ids.thread, false);
-    read_until(&mut reader, &mut told, tid, &mut threads, |told| {
-        !told.samples.is_empty()
+    read_until(&mut reader, &mut recorded, tid, &mut threads, |recorded| {
+        !recorded.samples.is_empty()
     });
     // The stack of the script, and all the time since it was first tried: more than the ticks that
     // were lost took.
-    let (frames, value) = told.samples[0];
+    let (frames, value) = recorded.samples[0];
     assert_eq!(frames, 3);
     assert!(
         value >= ticks.saturating_sub(1) * 50_000_000,

@@ -239,8 +239,8 @@ fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() 
     if now_ns < was_due {
         return;
     }
-    // SeqCst, here and in `due::note_sampled_thread`: who comes during the tick and finds the old time to be soon
-    // enough is seen to have come when the new one is there.
+    // SeqCst, here and in `due::note_sampled_thread`: who comes during the tick and finds the old
+    // time to be soon enough is seen to have come when the new one is there.
     let sampled_threads = GLOBAL.sampled_threads.load(Ordering::SeqCst);
     let look = tick();
     let next = was_due.saturating_add(interval).max(now_ns);
@@ -287,8 +287,8 @@ fn wait_on(id: SlotId, slot: &Slot, place: WaitPlace, until_ns: u64) {
     if place != WaitPlace::Known {
         let (tail, unread) = slot.ring().available();
         let behind = tail.wrapping_add(unread);
-        let told = side.idle_ns.load(Ordering::Relaxed) == 0;
-        if !told && side.idle_at.load(Ordering::Relaxed) != behind {
+        let reported = side.idle_ns.load(Ordering::Relaxed) == 0;
+        if !reported && side.idle_at.load(Ordering::Relaxed) != behind {
             // Time that belongs to an earlier sample has not been read: that is to be done first,
             // and the next look covers this time.
             GLOBAL.wake();

@@ -385,8 +385,8 @@ pub(crate) fn pause(slot: &Slot) {
         timer.stop(slot.perf_id.load(Ordering::Relaxed));
     }
     slot.paused.store(true, Ordering::Relaxed);
-    // With the fence in `Sampler::recheck_signals`: either that sees that it is paused, or this that it
-    // may go on.
+    // With the fence in `Sampler::recheck_signals`: either that sees that it is paused, or this
+    // that it may go on.
     fence(Ordering::SeqCst);
     resume(slot);
 }

@@ -57,7 +57,8 @@ pub(crate) struct Global {
     pub(crate) own_signal: AtomicI32,
     /// Address of our handler of both.
     pub(crate) on_signal: AtomicUsize,
-    /// [`crate::HoldReason`] as a number: why threads are not sent the one, or the other; 0: they are.
+    /// [`crate::HoldReason`] as a number: why threads are not sent the one, or the other; 0: they
+    /// are.
     pub(crate) shared_held: AtomicU8,
     pub(crate) own_held: AtomicU8,
     /// Other code has put the shared signal onto the alternate stack.
@@ -83,7 +84,7 @@ pub(crate) struct Global {
     pending: [AtomicBool; MAX_SLOTS],
     /// The next sample wakes the reader.
     pub(crate) call_at_next_sample: AtomicBool,
-    /// A hello was answered.
+    /// A stack probe was answered.
     pub(crate) answered: AtomicBool,
     /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each
     /// other, so that those at which it need not look cost nothing. Zero for a new thread.

@@ -43,10 +43,10 @@
 //! | `head` by the handler | Release | `head` by the reader, Acquire | the words are there before they are read |
 //! | `tail` by the reader | Release | `tail` by the handler, Acquire | the words are read before they are overwritten |
 //!
-//! # The bell: waking the reader
+//! # The wake flag: waking the reader
 //!
 //! `claim` swaps true in, and who finds false wakes the reader; `clear` swaps false in before the
-//! rings are read. Both are AcqRel: a handler that finds the bell already rung has its commit seen
+//! rings are read. Both are AcqRel: a handler that finds the flag already set has its commit seen
 //! by the reader whose `clear` comes later.
 
 use super::sync::{AtomicBool, AtomicU64, Ordering};

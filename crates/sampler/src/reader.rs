@@ -66,7 +66,7 @@ const IDLE_FLUSH_NS: u64 = 1_000_000_000;
 /// was sampled go back to the kernel.
 const KEPT_BLOCKS: usize = 64;
 
-/// Most hello answers settled with one reading of the maps file.
+/// Most answers to stack probes settled with one reading of the maps file.
 const PROBE_BATCH: usize = 64;
 
 impl Reader {
@@ -88,8 +88,8 @@ impl Reader {
     }
 
     /// A file descriptor (a socket, close-on-exec) to poll for reading. It becomes readable when a
-    /// ring is half full, a [`crate::Sampler::probe_stack`] was answered, many threads have ended, or
-    /// [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at
+    /// ring is half full, a [`crate::Sampler::probe_stack`] was answered, many threads have ended,
+    /// or [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at
     /// regular intervals all the same. Ask again before each poll: -1, which `poll` passes over,
     /// once the program has closed it.
     pub fn wake_fd(&self) -> i32 {
@@ -187,8 +187,9 @@ impl Reader {
         true
     }
 
-    /// Finds the stacks of the threads that have answered a [`crate::Sampler::probe_stack`], and starts
-    /// to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are any.
+    /// Finds the stacks of the threads that have answered a [`crate::Sampler::probe_stack`], and
+    /// starts to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are
+    /// any.
     ///
     /// A thread's stack ends at its control block; where the stack pointer is somewhere else, that
     /// is a coroutine's, and the thread's samples are refused ([`DiscardReason::OffStack`]) until

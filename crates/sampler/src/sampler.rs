@@ -294,8 +294,8 @@ impl Sampler {
     }
 
     /// Sends one signal to the thread, whose handler only notes its stack pointer. The reader is
-    /// woken; [`Reader::settle_stack_probes`] then finds the stack's bounds and starts to sample the
-    /// thread. A thread that blocks the signal never answers.
+    /// woken; [`Reader::settle_stack_probes`] then finds the stack's bounds and starts to sample
+    /// the thread. A thread that blocks the signal never answers.
     pub fn probe_stack(&self, id: SlotId) -> Result<(), Error> {
         let slot = id.slot().ok_or(Error::StaleSlot)?;
         let (generation, flags) = slot.gate.peek();
@@ -470,7 +470,8 @@ impl Sampler {
         GLOBAL.wake();
     }
 
-    /// Makes [`Sampler::wake_reader`] heard at [`Sampler::waker_fd`] although nothing has been sampled yet.
+    /// Makes [`Sampler::wake_reader`] heard at [`Sampler::waker_fd`] although nothing has been
+    /// sampled yet.
     ///
     /// # Errors
     /// The system gives no descriptors.

@@ -97,7 +97,8 @@ pub(crate) struct Slot {
     pub(crate) write_whole: AtomicBool,
     /// [`WallSignal`]: set by the reader before it sends one, moved on by the handler.
     pub(crate) wall_signal: AtomicU8,
-    // Set by who sends a signal for a trace or a hello before he sends it, cleared by the handler.
+    // Set by who sends a signal for a trace or a stack probe before he sends it, cleared by the
+    // handler.
     pub(crate) trace_sent: AtomicBool,
     pub(crate) probe_sent: AtomicBool,
     /// The same for a tick of the reader's.
@@ -141,7 +142,7 @@ pub(crate) struct ReaderSide {
     pub(crate) end: AtomicU8,
     /// [`crate::waits::WaitPlace`]: where it waits.
     pub(crate) place: AtomicU8,
-    /// A hello was sent and not yet taken.
+    /// A stack probe was sent and not yet taken.
     pub(crate) is_probed: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
     /// Wall ticks for which the signal has been in the handler.

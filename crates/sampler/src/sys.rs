@@ -386,8 +386,8 @@ pub(crate) fn notify(socket: c_int) {
 pub(crate) fn take_notices(socket: c_int) {
     let mut bytes = [0u8; 64];
     let flags = libc::MSG_DONTWAIT;
-    // Each is read by itself. Two are never there for long (`WakeFlag`); of more, the rest makes the
-    // next wait end at once.
+    // Each is read by itself. Two are never there for long (`WakeFlag`); of more, the rest makes
+    // the next wait end at once.
     for _ in 0..8 {
         // SAFETY: so many writable bytes.
         let read = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };

@@ -1,10 +1,10 @@
 //! Finds the stacks of threads that wait in the kernel, without waking them.
 //!
-//! For threads that were registered without the bounds of their stacks.
-//! The kernel tells where such a thread's stack pointer is, and where its control block is (it
-//! keeps the list of robust mutexes there), which lies at the upper end of the stack. Where both do
-//! not lie in one mapping, as on a stack of a coroutine, the thread is left to [`Sampler::probe_stack`].
-//! Not in the handler. The invariant: no signal is sent.
+//! For threads that were registered without the bounds of their stacks. The kernel tells where such
+//! a thread's stack pointer is, and where its control block is (it keeps the list of robust mutexes
+//! there), which lies at the upper end of the stack. Where both do not lie in one mapping, as on a
+//! stack of a coroutine, the thread is left to [`Sampler::probe_stack`]. Not in the handler. The
+//! invariant: no signal is sent.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;

@@ -354,8 +354,8 @@ fn moves_between_slow_walks(engine: EngineChoice) {
     assert!(walks * 10 < used * 7, "{walks} of {used} ns in walks");
     if engine != EngineChoice::Wall {
         // Time that is not walked is in the next sample.
-        let told = samples.iter().map(|(_, sample)| sample.value).sum();
-        assert_adds_up(sampler, slot, armed, told);
+        let reported = samples.iter().map(|(_, sample)| sample.value).sum();
+        assert_adds_up(sampler, slot, armed, reported);
     }
 }
 
@@ -396,8 +396,8 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         let mut sum = 0;
         let mut next_tick = |of: &str| {
-            let told = sampler.reported_ns(slot);
-            burn_until(of, || sampler.reported_ns(slot) != told);
+            let reported = sampler.reported_ns(slot);
+            burn_until(of, || sampler.reported_ns(slot) != reported);
             // A tick may hit this thread at any of these steps.
             let least = sampler.reported_ns(slot);
             sum += drain(&mut reader).iter().map(|(_, s)| s.value).sum::<u64>();
@@ -408,12 +408,12 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
         let mut times = |threads: u32| {
             // From a tick to a tick, as these may come late.
             let before = WALKED_AT[slot.index()].load(Ordering::SeqCst);
-            let told = sampler.reported_ns(slot);
+            let reported = sampler.reported_ns(slot);
             sampler.set_thread_weight(slot, threads);
             burn(Duration::from_millis(500));
             next_tick("the last tick");
             let used = WALKED_AT[slot.index()].load(Ordering::SeqCst) - before;
-            (sampler.reported_ns(slot) - told) as f64 / used as f64
+            (sampler.reported_ns(slot) - reported) as f64 / used as f64
         };
         for (threads, least, most) in [(5, 4.5, 5.5), (1, 0.9, 1.1), (0, 0.9, 1.1)] {
             let found = times(threads);

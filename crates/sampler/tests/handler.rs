@@ -366,15 +366,15 @@ fn a_walk_knows_whose_it_is_and_others_know_of_it() {
         let (sampler, _reader) = Sampler::start(config(8), patient_walk).unwrap();
         // The first slot is this thread's, so that 0 would be wrong.
         let first = sampler.register(tid(), None).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let burning = std::thread::spawn(move || {
             let slot = sampler.register(tid(), Some(stack())).unwrap();
-            tell.send(slot).unwrap();
+            sender.send(slot).unwrap();
             burn_until("the walk", || SEEN.load(Ordering::SeqCst) != 0);
             assert!(!sampler.is_in_handler(slot), "this is not the handler");
             sampler.unregister(slot);
         });
-        let slot = told.recv().unwrap();
+        let slot = receiver.recv().unwrap();
         wait_until("the walk", || sampler.is_in_handler(slot));
         wait_until("its word", || WALKS.load(Ordering::SeqCst) != NOBODY);
         assert!(sampler.is_in_handler(slot), "it waits for us");

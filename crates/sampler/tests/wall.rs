@@ -400,14 +400,14 @@ fn a_wait_for_another_caller_is_another_wait() {
         assert!(it.interrupted < it.waits / 4, "{}", it.interrupted);
         // Works after their last samples are in both, on a busy machine more of them.
         let first = |by: [u64; 2]| part(by[0], by[0] + by[1]);
-        let (told, waited) = (first(it.callers), first(it.waited_ns));
-        println!("{told} {waited}");
-        assert!((told - waited).abs() < 0.1, "{told} {waited}");
+        let (reported, waited) = (first(it.callers), first(it.waited_ns));
+        println!("{reported} {waited}");
+        assert!((reported - waited).abs() < 0.1, "{reported} {waited}");
         assert!(
             it.callers
                 .iter()
                 .zip(it.waited_ns)
-                .all(|(told, waited)| part(*told, waited) > 0.8)
+                .all(|(reported, waited)| part(*reported, waited) > 0.8)
         );
     });
 }
@@ -478,20 +478,20 @@ fn working_beside_another(
     let it = work_and_wait(with_waits, time, work_wait, u64::MAX, [lag_behind, last]);
     stop.store(true, Ordering::Relaxed);
     other.join().unwrap();
-    let told = it.working + it.tails_ns;
+    let reported = it.working + it.tails_ns;
     let each = it.waits * INTERVAL_NS * 3 / 2;
     let (least_ns, most_ns) = (
         it.worked_ns.saturating_sub(each + it.unsaid_ns),
         it.worked_ns + each + it.late_ns,
     );
     println!(
-        "{} of {} ns, {} waits; told {told} of {least_ns} to {most_ns}: tails {}, late {}, unsaid {}",
+        "{} of {} ns, {} waits; told {reported} of {least_ns} to {most_ns}: tails {}, late {}, unsaid {}",
         it.working, it.worked_ns, it.waits, it.tails_ns, it.late_ns, it.unsaid_ns
     );
     assert!(it.waits >= least, "{}", it.waits);
     assert!(
-        (least_ns..=most_ns).contains(&told),
-        "{told} of {least_ns} to {most_ns}"
+        (least_ns..=most_ns).contains(&reported),
+        "{reported} of {least_ns} to {most_ns}"
     );
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn rule(
         Ok(Some(Rule::Frame {
             cfa: Cfa::Bp(_), ..
         })) if after_pop => Ok(Some(LEAF)),
-        Ok(Some(LEAF)) if !exact => Ok(Some(rule_after_code(code, address, state))),
+        Ok(Some(LEAF)) if !exact => Ok(Some(return_rule_at_end(code, address, state))),
         rule => rule,
     }
 }
@@ -184,7 +184,7 @@ fn around<'a>(code: &NativeCode, address: u64, window: &'a mut [u8; WINDOW]) -> 
 /// ABI of x86-64, section 3.2.2): it is made from code behind the function's end, where a table
 /// written by hand still has the row of the `ret` above (`UMThunkStub` of .NET Core 3.1, whose rare
 /// path lies there). The function's frame holds.
-fn rule_after_code(code: &NativeCode, address: u64, state: &RowProgram) -> Rule {
+fn return_rule_at_end(code: &NativeCode, address: u64, state: &RowProgram) -> Rule {
     state
         .framed
         .and_then(|row| to_rule(code, row, address))

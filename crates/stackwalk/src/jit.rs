@@ -409,8 +409,8 @@ fn header_by(
 }
 
 /// The body at `code_start` of `len` bytes from its instructions; its source is
-/// [`RuleSource::Prologue`], or [`RuleSource::FramePointer`] if they say nothing. Funclets are not seen
-/// so: they are unwound like the body's main part.
+/// [`RuleSource::Prologue`], or [`RuleSource::FramePointer`] if they say nothing. Funclets are not
+/// seen so: they are unwound like the body's main part.
 ///
 /// # Safety
 /// As of [`body_from_header`]; all `len` bytes are readable.

@@ -385,8 +385,8 @@ impl CodeMap {
         was_walked
     }
 
-    /// All that walks had met a round ago has been read: see [`CodeMap::take_unreported`]. To be called
-    /// between two rounds in which all samples are read.
+    /// All that walks had met a round ago has been read: see [`CodeMap::take_unreported`]. To be
+    /// called between two rounds in which all samples are read.
     pub fn age_unreported(&self) {
         self.unreported.age();
     }
@@ -639,7 +639,8 @@ impl CodeMap {
 
     /// Takes a body out of all its chunks.
     fn unpublish(&self, writer: &mut MapWriter, table: &Table, entry: *const MapEntry) {
-        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it out.
+        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it
+        // out.
         let range = unsafe { (*entry).code.range() };
         for chunk in chunks_of(&range) {
             let slot = table.slot(chunk);

@@ -4,8 +4,8 @@
 //! A mapped file may be cut short by any process; from then on an access to its pages behind the
 //! new end is a SIGBUS, also to those that were written to. Nothing here knows what the memory is.
 //! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by `copy`
-//! where the kernel does not know the call, and by `read_in_place` for callers that know that a page is
-//! there.
+//! where the kernel does not know the call, and by `read_in_place` for callers that know that a
+//! page is there.
 
 use std::arch::asm;
 

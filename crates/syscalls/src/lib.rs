@@ -4,9 +4,9 @@
 //! A filter may end the program for a call that it has no need of itself. So where one is in force,
 //! no such call is made before a throwaway child has made it (`trial`); what ends the child, or is
 //! refused, the agent does without. Here it is decided which calls may be made; who makes them asks
-//! ([`is_allowed`]), and knows what to do instead. The invariant: [`is_allowed`] allows nothing that has not been
-//! let through by the filter that was in force at the last [`refresh`]; a thread that had none then
-//! and has one now is allowed nothing that has not been tried.
+//! ([`is_allowed`]), and knows what to do instead. The invariant: [`is_allowed`] allows nothing
+//! that has not been let through by the filter that was in force at the last [`refresh`]; a thread
+//! that had none then and has one now is allowed nothing that has not been tried.
 
 #![no_std]
 

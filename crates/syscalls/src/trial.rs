@@ -56,10 +56,10 @@ pub(crate) unsafe fn raw(number: libc::c_long, arguments: [i64; 5]) -> i64 {
     result
 }
 
-/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`UNANSWERED`]
-/// where the call has ended the child. Answers how many rows are known: of the others there was no
-/// child to try them, or its end could not be taken in, so that no second one was made. The child
-/// has a copy of the program's memory where it does not share it.
+/// Makes the calls of the table and answers each in `answers`: what the kernel said, or
+/// [`UNANSWERED`] where the call has ended the child. Answers how many rows are known: of the
+/// others there was no child to try them, or its end could not be taken in, so that no second one
+/// was made. The child has a copy of the program's memory where it does not share it.
 pub(crate) fn try_all(answers: &mut [i64; COUNT], shares_memory: bool) -> usize {
     answers.fill(UNANSWERED);
     let Some(sheet) = map() else { return 0 };

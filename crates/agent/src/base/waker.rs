@@ -3,8 +3,8 @@
 //! Not a queue: it says "come", never what for. No descriptor, as a program may close those that it
 //! does not know (`closefrom`) and get the number for a file of its own: a word in memory that the
 //! kernel waits on (futex). While a session waits for descriptors too, it lends what makes one of
-//! them readable ([`Waker::forward_to`]). Invariants: it lives as long as the process, so that a late
-//! signal finds it; ringing neither waits nor allocates.
+//! them readable ([`Waker::forward_to`]). Invariants: it lives as long as the process, so that a
+//! late signal finds it; ringing neither waits nor allocates.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Makes one that has not been rung.
+    /// Makes one that has not been woken.
     pub fn new() -> Waker {
         Waker::default()
     }
@@ -62,17 +62,18 @@ impl Waker {
         }
     }
 
-    /// Whether it was rung since the last call.
+    /// Whether it was woken since the last call.
     fn take(&self) -> bool {
         let woken = self.woken.load(Ordering::Acquire); // pairs with `waker`
         self.taken.swap(woken, Ordering::Relaxed) != woken
     }
 
-    /// Sleeps until it is rung, one of `others` is readable (-1: none), or the time is over; for
+    /// Sleeps until it is woken, one of `others` is readable (-1: none), or the time is over; for
     /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it
     /// was the time. Agent thread only. Where there are `others` (16 at most), one of them is the
-    /// descriptor that [`Waker::forward_to`] makes readable. Where the kernel does not wait for them it
-    /// sleeps `POLL_INTERVAL` at most and answers true: every possible client has to be looked for.
+    /// descriptor that [`Waker::forward_to`] makes readable. Where the kernel does not wait for
+    /// them it sleeps `POLL_INTERVAL` at most and answers true: every possible client has to be
+    /// looked for.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
@@ -106,7 +107,7 @@ impl Waker {
         }
     }
 
-    /// Sleeps until it is rung or the time is over.
+    /// Sleeps until it is woken or the time is over.
     fn sleep(&self, timeout: Option<Duration>) {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

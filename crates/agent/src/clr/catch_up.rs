@@ -6,10 +6,11 @@
 //! methods and stubs.
 //!
 //! Invariants: code is listed and asked about only while none goes away. No unload is under way as
-//! the [`UnloadGate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]);
-//! and none begins while it is shut, as the callback that announces it waits there, for [`BATCH`]
-//! methods at most. An id that is given out again belongs to something newer, of which a callback
-//! tells. Where no such moment comes for [`UNLOAD_TIMEOUT`], code is found as samples meet it.
+//! the [`UnloadGate`] is shut, as the thread on which they happen is seen at rest then
+//! ([`Finalizer`]); and none begins while it is shut, as the callback that announces it waits
+//! there, for [`BATCH`] methods at most. An id that is given out again belongs to something newer,
+//! of which a callback tells. Where no such moment comes for [`UNLOAD_TIMEOUT`], code is found as
+//! samples meet it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -222,7 +223,8 @@ impl Clr {
         if self.gate.is_unloading_dynamic(function) {
             return None;
         }
-        // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `discover`.
+        // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see
+        // `discover`.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
         Some((cx.info().id(key)?, RejitId::ORIGINAL))
     }

@@ -468,7 +468,7 @@ impl Clr {
         Some((range, body))
     }
 
-    /// Returns the facts that must be taken now, and the keeper that takes the code away. No facts
+    /// Returns the facts that must be taken now, and the event that takes the code away. No facts
     /// for code that stays: the agent thread asks when a sample needs them.
     fn collectible_facts<'rt, C: MayTriggerGc>(
         &self,

@@ -86,8 +86,8 @@ impl Clr {
         self.discovery.of_chains.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether to make it silent, or to let it report; `None` if that is already in force. It has
-    /// reported `reported` methods, and the session lets it be silent after `wanted`.
+    /// Returns whether to disable JIT callbacks; `None` if that is already in force. It has
+    /// reported `reported` methods; the session wants no more than `wanted`.
     ///
     /// It reports for a moment also when something is to be learned on a thread of the program's
     /// ([`Clr::learn_expected`]). It reports again when many of the methods that are met are async.
@@ -104,7 +104,7 @@ impl Clr {
         (self.discovery.are_jit_callbacks_off.load(Ordering::Relaxed) != disable).then_some(disable)
     }
 
-    /// Asks it to be silent, if its code can be found, or to tell.
+    /// Disables JIT callbacks, if its code can be discovered, or enables them.
     pub(crate) fn switch_jit_callbacks(
         &self,
         program: &Program,

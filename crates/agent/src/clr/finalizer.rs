@@ -171,13 +171,13 @@ mod tests {
         does: impl FnOnce(&mpsc::Receiver<()>) + Send + 'static,
         look: impl FnOnce(&mut Finalizer),
     ) -> Finalizer {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            tell.send(proc::own_tid()).unwrap();
+            sender.send(proc::own_tid()).unwrap();
             does(&stopped);
         });
-        let mut finalizer = watched(told.recv().unwrap());
+        let mut finalizer = watched(receiver.recv().unwrap());
         look(&mut finalizer);
         drop(stop);
         thread.join().unwrap();

@@ -6,7 +6,7 @@
 //! that lives for that: the runtime makes it one of its own. Invariants: each sample stands for as
 //! many times more as the time is less; by which part that is changes only while there is no
 //! session, so no object is counted by another; none is taken of a runtime whose sessions may not
-//! begin and end at any time; when a turn is, is chance's, and how long it was is made up for by
+//! begin and end at any time; when a turn is, is random, and how long it was is made up for by
 //! the time up to the next; a runtime that is asked for something else, or that ends, has no such
 //! thread any more.
 
@@ -28,7 +28,7 @@ use crate::base::random::next_random;
 use crate::clr::Runtimes;
 use crate::program::threads::Threads;
 
-/// Objects a second from which on turns are taken: they cost a hundredth of a processor.
+/// Objects a second from which on there is a duty cycle: they cost a hundredth of a processor.
 const MANY: u64 = 1_500;
 /// And for so many seconds in a row: a program that is short, or has a moment at which it
 /// allocates, is listened to all the time.
@@ -65,7 +65,7 @@ impl AllocSession {
         self.listener.now()
     }
 
-    /// Listens to this all the time, in place of what was listened to. No turns are taken.
+    /// Listens to this all the time, in place of what was listened to. No duty cycle.
     ///
     /// # Errors
     /// The runtime's error: it reports no events then.
@@ -110,7 +110,7 @@ impl ObjectRate {
     }
 }
 
-/// Those who take turns, and those who may.
+/// Runtimes with a duty cycle, and those that may get one.
 #[derive(Debug)]
 pub(crate) struct DutyCycle {
     /// When the session began.
@@ -170,14 +170,14 @@ impl DutyCycle {
         }
     }
 
-    /// None of these takes turns any more: those that did are not listened to until they are asked
-    /// again. Agent thread.
+    /// None of these has a duty cycle any more: those that had one are not listened to until they
+    /// are asked again. Agent thread.
     pub(crate) fn end(&mut self, numbers: &[u8]) {
         self.clrs.retain(|(number, ..)| !numbers.contains(number));
     }
 }
 
-/// Stop flag of the thread that takes turns.
+/// Stop flag of the duty-cycle thread.
 #[derive(Debug, Default)]
 struct StopFlag {
     is_over: Mutex<bool>,

@@ -1,9 +1,9 @@
 //! The program as far as it is known without a call into a CLR and without a record: which code is
 //! where, which native modules are loaded, which threads there are.
 //!
-//! Callbacks keep it true at once, whether or not there is a session; a session reads it. Invariant:
-//! its memory is bounded by what the program itself holds (live code, loaded modules, threads that
-//! run), for as long as the process lives.
+//! Callbacks keep it true at once, whether or not there is a session; a session reads it.
+//! Invariant: its memory is bounded by what the program itself holds (live code, loaded modules,
+//! threads that run), for as long as the process lives.
 
 pub mod accounts;
 pub mod chains;
@@ -32,7 +32,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Nothing known yet. `waker` is rung when the agent thread should take what is queued.
+    /// Nothing known yet. `waker` wakes the agent thread to take what is queued.
     pub fn new(phase: PhaseReader, waker: &'static Waker) -> Program {
         Program {
             code: CodeIndex::new(phase, waker),

@@ -2,8 +2,8 @@
 //!
 //! One per process. Without a session it wakes when a CLR comes or ends, when a client connects, or
 //! when the callbacks have queued so much that it should be taken in: nothing is sampled, no timer
-//! runs. It ends when no CLR is left, with the door closed; who comes to the process again starts
-//! another one.
+//! runs. It ends when no CLR is left, with the control socket closed; who comes to the process
+//! again starts another one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -20,7 +20,7 @@ use crate::clr::{Registry, Runtimes};
 use crate::model::{Phase, Settings};
 use crate::record::{Channel, Recorder};
 
-/// How long whoever attached us has to come to the door. He may have been killed.
+/// How long the tool that attached the agent has to connect. It may have been killed.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A process with a lower limit of descriptors has few of them.
@@ -76,14 +76,14 @@ struct Agent {
 impl Agent {
     fn run(&mut self, first: Option<(Begun, Channel)>, cx: &mut AgentCx) {
         let arrived_ns = proc::now_ns();
-        // Without it no client is heard while we wait at the door: see `wait`.
+        // Without it no client is answered while we wait for descriptors: see `wait`.
         let _unheard = Sampler::enable_waker();
         self.agent.waker.forward_to(Some(Sampler::wake_reader));
         if let Some((begun, channel)) = first {
             self.agent
                 .set_recorded_by(format!("process {}", channel.peer()));
-            // Where descriptors are few, the one of the door is the program's while the recording
-            // has one.
+            // Where descriptors are few, the one of the control socket is the program's while the
+            // recording has one.
             let is_roomy = Sampler::descriptor_limit() >= ROOMY;
             if is_roomy {
                 self.agent.control_socket.open_own();
@@ -231,8 +231,8 @@ impl Agent {
         }
     }
 
-    /// Whether no CLR is left to look after: then the door is closed, and the next arrival starts
-    /// another agent thread.
+    /// Whether no CLR is left to look after: then the control socket is closed, and the next
+    /// arrival starts another agent thread.
     fn try_to_leave(&mut self) -> bool {
         let mut runs = self
             .agent

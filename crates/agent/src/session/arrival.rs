@@ -36,9 +36,9 @@ pub(crate) fn spawn(
     spawned.is_ok()
 }
 
-/// Handles an accepted `InitializeForAttach`: opens the door at `socket`, and ensures that clients
-/// are answered there. `admit` lists the CLR, at a moment in which the agent thread cannot end
-/// because there is none.
+/// Handles an accepted `InitializeForAttach`: opens the control socket at `socket`, and ensures
+/// that clients are answered there. `admit` lists the CLR, at a moment in which the agent thread
+/// cannot end because there is none.
 ///
 /// # Errors
 /// Clients could not be answered, or `admit`'s.

@@ -1,7 +1,7 @@
 //! Clients that have connected, and have not been answered yet.
 //!
 //! Agent thread only. It waits for no client: a request is taken when all of it is there.
-//! Invariant: a silent client costs a descriptor, of which there are at most [`MOST`]; the oldest
+//! Invariant: an idle client costs a descriptor, of which there are at most [`MOST`]; the oldest
 //! goes first.
 
 use std::os::fd::RawFd;

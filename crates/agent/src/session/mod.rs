@@ -517,11 +517,11 @@ impl<'a> Session<'a> {
             let calls = runtime.calls();
             let calls = calls.get(CallbackKind::Jit as usize);
             let reported = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
-            if let Some(silent) = clr.pending_jit_callbacks_switch(reported, after) {
+            if let Some(disable) = clr.pending_jit_callbacks_switch(reported, after) {
                 let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
                 let program = &self.agent.program;
                 runtimes.with(known.number, |clr, cx| {
-                    clr.switch_jit_callbacks(program, cx, silent)
+                    clr.switch_jit_callbacks(program, cx, disable)
                 });
             }
         }

@@ -1,9 +1,10 @@
 //! A session of a library other than Sidewalk's, in a process that it was attached to: the
 //! oracle's.
 //!
-//! It is begun as ours is, by who comes to the door; what is done in it is the library's. Not the
-//! way of [`agent_thread`](super::agent_thread), which takes in code for a recording of its own.
-//! Invariant: who comes when the attach is complete is answered when the past of the CLR is known.
+//! It is begun as ours is, by a client of the control socket; what is done in it is the library's.
+//! Not the way of [`agent_thread`](super::agent_thread), which takes in code for a recording of its
+//! own. Invariant: who comes when the attach is complete is answered when the past of the CLR is
+//! known.
 
 use std::time::Duration;
 

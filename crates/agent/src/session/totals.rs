@@ -176,9 +176,9 @@ impl Session<'_> {
     fn write_cost(&mut self) {
         let totals = &mut self.totals;
         let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
-        for ((kind, calls), told) in kinds.zip(&mut totals.callbacks_reported) {
-            if calls.count > *told {
-                *told = calls.count;
+        for ((kind, calls), reported) in kinds.zip(&mut totals.callbacks_reported) {
+            if calls.count > *reported {
+                *reported = calls.count;
                 self.recorder.record(&Record::Cost {
                     part: CostPart::Callbacks,
                     modelled: false,

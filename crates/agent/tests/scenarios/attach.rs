@@ -63,7 +63,7 @@ fn a_killed_tool_leads_to_the_same_detach() {
     let (program, shop) = (Program::new(), Shop::net8());
     program.attach(&shop.clr);
     let mut recording = program.record(CLASS_LOADS);
-    recording.until(|told| !told.runtimes.is_empty());
+    recording.until(|runtime| !runtime.runtimes.is_empty());
     recording.hang_up();
     shop.clr.wait_for_calls("RequestProfilerDetach", 1);
     assert_eq!(shop.clr.event_mask(), (ATTACHED, ALWAYS_HIGH));
@@ -82,8 +82,8 @@ fn the_agent_can_attach_again_after_detach() {
         let recorded = recording.stop();
         recorded.assert_complete();
         assert_eq!(recorded.stacks(), ["shop.dll!Shop.Cart.Main"]);
-        let told = (0, "8.0.0".into(), true, String::new());
-        assert_eq!(recorded.runtimes, [told], "the number is free again");
+        let runtime = (0, "8.0.0".into(), true, String::new());
+        assert_eq!(recorded.runtimes, [runtime], "the number is free again");
         program.finish_detach(&[&shop.clr]);
     }
     shop.assert_no_violations();

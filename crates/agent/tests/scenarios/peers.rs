@@ -100,11 +100,11 @@ fn silent_peers_are_dropped_oldest_first() {
     let (program, shop) = (Program::new(), Shop::net8());
     program.attach(&shop.clr);
     // One more than the agent keeps.
-    let mut silent: Vec<_> = (0..5).map(|_| connect(&program.socket)).collect();
-    let mut first = silent.remove(0);
+    let mut idle: Vec<_> = (0..5).map(|_| connect(&program.socket)).collect();
+    let mut first = idle.remove(0);
     assert!(is_closed(&mut first), "the oldest goes");
     // The others are still served.
-    for stream in &mut silent {
+    for stream in &mut idle {
         control::send(&mut *stream, &request(ask::STATE)).unwrap();
         assert_eq!(control::receive(&mut *stream).unwrap().verb, answer::OK);
     }

@@ -239,7 +239,7 @@ impl Shop {
     /// Raises the callbacks of a runtime start: thread, module, compiled methods.
     pub(crate) fn announce(&self) {
         let clr = &self.clr;
-        let told = clr.on_thread(self.thread, || {
+        let answers = clr.on_thread(self.thread, || {
             [
                 clr.thread_created(self.thread),
                 clr.thread_assigned_to_os_thread(self.thread),
@@ -248,7 +248,7 @@ impl Shop {
                 clr.jit_compilation_finished(self.add),
             ]
         });
-        assert_eq!(told, [Hresult::S_OK; 5]);
+        assert_eq!(answers, [Hresult::S_OK; 5]);
     }
 
     /// Waits until the event mask contains class loads.

@@ -99,12 +99,12 @@ fn a_runtime_excluded_by_policy_is_not_recorded() {
     assert_eq!(eight.clr.event_mask(), (ATTACHED, ALWAYS_HIGH));
     let recorded = recording.stop();
     recorded.assert_complete();
-    let told = |number: u8, version: &str, is_recorded| {
+    let expected = |number: u8, version: &str, is_recorded| {
         (number, version.to_owned(), is_recorded, String::new())
     };
     assert_eq!(
         recorded.runtimes,
-        [told(0, "8.0.0", false), told(1, "10.0.0", true)]
+        [expected(0, "8.0.0", false), expected(1, "10.0.0", true)]
     );
     assert_eq!(recorded.stacks(), ["ten.dll!Shop.Cart.Main"; 2]);
     program.finish_detach(&[&eight.clr, &ten.clr]);
@@ -120,7 +120,7 @@ fn a_runtime_attached_during_a_session_is_recorded() {
     eight.until_subscribed();
     program.attach(&ten.clr);
     ten.until_subscribed();
-    recording.until(|told| told.runtimes.len() == 2);
+    recording.until(|expected| expected.runtimes.len() == 2);
     ten.load_class();
     let recorded = recording.stop();
     recorded.assert_complete();

@@ -30,7 +30,7 @@ fn a_second_session_contains_nothing_of_the_first() {
     let seen = shop.clr.calls_of("EnumJITedFunctions").len();
     let module = shop.clr.add_module("/app/late.dll");
     let mut second = second;
-    second.until(|told| !told.runtimes.is_empty());
+    second.until(|recorded| !recorded.runtimes.is_empty());
     shop.in_main(|| {
         shop.clr.call(later, || {
             assert_eq!(shop.clr.module_load_finished(module), Hresult::S_OK);
@@ -41,8 +41,8 @@ fn a_second_session_contains_nothing_of_the_first() {
     let second = second.stop();
     second.assert_complete();
     assert_eq!(seen, 1, "the past is asked for once");
-    let events = |told: &crate::recorded::Recorded| -> Vec<_> {
-        let samples = told.samples.iter();
+    let events = |recorded: &crate::recorded::Recorded| -> Vec<_> {
+        let samples = recorded.samples.iter();
         samples.map(|one| (one.event, one.detail.clone())).collect()
     };
     assert_eq!(events(&first), [(Event::ClassLoad, "Shop.Cart".into())]);
@@ -51,12 +51,12 @@ fn a_second_session_contains_nothing_of_the_first() {
         second.stacks(),
         ["shop.dll!Shop.Cart.Later < shop.dll!Shop.Cart.Main"]
     );
-    for told in [&first, &second] {
-        let names = told.threads.values().map(|(_, name, _)| name.as_str());
+    for recorded in [&first, &second] {
+        let names = recorded.threads.values().map(|(_, name, _)| name.as_str());
         assert_eq!(names.filter(|name| *name == "cashier").count(), 1);
         // Each thread of a recording ends with it.
-        assert!(told.threads.values().all(|(.., ended)| *ended));
-        assert_eq!(told.sources.len(), 1);
+        assert!(recorded.threads.values().all(|(.., ended)| *ended));
+        assert_eq!(recorded.sources.len(), 1);
     }
     program.finish_detach(&[&shop.clr]);
     shop.assert_no_violations();
@@ -176,7 +176,7 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
                 .unwrap();
         }
         until("it is not asked", || !is_asked());
-        recording.until(|told| !told.notes.is_empty());
+        recording.until(|recorded| !recorded.notes.is_empty());
         // Nor when it is asked for other events.
         let changed = program.ask(&request(ask::CHANGE).with(keys::EVENTS, "gc,class-load"));
         assert_eq!(changed.verb, answer::OK);

@@ -88,15 +88,15 @@ fn the_first_session_starts_with_the_runtime_and_the_socket_serves_the_next() {
     assert_eq!(shop.clr.calls_of("EnumJITedFunctions"), []);
 
     // The path at which the tool finds the agent of a started process.
-    let door = control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
-    let second = record_at(&door, CLASS_LOADS, false);
+    let socket = control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
+    let second = record_at(&socket, CLASS_LOADS, false);
     shop.until_subscribed();
     shop.load_class();
     let second = second.stop();
     second.assert_complete();
     assert_eq!(second.stacks(), ["shop.dll!Shop.Cart.Main"]);
     // The agent cannot detach from a runtime that started with it.
-    let mut stream = connect(&door);
+    let mut stream = connect(&socket);
     control::send(&mut stream, &request(ask::LEAVE)).unwrap();
     let why = "the runtime was started with it, and does not let it go";
     let stays = Message::new(answer::OK)
@@ -120,7 +120,7 @@ fn shutdown_ends_the_recording() {
     // The recording is complete when this returns. The fake reports later calls.
     shop.clr.shutdown();
     let mut recording = recording;
-    recording.until(|told| told.ends == 1);
+    recording.until(|recorded| recorded.ends == 1);
     recording.records.assert_complete();
     assert_eq!(recording.records.stacks(), ["shop.dll!Shop.Cart.Main"]);
     recording.stop();

@@ -127,7 +127,7 @@ fn methods_are_traced_and_reverted_in_order() {
     let clr = &shop.clr;
     program.attach(clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
-    recording.until(|told| told.traced.len() == 2);
+    recording.until(|recorded| recorded.traced.len() == 2);
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
     assert_eq!(changes(clr), [(REQUEST, both.clone())]);
     // The metadata that the new IL refers to is written before the request. It is never applied:
@@ -208,7 +208,7 @@ fn no_lock_is_held_during_rejit_calls() {
     }
     program.attach(&clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
-    recording.until(|told| told.traced.len() == 1);
+    recording.until(|recorded| recorded.traced.len() == 1);
     recording.stop().assert_complete();
     assert_eq!(changes(&clr).len(), 2);
     clr.shutdown();
@@ -235,7 +235,7 @@ fn methods_are_asked_for_in_small_requests() {
     let (plain, generic) = add_many(clr, 200, 5);
     program.attach(clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Many.*");
-    recording.until(|told| told.traced.len() == 205);
+    recording.until(|recorded| recorded.traced.len() == 205);
     recording.stop().assert_complete();
     let changes = changes(clr);
     for kind in [REQUEST, "RequestRevert"] {
@@ -272,17 +272,17 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     begun.recv_timeout(END).unwrap();
     shop.until_subscribed();
     shop.load_class();
-    recording.until(|told| !told.stacks().is_empty());
+    recording.until(|recorded| !recorded.stacks().is_empty());
     let recorded = recording.stop();
     // The request is still under way.
     drop(go_on);
     recorded.assert_complete();
     let notes = recorded.notes.join("\n");
-    for told in [
+    for recorded in [
         "2 methods that --trace means were not traced yet when the recording ended",
         "traced methods have not all got their code back yet",
     ] {
-        assert!(notes.contains(told), "{notes}");
+        assert!(notes.contains(recorded), "{notes}");
     }
     assert!(!notes.contains("from their first call on"), "{notes}");
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
@@ -302,7 +302,7 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
     let clr = &shop.clr;
     add_many(clr, 2000, 0);
     program.attach(clr);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (other, thread) = (clr.clone(), clr.add_thread());
     clr.meanwhile(REQUEST, move || {
         let before = other.calls_of("GetModuleMetaData").len();
@@ -313,16 +313,16 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
                 let class = other.add_named_class(module, "Many.Late");
                 let run = other.add_named_function(class, "Run");
                 let answer = other.on_thread(thread, || other.module_load_finished(module));
-                tell.send((answer, token(&other, run))).unwrap();
+                sender.send((answer, token(&other, run))).unwrap();
             }
         });
         other.wait_for_calls("GetModuleMetaData", before + 1);
     });
     let mut recording =
         program.record("event=class-load;trace=1000000000:Many.*;trace_limit=10000");
-    let (answer, late) = told.recv_timeout(END).unwrap();
+    let (answer, late) = receiver.recv_timeout(END).unwrap();
     assert_eq!(answer, Hresult::S_OK);
-    recording.until(|told| told.traced.len() == 2001);
+    recording.until(|recorded| recorded.traced.len() == 2001);
     recording.stop().assert_complete();
     let requests = clr.calls_of(REQUEST);
     // Tokens of both modules may be equal, and no other request is for one method.
@@ -338,7 +338,7 @@ fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u6
     let clr = &shop.clr;
     program.attach(clr);
     let mut recording = program.record(&format!("event=class-load;trace=1000000000:{pattern}"));
-    recording.until(|told| !told.traced.is_empty());
+    recording.until(|recorded| !recorded.traced.is_empty());
     let probes = shop.in_main(|| Probes::of(&clr.prepare_call(shop.add)).unwrap());
     let is_said = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -347,7 +347,7 @@ fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u6
                 probes.call(false);
             }
         });
-        recording.until(|told| !told.notes.is_empty());
+        recording.until(|recorded| !recorded.notes.is_empty());
         is_said.store(true, Ordering::Relaxed);
     });
     if pattern.contains('*') {
@@ -384,7 +384,7 @@ fn methods_of_a_module_are_traced_before_it_runs() {
     program.attach(clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Late.*");
     // The modules from before the session have been searched.
-    recording.until(|told| !told.runtimes.is_empty());
+    recording.until(|recorded| !recorded.runtimes.is_empty());
     let run = shop.in_main(|| {
         let module = clr.add_module("/app/late.dll");
         let class = clr.add_named_class(module, "Late.Job");
@@ -407,7 +407,7 @@ fn a_module_that_is_reported_twice_is_traced_once() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
     program.attach(clr);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (other, module, thread) = (clr.clone(), shop.module, clr.add_thread());
     // The session enumerates the module while another thread reports it.
     clr.meanwhile(REQUEST, move || {
@@ -416,13 +416,13 @@ fn a_module_that_is_reported_twice_is_traced_once() {
             let other = other.clone();
             move || {
                 let answer = other.on_thread(thread, || other.module_load_finished(module));
-                tell.send(answer).unwrap();
+                sender.send(answer).unwrap();
             }
         });
         other.wait_for_calls("GetModuleMetaData", before + 1);
     });
     let recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
-    assert_eq!(told.recv_timeout(END), Ok(Hresult::S_OK));
+    assert_eq!(receiver.recv_timeout(END), Ok(Hresult::S_OK));
     call(&shop, shop.add, 6, 0);
     let recorded = recording.stop();
     recorded.assert_complete();
@@ -444,7 +444,7 @@ fn a_second_session_traces_again_and_counts_its_own_calls() {
     let (mut old, mut under_way) = (None, None);
     for calls in [4, 9] {
         let mut recording = program.record_and_stay(config);
-        recording.until(|told| told.traced.len() == 1);
+        recording.until(|recorded| recorded.traced.len() == 1);
         call(&shop, shop.add, calls as usize, 1);
         let probes = Probes::of(&clr.prepare_call(shop.add)).unwrap();
         // A call that began in the session before is not counted in this one.
@@ -481,7 +481,7 @@ fn methods_that_cannot_be_traced_are_reported() {
     let mut recording = program.record(
         "event=class-load;trace=0:Shop.Core.Deep;trace=0:Shop.*;trace=0:Nowhere.*;trace_limit=1",
     );
-    recording.until(|told| told.traced.len() == 2);
+    recording.until(|recorded| recorded.traced.len() == 2);
     let recorded = recording.stop();
     recorded.assert_complete();
     let traced = traced(&recorded).into_iter();
@@ -518,7 +518,7 @@ fn methods_of_two_runtimes_are_counted_apart() {
     program.attach(&eight.clr);
     program.attach(&ten.clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
-    recording.until(|told| told.traced.len() == 2);
+    recording.until(|recorded| recorded.traced.len() == 2);
     call(&eight, eight.add, 3, 0);
     call(&ten, ten.add, 8, 0);
     let recorded = recording.stop();

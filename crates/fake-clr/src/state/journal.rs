@@ -50,13 +50,13 @@ impl Shared {
         let Some(f) = self.lock().meanwhile.remove(&(method, when)) else {
             return;
         };
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         // Not joined: a script that waits for a lock of the profiler never ends.
         std::thread::spawn(move || {
             f();
-            let _nobody_waits = tell.send(());
+            let _nobody_waits = sender.send(());
         });
-        if told.recv_timeout(CALL_TIMEOUT).is_err() {
+        if receiver.recv_timeout(CALL_TIMEOUT).is_err() {
             self.crash(&format!(
                 "another thread did not get on while {method} was called"
             ));

@@ -2,9 +2,9 @@
 //! there.
 //!
 //! A walk marks each body that it finds so, until whoever keeps the map has learned of it
-//! ([`UnreportedCode::learned`]) or has read all stacks of that time ([`UnreportedCode::age`]): who announces that
-//! a body goes can ask whether a stack may have it. Invariants: nothing is locked, and every loop
-//! is bounded; where the marks have no room left, every body counts as met.
+//! ([`UnreportedCode::learned`]) or has read all stacks of that time ([`UnreportedCode::age`]): who
+//! announces that a body goes can ask whether a stack may have it. Invariants: nothing is locked,
+//! and every loop is bounded; where the marks have no room left, every body counts as met.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 

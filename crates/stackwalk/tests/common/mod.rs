@@ -12,8 +12,8 @@ pub(crate) struct Sum {
     pub(crate) all: u64,
     /// By way.
     pub(crate) ways: BTreeMap<LeaveMethod, u64>,
-    /// Call instructions in rows of [`LeaveMethod::Register`]: callers whose frame is found only if the
-    /// callee has kept the register.
+    /// Call instructions in rows of [`LeaveMethod::Register`]: callers whose frame is found only if
+    /// the callee has kept the register.
     pub(crate) calls: u64,
 }
 

@@ -2,13 +2,13 @@
 //!
 //! A thread that a runtime reports gets a timer, a place in every table and a name: some 15 µs.
 //! Where threads live for a tenth of a millisecond and hundreds of them are made in a second, that
-//! is more than a profiler may cost. Of such a crowd one in a few is taken, by chance, and its
+//! is more than a profiler may cost. Of so many one in a few is taken, by chance, and its
 //! ticks stand for those that are left out. Whoever is still there when the agent thread next looks
-//! is grown up: it is sampled for itself from then on, as all threads are that are made one now and
+//! is promoted: it is sampled for itself from then on, as all threads are that are made one now and
 //! then.
 //!
-//! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out are like those that are taken; without
-//! a crowd no thread is left out.
+//! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out
+//! are like those that are taken; without that many no thread is left out.
 
 use super::StartedThread;
 use crate::base::numbers::NumberMap;
@@ -24,13 +24,14 @@ const MOST: u64 = 16;
 
 /// Threads are counted for so long, nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
-/// So many in a window are a crowd. Fewer cost half a percent of a processor at most, whatever they do.
+/// From so many in a window on some are left out. Fewer cost half a percent of a processor at most,
+/// whatever they do.
 const MANY: u32 = 32;
 
 /// How many lives the mean is about.
 const LIVES: u64 = 16;
 
-/// The choice of threads from the crowd.
+/// The choice of the short-lived threads to sample.
 #[derive(Debug, Default)]
 pub(super) struct ShortLivedSampling {
     /// No thread is left out while this is false.
@@ -40,7 +41,7 @@ pub(super) struct ShortLivedSampling {
     /// Threads that started in it, and in the one before.
     started: u32,
     started_before: u32,
-    /// CPU time of those that were taken and did not grow up, about; 0 while nothing is known.
+    /// CPU time of those that were taken and were not promoted, about; 0 while nothing is known.
     mean_ns: u64,
     /// Not 0 where threads may be left out.
     random: u64,
@@ -97,7 +98,7 @@ impl ShortLivedSampling {
         };
     }
 
-    /// Those that were left out and are still there: they are grown up.
+    /// Those that were left out and are still there: they are promoted.
     pub(super) fn take_promoted(&mut self) -> Vec<StartedThread> {
         self.waiting.drain().map(|(_, started)| started).collect()
     }
@@ -122,7 +123,8 @@ impl ShortLivedSampling {
 mod tests {
     use super::*;
 
-    /// How many of 10,000 threads that start so far apart and use so much are taken, and for how many they stand.
+    /// How many of 10,000 threads that start so far apart and use so much are taken, and for how
+    /// many they stand.
     fn taken(apart_ns: u64, cpu_ns: u64) -> (u32, u32) {
         let mut short_lived = ShortLivedSampling::default();
         short_lived.configure(true, 7);

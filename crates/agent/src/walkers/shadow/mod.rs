@@ -35,7 +35,7 @@ impl ShadowWalker {
     }
 }
 
-/// Returns the pen with which the trees write.
+/// Returns the writer of the trees.
 fn writer<'a, 'r>(round: &'a mut Round<'_, 'r>, recorder: &'a mut Recorder) -> TreeWriter<'a, 'r> {
     recorder.make_room();
     TreeWriter {
