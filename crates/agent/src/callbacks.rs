@@ -176,7 +176,7 @@ impl Callbacks for ClrCallbacks {
             agent.registry.withdraw(self.clr.number());
             return Err(refusal);
         }
-        if agent.settings().minds_collections()
+        if agent.settings().needs_collection_times()
             && let Some(gate) = self.clr.heap_gate()
         {
             // Nothing runs yet.

@@ -55,7 +55,7 @@ pub enum EngineChoice {
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
-    /// No samples by time: stacks only by [`crate::Reader::ask_trace`], or none. Works as
+    /// No samples by time: stacks only by [`crate::Reader::request_trace`], or none. Works as
     /// [`EngineKind::Wall`] without ticks.
     None,
 }
@@ -152,7 +152,7 @@ pub struct Config {
     /// Walk also when the interrupted code runs on the thread's alternate signal stack. When
     /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
-    /// The walk that answers [`crate::Reader::ask_trace`]: as [`WalkFn`], but `out` has room for
+    /// The walk that answers [`crate::Reader::request_trace`]: as [`WalkFn`], but `out` has room for
     /// `cap` frames of three words each. `None`: no traces are taken, and threads get no memory for
     /// them.
     pub trace: Option<WalkFn>,

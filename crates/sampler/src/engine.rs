@@ -138,7 +138,7 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
         EngineKind::PerfTaskClock => Some(false),
         EngineKind::PerfTaskClockUser => Some(true),
     };
-    let is_held = guard::why_not_now(&GLOBAL, slot).is_some();
+    let is_held = guard::hold_reason_now(&GLOBAL, slot).is_some();
     if let Some(user_only) = perf
         && !is_held
     {
@@ -280,7 +280,7 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     // The kernel looks at the timer at its own tick only; `first_value` makes up for it.
     let tick = GLOBAL.tick_ns.load(Ordering::Relaxed);
     let phase = random_below(interval).saturating_sub(tick).max(1);
-    if guard::why_not(&GLOBAL, slot).is_some() {
+    if guard::hold_reason(&GLOBAL, slot).is_some() {
         pause(slot);
         return Ok(());
     }
@@ -415,7 +415,7 @@ pub(crate) fn replace_timer_by_clock(slot: &Slot) {
 
 /// The thread may be signalled again, if it could not be.
 pub(crate) fn resume(slot: &Slot) {
-    if guard::why_not(&GLOBAL, slot).is_some() || !slot.paused.swap(false, Ordering::Relaxed) {
+    if guard::hold_reason(&GLOBAL, slot).is_some() || !slot.paused.swap(false, Ordering::Relaxed) {
         return;
     }
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);

@@ -30,7 +30,7 @@ pub(crate) const FAULTS: [i32; 5] = [
 const FREQUENT: usize = 2;
 
 /// Why the thread of a slot may not be signalled now. Handler.
-pub(crate) fn why_not(global: &Global, slot: &Slot) -> Option<HoldReason> {
+pub(crate) fn hold_reason(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if slot.strayed.load(Ordering::Relaxed) {
         return Some(HoldReason::Strayed);
     }
@@ -48,13 +48,13 @@ pub(crate) fn handles_fault(held_off: u64) -> bool {
     frequent.fold(0, |set, fault| set | sys::bit(*fault)) & held_off != 0
 }
 
-/// As [`why_not`], after a look at what most often changes, which is cheap enough for each signal;
+/// As [`hold_reason`], after a look at what most often changes, which is cheap enough for each signal;
 /// none is needed for our own. Handler.
-pub(crate) fn why_not_now(global: &Global, slot: &Slot) -> Option<HoldReason> {
+pub(crate) fn hold_reason_now(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         check_signal(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
     }
-    why_not(global, slot)
+    hold_reason(global, slot)
 }
 
 /// Looks at all. True: threads that were held may be signalled again.
@@ -75,7 +75,7 @@ pub(crate) fn check_all(global: &Global) -> bool {
 /// Answers what held the shared signal before.
 fn check_signal(global: &Global, faults: &[i32]) -> u8 {
     let shared = global.signal.load(Ordering::Relaxed);
-    let held = if was_moved(global, shared) {
+    let held = if undo_alternate_stack(global, shared) {
         Some(HoldReason::Alternate)
     } else {
         let lets_in = faults.iter().any(|fault| !is_settled(*fault, shared));
@@ -92,7 +92,7 @@ fn check_signal(global: &Global, faults: &[i32]) -> u8 {
 /// Whether other code has put the signal onto the alternate stack. Puts it back: where a CLR
 /// interrupts a thread that handles a fault, the frame would overwrite that stack, whether we send
 /// anything or not; and it interrupts none that runs native code, on whatever stack.
-pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
+pub(crate) fn undo_alternate_stack(global: &Global, shared: i32) -> bool {
     if let Some(found) = sys::action(shared).filter(|action| action.has(libc::SA_ONSTACK)) {
         global.moved.store(true, Ordering::Relaxed);
         replace(shared, &found, &found.without(libc::SA_ONSTACK));

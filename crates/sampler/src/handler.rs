@@ -201,7 +201,7 @@ unsafe fn handle_own_signal(
     // SAFETY: the caller's promise; we are inside the gate.
     unsafe { run_inside_gate(global, slot, token, tick, context, started, known) };
     // A change since the last tick is seen before the next.
-    let held = guard::why_not_now(global, slot);
+    let held = guard::hold_reason_now(global, slot);
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this
         // field.

@@ -351,13 +351,13 @@ impl Sampler {
     /// Why a thread is not signalled now; `None`: it is. To be asked while the slot is the
     /// thread's.
     pub fn held(&self, id: SlotId) -> Option<HoldReason> {
-        guard::why_not(&GLOBAL, id.slot()?)
+        guard::hold_reason(&GLOBAL, id.slot()?)
     }
 
     /// Puts a signal that CLRs interrupt their threads by off the alternate stack, where other code
     /// has put it there, before anything is done for which they do. It is not forgotten.
     pub fn move_off_alternate_stack(signal: i32) {
-        guard::was_moved(&GLOBAL, signal);
+        guard::undo_alternate_stack(&GLOBAL, signal);
     }
 
     /// Looks what others have made of our signals, and of the handlers of faults: threads that may
@@ -544,7 +544,7 @@ pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
 pub(crate) fn send(slot: &Slot, id: SlotId, request: SignalRequest) -> Result<(), Error> {
     let pid = GLOBAL.pid.load(Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
-    if let Some(held) = guard::why_not_now(&GLOBAL, slot) {
+    if let Some(held) = guard::hold_reason_now(&GLOBAL, slot) {
         return Err(Error::HoldReason(held));
     }
     let signal = GLOBAL.signal_of(slot);
@@ -818,7 +818,7 @@ fn put_on_top(signal: i32) -> Result<(), Error> {
     action.sa_sigaction = handler_address();
     // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next
     // to ours. It is not forgotten that other code has set it.
-    guard::was_moved(&GLOBAL, signal);
+    guard::undo_alternate_stack(&GLOBAL, signal);
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     set_handler(signal, &action)
 }

@@ -70,7 +70,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::StaleSlot`] also when the slot's handler is still at an earlier trace.
-    pub fn ask_trace(&mut self, id: SlotId) -> Result<(), Error> {
+    pub fn request_trace(&mut self, id: SlotId) -> Result<(), Error> {
         let slot = id.slot().ok_or(Error::StaleSlot)?;
         let (generation, flags) = slot.gate.peek();
         if generation != id.generation()
@@ -96,11 +96,11 @@ impl Reader {
         }
         sampler::send(slot, id, SignalRequest::Trace).inspect_err(|_| {
             slot.trace_sent.store(false, Ordering::Relaxed);
-            give_up(slot);
+            cancel_request(slot);
         })
     }
 
-    /// Waits for the answer to [`Reader::ask_trace`] until `deadline_ns` (CLOCK_MONOTONIC); then
+    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC); then
     /// the thread is told no more. The frames are lent until the slot is asked again.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Reader {
             }
             let left = deadline_ns.saturating_sub(sys::monotonic_ns());
             if left == 0 {
-                give_up(slot);
+                cancel_request(slot);
                 return Err(TraceRefused::NoAnswer);
             }
             sys::futex_wait(&GLOBAL.traced, answered, left);
@@ -126,7 +126,7 @@ impl Reader {
 }
 
 /// Takes the question back, unless the handler is at it.
-fn give_up(slot: &Slot) {
+fn cancel_request(slot: &Slot) {
     let _at_it =
         slot.trace_state
             .compare_exchange(ASKED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
@@ -169,7 +169,7 @@ pub(crate) unsafe fn answer(
     if slot.trace_state.load(Ordering::Relaxed) != ASKED {
         return;
     }
-    // Acquire: pairs with the Release in `ask_trace`.
+    // Acquire: pairs with the Release in `request_trace`.
     let taken =
         slot.trace_state
             .compare_exchange(ASKED, WRITING, Ordering::Acquire, Ordering::Relaxed);

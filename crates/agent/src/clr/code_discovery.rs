@@ -10,9 +10,9 @@
 //! A program that compiles less is recorded as on every other runtime, and so is one that has
 //! modules that can be unloaded, or of whose methods more than a few are async: those must be known
 //! before a sample meets them. What is lost: the first samples of an async method have no chain,
-//! which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is
-//! told to be silent only when walks look for its code already; and records are believed only when
-//! they have led to bodies of which it has told.
+//! which is counted; a dynamic method that goes at once may have no name. Invariant: JIT
+//! callbacks are disabled only when walks look for its code already; and records are believed only
+//! when they have led to bodies that it has reported.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,7 +69,7 @@ impl Clr {
             .store(true, Ordering::Relaxed);
     }
 
-    /// Whether code of it may be met of which it has not told, as it was asked not to.
+    /// Whether code of it may be discovered that it has not reported, as JIT callbacks are disabled.
     pub(crate) fn discovers_code(&self) -> bool {
         self.discovery.heaps().is_some()
     }
@@ -137,7 +137,7 @@ impl Clr {
     }
 }
 
-/// Some bodies of which a CLR has told, each with its method.
+/// Some bodies that a CLR has reported, each with its method.
 fn known_bodies(program: &Program, runtime: u8) -> Vec<(Region, u64)> {
     let mut known = Vec::new();
     program.code.map().each_jit_body(|region| {

@@ -200,7 +200,7 @@ impl StopFlag {
         }
     }
 
-    fn announce(&self) {
+    fn set(&self) {
         *lock(&self.is_over) = true;
         self.changed.notify_all();
     }
@@ -242,7 +242,7 @@ impl DutyThread {
 
 impl Drop for DutyThread {
     fn drop(&mut self) {
-        self.over.announce();
+        self.over.set();
         if let Some(handle) = self.handle.take()
             && let Err(panic) = handle.join()
         {
@@ -331,7 +331,7 @@ mod tests {
         assert!(!over.wait_until(proc::now_ns() + 1));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| over.wait_until(u64::MAX));
-            over.announce();
+            over.set();
             assert!(waits.join().unwrap());
         });
     }

@@ -288,7 +288,7 @@ impl Events {
     /// Whether a call of a traced method that took so long may be kept. Asked before anything that
     /// costs time: three loads.
     #[inline]
-    pub(crate) fn keeps_calls_of(&self, ns: u64) -> bool {
+    pub(crate) fn may_keep_call_of(&self, ns: u64) -> bool {
         self.queue.is_slow(ns) && self.wants(Event::TracedCall) && self.is_on()
     }
 

@@ -93,7 +93,7 @@ pub fn of_session(
     let mut all = of_events(settings, how, runtime);
     all.low |= ALWAYS.0;
     all.high |= ALWAYS.1;
-    if settings.minds_collections() {
+    if settings.needs_collection_times() {
         all.low |= EventMaskLow::MONITOR_SUSPENDS;
     }
     match (how, settings.walker) {

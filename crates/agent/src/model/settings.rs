@@ -308,7 +308,7 @@ impl Settings {
     /// The number of methods after which a runtime need not report more: where no event needs each
     /// method, and the walker finds code that was not reported. An exception's stack needs the
     /// methods that dispatch it, which are left out of it, from the first one on.
-    pub fn finds_code_after(&self) -> Option<u32> {
+    pub fn jit_callback_limit(&self) -> Option<u32> {
         let events = [Event::Exception, Event::Jit];
         let needs_each =
             events.iter().any(|event| self.events.has(*event)) || !self.trace.is_empty();
@@ -318,7 +318,7 @@ impl Settings {
 
     /// Whether the times without a collection must be known: to read the heap, or to give handles
     /// back.
-    pub fn minds_collections(&self) -> bool {
+    pub fn needs_collection_times(&self) -> bool {
         self.has_chains() || self.events.has(Event::Live)
     }
 
@@ -417,7 +417,7 @@ mod tests {
             ("event=cpu;find_code=9;walker=seeded", None),
             ("event=cpu;find_code=9;trace=0:A.B", None),
         ] {
-            assert_eq!(Settings::parse(text).finds_code_after(), after, "{text}");
+            assert_eq!(Settings::parse(text).jit_callback_limit(), after, "{text}");
         }
     }
 

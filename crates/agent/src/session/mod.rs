@@ -509,7 +509,7 @@ impl<'a> Session<'a> {
     /// Disables reports of compiled methods in CLRs that compile many, or enables them again. They
     /// are disabled where the session needs them for nothing else.
     fn switch_jit_callbacks(&self, cx: &mut AgentCx) {
-        let after = self.settings.finds_code_after();
+        let after = self.settings.jit_callback_limit();
         for known in self.clrs.iter().filter(|known| known.recorded) {
             let Some((clr, runtime)) = &known.reach else {
                 continue;
@@ -638,7 +638,7 @@ impl<'a> Session<'a> {
             let asked = runtimes.with(number, |clr, cx| {
                 // First: no callback closes it from then on.
                 if let Some(gate) = clr.heap_gate() {
-                    gate.ignore();
+                    gate.close_for_good();
                 }
                 subscription::disable_suspend_events(cx)
             });
@@ -674,10 +674,10 @@ impl<'a> Session<'a> {
             }
             self.agent.events.announce_sources(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
-            let minds = self.settings.minds_collections() && tells;
+            let minds = self.settings.needs_collection_times() && tells;
             let gate = runtimes.with(number, |clr, _| clr.heap_gate()).flatten();
             if let Some(gate) = gate.filter(|_| !minds) {
-                gate.ignore();
+                gate.close_for_good();
             }
             let refused = match subscription::changes_session(&own, &wanted) {
                 false => runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted)),

@@ -116,7 +116,7 @@ impl Session<'_> {
             && self.totals.unsent != Some(unsent)
         {
             self.totals.unsent = Some(unsent);
-            let why = accounts::why(unsent);
+            let why = accounts::unsent_reason(unsent);
             self.recorder.note(&format!(
                 "signals cannot be sent to threads, which have no stacks then: {why}"
             ));

@@ -308,7 +308,7 @@ fn keep_if_slowest(
     is_error: bool,
     min_ns: u64,
 ) {
-    if globals.events.keeps_calls_of(ns) {
+    if globals.events.may_keep_call_of(ns) {
         push_slow_call(globals, method, ns, is_error);
     } else if min_ns > 0 {
         // Where all calls are slow, those that were not looked at are the rest.

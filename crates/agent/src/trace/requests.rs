@@ -120,8 +120,7 @@ impl ClrTrace {
         };
         let events = matches.task.events;
         let file = matches.file().to_owned();
-        let traced_sent =
-            self.announce(timeout, |done| TraceCommand::Trace(Box::new(matches), done));
+        let traced_sent = self.send(timeout, |done| TraceCommand::Trace(Box::new(matches), done));
         if traced_sent.is_none() {
             events.announce(EventAnnouncement::Note(format!(
                 "methods of {file} were not traced from their first call on: that took more than {} s",
@@ -153,7 +152,7 @@ impl ClrTrace {
         if !self.can_trace() {
             return;
         }
-        match self.announce(REVERT_TIMEOUT, TraceCommand::Revert) {
+        match self.send(REVERT_TIMEOUT, TraceCommand::Revert) {
             Some(Some(note)) => events.announce(EventAnnouncement::Note(note)),
             Some(None) => {}
             None => events.announce(EventAnnouncement::Note(
@@ -167,13 +166,13 @@ impl ClrTrace {
     /// The CLR ends: no more requests.
     pub(crate) fn end(&self) {
         if self.can_trace() {
-            self.announce(SHUTDOWN_TIMEOUT, TraceCommand::End);
+            self.send(SHUTDOWN_TIMEOUT, TraceCommand::End);
             *lock(&self.commands) = None;
         }
     }
 
     /// Says something to the thread, and waits for its answer.
-    fn announce<T>(
+    fn send<T>(
         &self,
         timeout: Duration,
         command: impl FnOnce(SyncSender<T>) -> TraceCommand,

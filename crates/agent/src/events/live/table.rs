@@ -143,7 +143,7 @@ impl LiveTable {
             while self.due_ns <= now_ns {
                 self.due_ns = self.due_ns.saturating_add(events.live_interval().max(1));
             }
-            self.announce(recorder, details, collections, now_ns);
+            self.write_snapshot(recorder, details, collections, now_ns);
         }
         events.handles.release_unused(runtimes);
         let refused = events.handles.refused.swap(0, Relaxed);
@@ -180,7 +180,7 @@ impl LiveTable {
         });
     }
 
-    fn announce(
+    fn write_snapshot(
         &mut self,
         recorder: &mut Recorder,
         details: &mut Details,

@@ -117,7 +117,7 @@ impl HeapGate {
 
     /// Closes the gate for good, as the runtime has ended or reports nothing any more: no reader
     /// gets in.
-    pub fn ignore(&self) {
+    pub fn close_for_good(&self) {
         self.watched.store(false, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
     }
@@ -153,7 +153,7 @@ mod tests {
         gate.close();
         assert!(!gate.enter());
         gate.open();
-        gate.ignore();
+        gate.close_for_good();
         assert!(!gate.enter());
         gate.open();
         assert!(!gate.enter());
