@@ -152,9 +152,9 @@ pub struct Config {
     /// Walk also when the interrupted code runs on the thread's alternate signal stack. When
     /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
-    /// The walk that answers [`crate::Reader::request_trace`]: as [`WalkFn`], but `out` has room for
-    /// `cap` frames of three words each. `None`: no traces are taken, and threads get no memory for
-    /// them.
+    /// The walk that answers [`crate::Reader::request_trace`]: as [`WalkFn`], but `out` has room
+    /// for `cap` frames of three words each. `None`: no traces are taken, and threads get no memory
+    /// for them.
     pub trace: Option<WalkFn>,
     /// The walk by which a thread that waits is known again, so that it is not woken to say where
     /// ([`crate::Reader::tick`], of wall time): as [`WalkFn`], but `out` has room for `cap` frames

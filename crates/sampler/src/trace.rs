@@ -100,8 +100,8 @@ impl Reader {
         })
     }
 
-    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC); then
-    /// the thread is told no more. The frames are lent until the slot is asked again.
+    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC);
+    /// then the thread is told no more. The frames are lent until the slot is asked again.
     ///
     /// # Errors
     /// See [`TraceRefused`].

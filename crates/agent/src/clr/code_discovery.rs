@@ -69,7 +69,8 @@ impl Clr {
             .store(true, Ordering::Relaxed);
     }
 
-    /// Whether code of it may be discovered that it has not reported, as JIT callbacks are disabled.
+    /// Whether code of it may be discovered that it has not reported, as JIT callbacks are
+    /// disabled.
     pub(crate) fn discovers_code(&self) -> bool {
         self.discovery.heaps().is_some()
     }
