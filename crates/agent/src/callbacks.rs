@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use control::{Arrival, Message, PROTOCOL, ask, keys};
+use control::{LoadMode, Message, PROTOCOL, keys, verb};
 use corprof::context::{Attach, Callback, Cooperative, Detached, NoTrigger, Startup, Synchronous};
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
 
@@ -116,7 +116,7 @@ impl ClrCallbacks {
             major,
             event_pipe: info.capabilities().event_pipe,
             handles: info.capabilities().object_handles,
-            snapshots: self.clr.arrival() == Arrival::Attached,
+            snapshots: self.clr.arrival() == LoadMode::Attached,
         }
     }
 
@@ -196,7 +196,7 @@ impl Callbacks for ClrCallbacks {
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
         // Freed when the command ends: what is kept of it is copied.
         let asked = Message::parse(data).filter(|asked| {
-            asked.verb == ask::ATTACH && asked.get(keys::PROTOCOL) == Some(PROTOCOL)
+            asked.verb == verb::ATTACH && asked.get(keys::PROTOCOL) == Some(PROTOCOL)
         });
         let asked = asked.ok_or(Hresult::E_INVALIDARG)?;
         let socket = Path::new(asked.get(keys::SOCKET).ok_or(Hresult::E_INVALIDARG)?);

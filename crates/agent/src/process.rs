@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
-use control::{Arrival, Slot};
+use control::{LoadMode, ProfilerSlot};
 use corprof::{ClassRequest, Hresult};
 
 use crate::callbacks::ClrCallbacks;
@@ -71,18 +71,18 @@ pub fn create(
     request: &ClassRequest,
     library: &'static Library,
 ) -> corprof::Result<Box<dyn corprof::Callbacks>> {
-    let (arrival, slot) = Arrival::from_last_byte(request.clsid.data4[7]);
-    let beside = slot == Slot::Notification;
+    let (arrival, slot) = LoadMode::from_last_byte(request.clsid.data4[7]);
+    let beside = slot == ProfilerSlot::Notification;
     // Before the first system call that the program does not make itself.
     syscalls::refresh();
     if syscalls::first_fatal().is_some() {
         return Err(match arrival {
-            Arrival::Attached => FILTERED,
+            LoadMode::Attached => FILTERED,
             // Another answer a runtime writes to the program's standard error.
-            Arrival::Startup => Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION,
+            LoadMode::Startup => Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION,
         });
     }
-    if arrival == Arrival::Attached {
+    if arrival == LoadMode::Attached {
         // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so
         // far, and keeps what we make here.
         let agent = process(Settings::default()).agent;

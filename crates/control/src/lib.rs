@@ -12,7 +12,7 @@ mod message;
 mod socket;
 mod socket_path;
 
-pub use classes::{Arrival, BASE, Slot, class_of, clsid_text};
+pub use classes::{BASE, LoadMode, ProfilerSlot, class_of, clsid_text};
 pub use message::{MAX_MESSAGE, Message, MessageReader, receive, send};
 pub use socket::{Listener, Peer, connect, peer_of};
 pub use socket_path::{socket_folder, socket_name, socket_path, start_time};
@@ -21,23 +21,23 @@ pub use socket_path::{socket_folder, socket_name, socket_path, start_time};
 pub const PROTOCOL: &str = "1";
 
 /// Verbs of requests. Each request has [`keys::PROTOCOL`].
-pub mod ask {
-    /// How is it with you? Answered with [`super::answer::OK`] and what there is.
+pub mod verb {
+    /// Asks for the agent's state. Answered with [`super::reply::OK`] and the state's keys.
     pub const STATE: &str = "state";
-    /// Record from now on. After [`super::answer::OK`] the stream is the recording's: blocks come
+    /// Record from now on. After [`super::reply::OK`] the stream is the recording's: blocks come
     /// out, one byte `S` goes in.
     pub const RECORD: &str = "record";
     /// Record these [`super::keys::EVENTS`] from now on, in the recording that is being made;
     /// answered with those that are recorded then.
     pub const CHANGE: &str = "change";
     /// Leave the process, if its runtimes allow it. Answered when that is done.
-    pub const LEAVE: &str = "leave";
+    pub const DETACH: &str = "leave";
     /// Client data of an attach.
     pub const ATTACH: &str = "attach";
 }
 
 /// Verbs of answers.
-pub mod answer {
+pub mod reply {
     /// Done, or begun.
     pub const OK: &str = "ok";
     /// Another client records: [`super::keys::BY`].

@@ -275,8 +275,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "detach: the runtimes that started with the agent are left, not the others",
         file: "crates/agent/src/clr/registry.rs",
-        from: "clr.arrival() == Arrival::Attached)",
-        to: "clr.arrival() == Arrival::Startup)",
+        from: "clr.arrival() == LoadMode::Attached)",
+        to: "clr.arrival() == LoadMode::Startup)",
         tests: &[default(
             "agent::scenarios",
             "attach::detach_after_a_recording_clears_masks_and_removes_the_socket",
@@ -474,8 +474,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "merge: the clock of a second recording is moved the wrong way",
         file: "crates/profile/src/merge.rs",
-        from: "(theirs, ours) => theirs.wrapping_sub(ours),",
-        to: "(theirs, ours) => ours.wrapping_sub(theirs),",
+        from: "(added, merged) => added.wrapping_sub(merged),",
+        to: "(added, merged) => merged.wrapping_sub(added),",
         tests: &[default(
             "profile::merge",
             "a_recording_stands_as_much_later_as_the_wall_clock_says",

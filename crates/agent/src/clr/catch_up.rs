@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, ModuleId, RejitId};
 use recording::MethodKind;
@@ -164,7 +164,7 @@ impl Clr {
     /// Whether there may be code that no callback reports. It was there before us, another profiler
     /// has made it and only that one is notified of it, or it is not reported any more.
     pub(crate) fn has_unreported_code(&self) -> bool {
-        self.arrival() == Arrival::Attached || self.is_beside() || self.discovers_code()
+        self.arrival() == LoadMode::Attached || self.is_beside() || self.discovers_code()
     }
 
     /// Learns of the body at an address that was met in a sample and that was not reported: a

@@ -23,7 +23,7 @@ pub mod version;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::{CallbackKind, Calls, StackSnapshots};
 
 pub use self::registry::{Admission, KnownClr, Registry};
@@ -46,7 +46,7 @@ use crate::program::hijacks;
 #[derive(Debug)]
 pub struct Clr {
     number: OnceLock<u8>,
-    arrival: Arrival,
+    arrival: LoadMode,
     /// Another profiler is its main one.
     beside: bool,
     /// The policy of the session includes it.
@@ -99,17 +99,17 @@ impl Clr {
 
     /// The same; `beside` another profiler, or not.
     pub fn started(number: u8, beside: bool) -> Clr {
-        let clr = Clr::of(Arrival::Startup, beside);
+        let clr = Clr::of(LoadMode::Startup, beside);
         clr.set_number(number);
         clr
     }
 
     /// One that we come to while it runs; the registry gives it a number when it lets us in.
     pub fn attached(beside: bool) -> Clr {
-        Clr::of(Arrival::Attached, beside)
+        Clr::of(LoadMode::Attached, beside)
     }
 
-    fn of(arrival: Arrival, beside: bool) -> Clr {
+    fn of(arrival: LoadMode, beside: bool) -> Clr {
         Clr {
             number: OnceLock::new(),
             arrival,
@@ -164,7 +164,7 @@ impl Clr {
     }
 
     /// How we came to it.
-    pub fn arrival(&self) -> Arrival {
+    pub fn arrival(&self) -> LoadMode {
         self.arrival
     }
 

@@ -11,7 +11,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::Runtime;
 use stackwalk::HIJACKS;
 
@@ -243,7 +243,7 @@ impl Registry {
         let state = self.state();
         let running = state.known.iter().filter(|known| {
             let reach = known.reach.as_ref();
-            !known.ending && reach.is_some_and(|(clr, _)| clr.arrival() == Arrival::Attached)
+            !known.ending && reach.is_some_and(|(clr, _)| clr.arrival() == LoadMode::Attached)
         });
         running.map(|known| known.number).collect()
     }

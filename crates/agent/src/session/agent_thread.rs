@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use control::{Message, answer, keys};
+use control::{Message, keys, reply};
 use corprof::{AgentCx, Hresult};
 use sampler::Sampler;
 
@@ -164,7 +164,7 @@ impl Agent {
                     }
                 };
                 self.agent.set_recorded_by(who);
-                client.reply(&Message::new(answer::OK));
+                client.reply(&Message::new(reply::OK));
                 // Where he is gone, the session finds that out by itself.
                 let _gone = client.channel.promote_to_tool();
                 self.session(begun, client.channel, cx);
@@ -220,9 +220,9 @@ impl Agent {
         if self.agent.registry.is_vacant() && !self.agent.is_started() {
             return;
         }
-        let mut how = Message::new(answer::OK).with(keys::HOW, "left");
+        let mut how = Message::new(reply::OK).with(keys::HOW, "left");
         if !self.agent.registry.running().is_empty() {
-            how = Message::new(answer::OK)
+            how = Message::new(reply::OK)
                 .with(keys::HOW, "idle")
                 .with(keys::WHY, &self.stay_reason);
         }
@@ -247,7 +247,7 @@ impl Agent {
         self.agent.waker.forward_to(None);
         self.agent.control_socket.close();
         *runs = false;
-        let how = Message::new(answer::OK).with(keys::HOW, "left");
+        let how = Message::new(reply::OK).with(keys::HOW, "left");
         for mut client in self.clients.detach_requests.drain(..) {
             client.reply(&how);
         }

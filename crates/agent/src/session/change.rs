@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use control::{Message, answer, keys};
+use control::{Message, keys, reply};
 use corprof::AgentCx;
 use recording::{Event, Record};
 
@@ -86,7 +86,7 @@ impl Session<'_> {
             }
             self.changed = true;
         }
-        Message::new(answer::OK)
+        Message::new(reply::OK)
             .with(keys::EVENTS, &events.names())
             .with(keys::WHY, &trouble.join("; "))
     }

@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Message, answer, keys};
+use control::{Message, keys, reply};
 use corprof::{AgentCx, CallbackKind, EventMaskLow};
 use recording::{Event, Record};
 use sampler::{Reader, Sampler};
@@ -290,7 +290,7 @@ impl<'a> Session<'a> {
                 Request::Change { events } => self.change(&events, cx),
                 // All other requests are refused now.
                 Request::Record { .. } | Request::Leave => {
-                    Message::new(answer::BUSY).with(keys::BY, &self.agent.recorded_by())
+                    Message::new(reply::BUSY).with(keys::BY, &self.agent.recorded_by())
                 }
             };
             client.reply(&answer);

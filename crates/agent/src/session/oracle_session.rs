@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use control::{Message, answer};
+use control::{Message, reply};
 use corprof::AgentCx;
 
 use super::clients::{Clients, Request, refused};
@@ -36,7 +36,7 @@ pub fn await_session(
                 continue;
             };
             let begun = begin::begin(agent, Settings::parse(&config)).ok()?;
-            client.reply(&Message::new(answer::OK));
+            client.reply(&Message::new(reply::OK));
             client.channel.promote_to_tool().ok()?;
             return Some((begun, client.channel, config));
         }

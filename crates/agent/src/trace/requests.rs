@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::context::{Callback, Context, MayTriggerGc, RejitThread};
 
 use corprof::{
@@ -115,7 +115,7 @@ impl ClrTrace {
     /// Waits until the methods of a module that is being loaded are traced.
     pub(super) fn trace(&self, matches: ModuleMatches) {
         let timeout = match matches.task.clr.arrival() {
-            Arrival::Attached => ATTACHED_TIMEOUT,
+            LoadMode::Attached => ATTACHED_TIMEOUT,
             _ => LOAD_TIMEOUT,
         };
         let events = matches.task.events;

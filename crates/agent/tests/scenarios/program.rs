@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
+use control::{LoadMode, Message, PROTOCOL, ProfilerSlot, class_of, keys, reply, verb};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskHigh, EventMaskLow, Guid, Hresult};
 use fake_clr::{FakeClr, Finalizer, Status, Thread};
@@ -54,7 +54,7 @@ impl Program {
     /// Client data of the attach command.
     pub(crate) fn client_data(&self) -> Message {
         let socket = self.socket.to_str().unwrap();
-        request(ask::ATTACH).with(keys::SOCKET, socket)
+        request(verb::ATTACH).with(keys::SOCKET, socket)
     }
 
     /// Attaches the agent to a running CLR.
@@ -106,7 +106,7 @@ impl Drop for Program {
 /// Starts a recording at a socket.
 pub(crate) fn record_at(socket: &Path, config: &str, stay: bool) -> Recording {
     let mut stream = connect(socket);
-    let mut message = request(ask::RECORD)
+    let mut message = request(verb::RECORD)
         .with(keys::CONFIG, config)
         .with(keys::WHO, "the test");
     if stay {
@@ -114,7 +114,7 @@ pub(crate) fn record_at(socket: &Path, config: &str, stay: bool) -> Recording {
     }
     control::send(&mut stream, &message).unwrap();
     let answered = control::receive(&mut stream).unwrap();
-    assert_eq!(answered, Message::new(answer::OK));
+    assert_eq!(answered, Message::new(reply::OK));
     Recording::of(stream)
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn connect(socket: &Path) -> UnixStream {
 
 /// Attaches the agent with this client data.
 pub(crate) fn attach_with(clr: &FakeClr, data: &Message) -> Result<(), Hresult> {
-    let class = class_of(Arrival::Attached, Slot::Main);
+    let class = class_of(LoadMode::Attached, ProfilerSlot::Main);
     // SAFETY: the function that a CLR calls.
     let attached =
         unsafe { clr.attach_library(DllGetClassObject, guid(class), data.to_text().as_bytes()) };

@@ -1,6 +1,6 @@
 //! Two CLRs in one process.
 
-use control::{ask, keys};
+use control::{keys, verb};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskLow, Hresult};
 use fake_clr::Status;
@@ -19,7 +19,7 @@ fn two_runtimes_keep_their_methods_apart() {
     let (program, (eight, ten)) = (Program::new(), both());
     program.attach(&eight.clr);
     program.attach(&ten.clr);
-    let state = program.ask(&request(ask::STATE));
+    let state = program.ask(&request(verb::STATE));
     assert_eq!(
         state.get(keys::RUNTIMES),
         Some("8.0.0 attached, 10.0.0 attached")
@@ -149,7 +149,7 @@ fn the_agent_stays_until_the_last_runtime_detaches() {
     assert_eq!(agent_threads(), ["sidewalk"]);
     assert!(program.socket.exists());
     // The agent accepts no recording while it detaches.
-    let refused = program.ask(&request(ask::RECORD).with(keys::CONFIG, CLASS_LOADS));
+    let refused = program.ask(&request(verb::RECORD).with(keys::CONFIG, CLASS_LOADS));
     assert_eq!(refused.get(keys::HOW), Some("leaving"));
     program.finish_detach(&[&ten.clr]);
     assert_eq!(ten.clr.thread_created(ten.thread), Hresult::S_OK);

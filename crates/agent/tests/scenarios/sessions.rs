@@ -1,6 +1,6 @@
 //! Consecutive sessions, and event changes during a session.
 
-use control::{Message, answer, ask, keys};
+use control::{Message, keys, reply, verb};
 use corprof::sys::{EventMaskHigh, EventMaskLow, Hresult};
 use recording::Event;
 
@@ -69,10 +69,10 @@ fn events_can_be_changed_during_a_session() {
     let recording = program.record(CLASS_LOADS);
     shop.until_subscribed();
     shop.load_class();
-    let change = |events| program.ask(&request(ask::CHANGE).with(keys::EVENTS, events));
+    let change = |events| program.ask(&request(verb::CHANGE).with(keys::EVENTS, events));
 
     let changed = change("gc,exception,module-load");
-    assert_eq!(changed.verb, answer::OK, "{changed:?}");
+    assert_eq!(changed.verb, reply::OK, "{changed:?}");
     assert_eq!(changed.get(keys::EVENTS), Some("exception,gc,module-load"));
     // The masks are set before the answer is sent.
     assert_eq!(
@@ -96,12 +96,12 @@ fn events_can_be_changed_during_a_session() {
         ("gc,later", "the agent in the process knows no event later"),
     ] {
         let refused = change(events);
-        assert_eq!(refused.verb, answer::REFUSED);
+        assert_eq!(refused.verb, reply::REFUSED);
         let said = refused.get(keys::WHY).unwrap();
         assert!(said.starts_with(why), "{said}");
     }
     let changed = change("class-load");
-    assert_eq!(changed.verb, answer::OK);
+    assert_eq!(changed.verb, reply::OK);
     shop.until_subscribed();
     shop.load_class();
     let recorded = recording.stop();
@@ -121,7 +121,7 @@ fn events_can_be_changed_during_a_session() {
     });
     assert_eq!(
         change("gc"),
-        Message::new(answer::REFUSED).with(keys::WHY, "nobody records it")
+        Message::new(reply::REFUSED).with(keys::WHY, "nobody records it")
     );
     program.finish_detach(&[&shop.clr]);
     shop.assert_no_violations();
@@ -178,8 +178,8 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
         until("it is not asked", || !is_asked());
         recording.until(|recorded| !recorded.notes.is_empty());
         // Nor when it is asked for other events.
-        let changed = program.ask(&request(ask::CHANGE).with(keys::EVENTS, "gc,class-load"));
-        assert_eq!(changed.verb, answer::OK);
+        let changed = program.ask(&request(verb::CHANGE).with(keys::EVENTS, "gc,class-load"));
+        assert_eq!(changed.verb, reply::OK);
         assert!(!is_asked());
         drop(end);
     });

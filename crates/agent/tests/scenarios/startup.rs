@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use control::{Arrival, Message, Slot, answer, ask, class_of, keys};
+use control::{LoadMode, Message, ProfilerSlot, class_of, keys, reply, verb};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskLow, Guid, Hresult};
 use fake_clr::{FakeClr, GetClassObject};
@@ -97,9 +97,9 @@ fn the_first_session_starts_with_the_runtime_and_the_socket_serves_the_next() {
     assert_eq!(second.stacks(), ["shop.dll!Shop.Cart.Main"]);
     // The agent cannot detach from a runtime that started with it.
     let mut stream = connect(&socket);
-    control::send(&mut stream, &request(ask::LEAVE)).unwrap();
+    control::send(&mut stream, &request(verb::DETACH)).unwrap();
     let why = "the runtime was started with it, and does not let it go";
-    let stays = Message::new(answer::OK)
+    let stays = Message::new(reply::OK)
         .with(keys::HOW, "idle")
         .with(keys::WHY, why);
     assert_eq!(control::receive(&mut stream).unwrap(), stays);
@@ -144,7 +144,7 @@ fn a_process_that_the_tool_refuses_is_left_alone() {
 
 /// The agent's class for programs whose main profiler is another one.
 extern "system" fn beside(_: *const Guid, iid: *const Guid, out: *mut *mut c_void) -> Hresult {
-    let class = class_of(Arrival::Startup, Slot::Notification);
+    let class = class_of(LoadMode::Startup, ProfilerSlot::Notification);
     // SAFETY: a live class; the rest is the runtime's own.
     unsafe { DllGetClassObject(&guid(class), iid, out) }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-use control::{answer, ask, keys};
+use control::{keys, reply, verb};
 use corprof::il::{Body, Handler, Instruction, Operand};
 use corprof::sys::Hresult;
 use corprof::sys::rules::RuntimeVersion;
@@ -158,10 +158,10 @@ fn methods_are_traced_and_reverted_in_order() {
         assert!(Probes::of(&clr.prepare_call(function)).is_none());
     }
     // A runtime refuses to detach a profiler that has used ReJIT.
-    let left = program.ask(&request(ask::LEAVE));
+    let left = program.ask(&request(verb::DETACH));
     assert_eq!(
         (left.verb.as_str(), left.get(keys::HOW)),
-        (answer::OK, Some("idle"))
+        (reply::OK, Some("idle"))
     );
     let why = left.get(keys::WHY).unwrap();
     assert!(why.starts_with("methods were traced in it"), "{why}");

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
+use control::{LoadMode, Message, PROTOCOL, ProfilerSlot, class_of, keys, reply, verb};
 use diagnostics::{
     Attach, DeployedLibrary, Diagnostics, Reach, RecordingRoute, Refusal, RefusalCode, Survey,
     Target, connect_to_newest,
@@ -168,7 +168,7 @@ fn request_recording(
     stream: UnixStream,
     request: &RecordingRequest<'_>,
 ) -> Result<BeginReply> {
-    let message = new_request(ask::RECORD)
+    let message = new_request(verb::RECORD)
         .with(keys::CONFIG, request.configuration)
         .with(keys::STAY, if request.stay { "1" } else { "0" })
         .with(keys::WHO, &recorder_name());
@@ -185,11 +185,11 @@ fn request_recording(
     };
     let why = reply.get(keys::WHY).unwrap_or_default();
     match &*reply.verb {
-        answer::OK => {
+        reply::OK => {
             stream.set_read_timeout(None)?;
             Ok(BeginReply::Recording(stream))
         }
-        answer::BUSY => bail!(
+        reply::BUSY => bail!(
             "process {pid} is being recorded already, by {}; wait for it, end it, or change its events \
              (--change)",
             formats::visible(reply.get(keys::BY).unwrap_or("somebody"))
@@ -282,7 +282,7 @@ fn load(target: &Target, library: &Path, request: &RecordingRequest<'_>) -> Resu
     let pid = target.pid();
     let socket = control::socket_path(&target_folder(pid), target.pid_inside())
         .with_context(|| format!("process {pid} has ended"))?;
-    let mut data = new_request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    let mut data = new_request(verb::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
     if request.walks_heap {
         data = data.with(keys::HEAP, "1");
     }
@@ -292,15 +292,15 @@ fn load(target: &Target, library: &Path, request: &RecordingRequest<'_>) -> Resu
     let runtime = Diagnostics::new(target, ATTACH_TIME);
     let into = |slot| {
         runtime.attach_profiler(&Attach {
-            clsid: class_of(Arrival::Attached, slot),
+            clsid: class_of(LoadMode::Attached, slot),
             library,
             client_data: data.to_text().as_bytes(),
             collection: ATTACH_TIME,
         })
     };
-    match into(Slot::Main) {
+    match into(ProfilerSlot::Main) {
         Err(error) if error.answer() == Some(RefusalCode::ALREADY_ACTIVE) => {
-            into(Slot::Notification).map_err(Into::into)
+            into(ProfilerSlot::Notification).map_err(Into::into)
         }
         other => other.map_err(Into::into),
     }
@@ -320,15 +320,15 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
     };
     let reply = stream
         .set_read_timeout(Some(DETACH_TIME))
-        .and_then(|()| control::send(&stream, &new_request(ask::LEAVE)))
+        .and_then(|()| control::send(&stream, &new_request(verb::DETACH)))
         .and_then(|()| control::receive(&stream));
     match reply {
         Ok(reply) if reply.get(keys::HOW) == Some("left") => DetachOutcome::Detached,
-        Ok(reply) if reply.verb == answer::OK => {
+        Ok(reply) if reply.verb == reply::OK => {
             DetachOutcome::Idle(reply.get(keys::WHY).unwrap_or_default().to_owned())
         }
         // Another tool has connected meanwhile.
-        Ok(reply) if reply.verb == answer::BUSY => {
+        Ok(reply) if reply.verb == reply::BUSY => {
             DetachOutcome::Idle("somebody else records now".to_owned())
         }
         // It went before it heard us.

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use control::{answer, ask, keys};
+use control::{keys, reply, verb};
 use diagnostics::Target;
 
 use super::attach::{connect_to_agent, new_request, targets};
@@ -37,12 +37,12 @@ fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
     };
     let reply = control::send(
         &stream,
-        &new_request(ask::CHANGE).with(keys::EVENTS, events),
+        &new_request(verb::CHANGE).with(keys::EVENTS, events),
     )
     .and_then(|()| control::receive(&stream))
     .with_context(|| format!("the agent in process {pid} does not answer"))?;
     let why = reply.get(keys::WHY).unwrap_or_default();
-    if reply.verb != answer::OK {
+    if reply.verb != reply::OK {
         bail!(
             "what is recorded of process {pid} cannot be changed: {}",
             formats::visible(why)

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
-use control::{Arrival, Slot, class_of, clsid_text};
+use control::{LoadMode, ProfilerSlot, class_of, clsid_text};
 
 use crate::args::RecordArgs;
 use crate::console::escaped;
@@ -233,7 +233,7 @@ fn add_notification_profiler(
     };
     // Profilers that have been switched off stay so.
     let before = before.filter(|_| enabled == Some(1)).unwrap_or_default();
-    let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
+    let ours = clsid_text(class_of(LoadMode::Startup, ProfilerSlot::Notification));
     let mut list = OsString::new();
     for entry in before.as_bytes().split(|byte| *byte == b';') {
         // Of a recording that the tool itself runs under: a runtime would load the agent twice.
@@ -263,7 +263,7 @@ pub(super) fn why_not_loaded(
             "{name}={value} keeps its runtime from loading a profiler"
         ));
     }
-    let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
+    let ours = clsid_text(class_of(LoadMode::Startup, ProfilerSlot::Notification));
     let is_listed = NOTIFICATION_PATHS.iter().any(|name| {
         variable(name).is_some_and(|list| escaped(list).to_ascii_uppercase().contains(&ours))
     });
