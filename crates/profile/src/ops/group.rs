@@ -63,7 +63,7 @@ impl GroupBy {
         }
     }
 
-    /// The choice with that [`name`](By::name).
+    /// The choice with that [`name`](GroupBy::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<GroupBy> {
         GroupBy::ALL.into_iter().find(|by| by.name() == name)

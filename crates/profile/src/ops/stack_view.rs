@@ -28,7 +28,7 @@ impl StackView {
         }
     }
 
-    /// The choice with that [`name`](Stacks::name).
+    /// The choice with that [`name`](StackView::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<StackView> {
         StackView::ALL
