@@ -31,7 +31,7 @@ fn escape_where(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if needs_escape(c) {
+        if is_escaped(c) {
             // Writing to a String cannot fail.
             let _ = write!(shown, "{}", c.escape_unicode());
         } else {
