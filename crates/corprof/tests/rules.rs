@@ -139,7 +139,7 @@ fn the_articles_list_is_asynchronous_everywhere() {
 
 #[test]
 fn the_page_has_the_table() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/call-contexts.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/call-table.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (begin, end) = ("<!-- table begin -->\n", "<!-- table end -->");
     let head = text.split_once(begin).unwrap().0;

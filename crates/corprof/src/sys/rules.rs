@@ -1,7 +1,7 @@
 //! The call rules of `ICorProfilerInfo`: one row for each method.
 //!
 //! The table is the single source: the bounds of the typed layer, the checks of the test double and
-//! `docs/call-contexts.md` are compared with it or made from it. The invariant: row *n* is the
+//! `docs/call-table.md` are compared with it or made from it. The invariant: row *n* is the
 //! method at slot *n* + 3, and the bound that the typed layer asks for is at least as strict as
 //! what any supported runtime checks.
 //!
@@ -353,7 +353,7 @@ pub const ASYNCHRONOUS_OF_THE_ARTICLE: [&str; 16] = [
     "DoStackSnapshot",
 ];
 
-/// The table as the page `docs/call-contexts.md` has it.
+/// The table as the page `docs/call-table.md` has it.
 pub fn markdown_table() -> String {
     let mut text = String::from(
         "| slot | `ICorProfilerInfo` | method | 3.1 | 8 | 10 | locks | after attach | typed layer asks for |\n\
