@@ -82,7 +82,7 @@ impl CostSummary {
         // Every agent uses some time, so none has reported its cost.
         if self.total_ns() == 0 && self.program_ns == 0 {
             let why = if self.ended_abruptly {
-                ": the process ended before it told"
+                ": the process ended before it reported"
             } else {
                 ""
             };

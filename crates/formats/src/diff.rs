@@ -64,7 +64,7 @@ pub fn text(
     };
     writeln!(
         out,
-        "{}: {per}; {}, {runs}; at most {:.0} % that any change is none",
+        "{}: {per}; {}, {runs}; risk of a false change at most {:.0} %",
         request.event.name(),
         plural(diff.tested as u64, "comparison"),
         request.error * 100.0
@@ -88,7 +88,7 @@ pub fn text(
     if callers > 0 && !shown.all {
         writeln!(
             out,
-            "{} changed by what they call (--all shows them)",
+            "{} changed only in what they call (--all shows them)",
             plural(callers, "more row")
         )?;
     }

@@ -215,7 +215,7 @@ impl EventMarker {
 
     fn pause(to: &mut fx::Profile, category: fx::CategoryHandle, pause: &Pause) -> Self {
         let time = |ns| amount(ns, "nanoseconds");
-        let text = format!("{} until it stood", time(pause.stopping_ns));
+        let text = format!("{} until it had stopped", time(pause.stopping_ns));
         Self {
             category,
             name: to.intern_string("runtime stopped"),

@@ -413,7 +413,7 @@ pub fn inspect_text(profile: &Profile, counts: &Counts) -> String {
         line(
             "pauses",
             format!(
-                "{}, median {}, longest {}, together {}, and {} until it stood",
+                "{}, median {}, longest {}, together {}, and {} until it had stopped",
                 h.pauses.count,
                 time(h.pauses.median_ns),
                 time(h.pauses.longest_ns),

@@ -314,7 +314,7 @@ fn add_health(to: &mut Health, of: Health, first_process: u32, name: &str) {
     } = of;
     if (event, interval_ns) != (to.event, to.interval_ns) {
         to.notes.push(format!(
-            "{name} was sampled otherwise than the first recording: compare shares, not sums"
+            "{name} was sampled differently from the first recording: compare shares, not sums"
         ));
     }
     if engine != to.engine && !engine.is_empty() {

@@ -107,7 +107,7 @@ impl fmt::Display for Damage {
                     "the file ends inside a block (last {length} bytes, from {offset}, lost)"
                 )
             }
-            DamageReason::Corrupt => write!(f, "{length} damaged bytes at {offset} passed over"),
+            DamageReason::Corrupt => write!(f, "{length} damaged bytes at {offset} skipped"),
             DamageReason::MissingBlocks(1) => write!(f, "a block is missing before byte {offset}"),
             DamageReason::MissingBlocks(count) => {
                 write!(f, "{count} blocks are missing before byte {offset}")

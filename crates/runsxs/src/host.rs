@@ -121,7 +121,7 @@ impl Clr {
     pub(crate) fn start(start: &StartOptions<'_>) -> Result<Clr> {
         let runtime = start.runtime;
         let functions = Functions::load(runtime)?;
-        let exe = std::env::current_exe().context("cannot find out where runsxs itself lies")?;
+        let exe = std::env::current_exe().context("cannot find the path of runsxs itself")?;
         let exe = text(exe.as_os_str().as_bytes())?;
         let friendly = start.app.file_stem().unwrap_or_default();
         let friendly = text(friendly.as_bytes())?;

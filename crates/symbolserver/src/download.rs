@@ -82,8 +82,9 @@ fn attempt(
             total
         }
         (206, Some(known)) => {
-            let (first, total) = range(response.headers())
-                .ok_or_else(|| Failure::Contradictory("a part of a file, and not which".into()))?;
+            let (first, total) = range(response.headers()).ok_or_else(|| {
+                Failure::Contradictory("a part of a file, without its position".into())
+            })?;
             if first != partial.length() || known.total.is_some_and(|known| known != total) {
                 partial.clear().map_err(Failure::Disk)?;
                 return Err(Failure::Contradictory("another part of a file".into()));
@@ -105,7 +106,7 @@ fn attempt(
     {
         partial.clear().map_err(Failure::Disk)?;
         return Err(Failure::Contradictory(
-            "it is packed, which was not asked for".into(),
+            "it is compressed without a request for that".into(),
         ));
     }
     read_body(response, partial, total, limits, start, watch)

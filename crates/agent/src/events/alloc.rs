@@ -46,8 +46,8 @@ impl EventSource for Allocations {
                 ..Need::nothing("ObjectAllocated callback")
             }),
             (false, SubscribeTime::Attached) => Err(format!(
-                "no alloc samples of .NET {}: it tells of allocations only a profiler that was \
-                 there when it started (.NET 5 and later tell of them at any time)",
+                "no alloc samples of .NET {}: it reports allocations only to a profiler that was \
+                 loaded at its start (.NET 5 and later: at any time)",
                 runtime.version
             )),
             (true, _) => Ok(of_own_events(runtime, interval)),

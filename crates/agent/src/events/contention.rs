@@ -19,8 +19,7 @@ impl EventSource for Contentions {
     fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String> {
         if !asked.runtime.event_pipe {
             return Err(format!(
-                "no contention samples of .NET {}: it tells a profiler of no lock waits \
-                 (.NET 5 and later do)",
+                "no contention samples of .NET {}: it does not report lock waits (.NET 5 and later do)",
                 asked.runtime.version
             ));
         }

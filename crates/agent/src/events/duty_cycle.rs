@@ -159,8 +159,9 @@ impl DutyCycle {
                 continue;
             };
             let note = format!(
-                "allocations of .NET {}: it told of {objects} objects a second, and to cost the program less it is from here on \
-                 listened to for one of {parts} parts of the time, 0.2 s at random moments, and each sample stands for {parts} times more",
+                "allocations of .NET {}: at {objects} objects a second, only 1/{parts} of the time \
+                 is recorded from here on (0.2 s at random moments), which costs less; each sample \
+                 stands for {parts} times more",
                 own.facts.version
             );
             if let Some(Ok(begun)) = DutyThread::spawn(threads, runtimes, number, own, parts) {

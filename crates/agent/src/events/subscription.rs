@@ -103,8 +103,9 @@ pub fn of_session(
         (SubscribeTime::Startup, WalkerKind::Shadow) => {
             all.low |= hooks - EventMaskLow::MONITOR_EXCEPTIONS;
             all.news.push(EventAnnouncement::Note(format!(
-                "walker shadow of .NET {}: what a catch or finally block calls is shown below what threw, as this \
-                 runtime's callbacks of exceptions may end the program",
+                "walker shadow of .NET {}: calls of catch and finally blocks are shown below the \
+                 method that threw, because this runtime's exception callbacks may crash the \
+                 program",
                 runtime.version
             )));
         }
@@ -112,7 +113,8 @@ pub fn of_session(
             if walker == WalkerKind::Shadow || settings.needs_snapshots() && !runtime.snapshots =>
         {
             all.news.push(EventAnnouncement::Note(format!(
-                "walker {} of .NET {}: it must be asked for when the runtime starts",
+                "walker {} of .NET {}: it is unavailable after attach; start the program with \
+                 sidewalk record",
                 walker.name(),
                 runtime.version
             )));
@@ -174,7 +176,7 @@ pub(crate) fn apply(
         {
             // A runtime that refuses goes on calling as before, and nothing comes of it.
             trouble = Some(format!(
-                "some events of .NET {} cannot be had: it refused ({error})",
+                "some events of .NET {} are unavailable: the runtime refused them ({error})",
                 own.facts.version
             ));
         }
@@ -244,8 +246,8 @@ pub(crate) fn start_session<'rt>(
 
 fn no_session(runtime: &RuntimeFacts, error: corprof::Hresult) -> String {
     format!(
-        "no samples of .NET {} that come of its own events (allocations, lock waits, exceptions from .NET 9 on): \
-         it let nobody listen to them ({error})",
+        "no allocations, lock waits and (from .NET 9 on) exceptions of .NET {}: the runtime \
+         refused an event session ({error})",
         runtime.version
     )
 }

@@ -200,12 +200,12 @@ impl Agent {
                 Some(Ok(()) | Err(Hresult::CORPROF_E_PROFILER_DETACHING)) => self.leaving = true,
                 Some(Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT)) => {
                     self.stay_reason =
-                        "methods were traced in it, and a runtime lets nobody go who has rewritten methods, \
-                         though they are as they were"
+                        "methods were traced in it, and a runtime does not detach a profiler that \
+                         has rewritten methods, even after their restoration"
                             .to_owned();
                 }
                 Some(Err(error)) => {
-                    self.stay_reason = format!("its runtime does not let it go ({error})")
+                    self.stay_reason = format!("its runtime refused to detach it ({error})")
                 }
             }
         }
@@ -257,7 +257,7 @@ impl Agent {
 
 fn reason_to_stay(registry: &Registry) -> String {
     if registry.running().len() > registry.attached().len() {
-        return "the runtime was started with it, and does not let it go".to_owned();
+        return "the runtime was started with it and cannot detach it".to_owned();
     }
     String::new()
 }

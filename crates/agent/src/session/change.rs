@@ -108,7 +108,7 @@ impl Session<'_> {
 /// Why a session with these settings cannot go on with these events.
 fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
     if settings.dump {
-        return Some("it is only asked for one stack of each thread".to_owned());
+        return Some("it only takes one stack of each thread".to_owned());
     }
     let fixed = settings.events.without(settings.events.without(FIXED));
     let wanted = events.without(events.without(FIXED));
@@ -120,8 +120,8 @@ fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
         names => names,
     };
     Some(format!(
-        "cpu and wall can be switched when a recording begins only, as each thread gets its clock then; this one has \
-         {has}, so leave it at that, or begin another recording"
+        "cpu and wall cannot be switched during a recording, and this one has {has}: keep that, or \
+         start another recording"
     ))
 }
 

@@ -412,7 +412,8 @@ impl<'a> Session<'a> {
         let left_out = self.agent.program.threads.left_out();
         if left_out > 0 {
             self.recorder.note(&format!(
-                "{left_out} threads that lived shortly were not sampled and are not listed: others of their kind, chosen by chance, stand for them"
+                "{left_out} short-lived threads were not sampled and are not listed: a random \
+                 sample of such threads represents them"
             ));
         }
         self.recorder.record(&Record::End {
@@ -589,8 +590,8 @@ impl<'a> Session<'a> {
                 && reach.is_some_and(|(clr, _)| clr.has_given_up_on_code())
             {
                 self.agent.events.announce(EventAnnouncement::Note(format!(
-                    "methods that .NET {} compiled before the attach are named from their first sample on: \
-                     the program discarded compiled code each time its methods were to be listed",
+                    "methods that .NET {} compiled before the attach are named at their first \
+                     sample, because the program unloaded code whenever its methods were listed",
                     known.version
                 )));
             }
@@ -646,8 +647,8 @@ impl<'a> Session<'a> {
                 continue;
             };
             self.agent.events.announce(EventAnnouncement::Note(format!(
-                "callers of resumed async methods of .NET {}, its collections and which objects live are left out from here on: the \
-                 process has {threads} threads, and to know when it collects costs a call for each of them",
+                "async callers, gc and live events of .NET {} are not recorded from here on: with \
+                 {threads} threads, each collection would cost a callback per thread",
                 own.facts.version
             )));
         }
@@ -688,7 +689,8 @@ impl<'a> Session<'a> {
                     asked.map(|asked| {
                         asked.unwrap_or_else(|error| {
                             Some(format!(
-                                "the events of .NET {} stay as they were: there was no thread to ask for others ({error})",
+                                "the events of .NET {} were not changed: no thread could be \
+                                 started for that ({error})",
                                 own.facts.version
                             ))
                         })

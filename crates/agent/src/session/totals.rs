@@ -51,7 +51,7 @@ fn forbidden() -> String {
         let how = match syscalls::verdict(call) {
             Verdict::Refused(errno) => format!("errno {errno}"),
             Verdict::Ends => "would end the program".to_owned(),
-            Verdict::Untried => "there was no child to try it in".to_owned(),
+            Verdict::Untried => "no child process could try it".to_owned(),
             Verdict::Unfiltered | Verdict::LetThrough => return None,
         };
         // It is missed only with `--engine perf`, which says so itself.
@@ -105,7 +105,7 @@ impl Session<'_> {
         let forbidden = forbidden();
         if forbidden != self.totals.forbidden {
             self.recorder.note(&format!(
-                "a filter of system calls (seccomp) forbids some that the agent does without: {forbidden}"
+                "a system call filter (seccomp) forbids calls that the agent works without: {forbidden}"
             ));
             self.totals.forbidden = forbidden;
         }
@@ -118,7 +118,7 @@ impl Session<'_> {
             self.totals.unsent = Some(unsent);
             let why = accounts::unsent_reason(unsent);
             self.recorder.note(&format!(
-                "signals cannot be sent to threads, which have no stacks then: {why}"
+                "signals cannot be sent to threads, so they have no stacks: {why}"
             ));
         }
     }

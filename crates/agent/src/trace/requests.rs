@@ -87,7 +87,8 @@ impl ClrTrace {
         }
         if beside {
             return Err(
-                "another profiler is its main one, and only that can rewrite methods".into(),
+                "another profiler is its main profiler, and only that one can rewrite methods"
+                    .into(),
             );
         }
         let info = cx.info();
@@ -102,7 +103,7 @@ impl ClrTrace {
             .spawn("sidewalk-trace", move |rejit| {
                 run(rejit, &bodies, &receiver)
             })
-            .map_err(|error| format!("there is no thread for it ({error})"))?;
+            .map_err(|error| format!("no thread could be started for that ({error})"))?;
         *commands = Some(sender);
         Ok(())
     }
@@ -156,8 +157,8 @@ impl ClrTrace {
             Some(Some(note)) => events.announce(EventAnnouncement::Note(note)),
             Some(None) => {}
             None => events.announce(EventAnnouncement::Note(
-                "traced methods have not all got their code back yet, which goes on after the recording; they \
-                 count nothing any more"
+                "some traced methods do not have their own code back yet; that continues after the \
+                 recording, and they no longer count calls"
                     .to_owned(),
             )),
         }

@@ -172,8 +172,8 @@ fn code_is_discovered_by_samples_if_the_catch_up_gives_up() {
         assert_eq!(
             recorded.notes,
             [
-                "methods that .NET 8.0.0 compiled before the attach are named from their first sample on: the \
-                 program discarded compiled code each time its methods were to be listed"
+                "methods that .NET 8.0.0 compiled before the attach are named at their first \
+                 sample, because the program unloaded code whenever its methods were listed"
             ]
         );
     });

@@ -89,10 +89,7 @@ fn events_can_be_changed_during_a_session() {
     });
 
     for (events, why) in [
-        (
-            "cpu",
-            "cpu and wall can be switched when a recording begins only",
-        ),
+        ("cpu", "cpu and wall cannot be switched during a recording"),
         ("gc,later", "the agent in the process knows no event later"),
     ] {
         let refused = change(events);
@@ -185,7 +182,7 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
     });
     let recorded = recording.stop();
     assert!(
-        recorded.notes[0].contains("are left out from here on: the process has 10"),
+        recorded.notes[0].contains("are not recorded from here on: with 10"),
         "{:?}",
         recorded.notes
     );

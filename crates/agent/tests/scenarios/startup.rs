@@ -98,7 +98,7 @@ fn the_first_session_starts_with_the_runtime_and_the_socket_serves_the_next() {
     // The agent cannot detach from a runtime that started with it.
     let mut stream = connect(&socket);
     control::send(&mut stream, &request(verb::DETACH)).unwrap();
-    let why = "the runtime was started with it, and does not let it go";
+    let why = "the runtime was started with it and cannot detach it";
     let stays = Message::new(reply::OK)
         .with(keys::HOW, "idle")
         .with(keys::WHY, why);

@@ -96,8 +96,8 @@ pub(super) fn begin_recording(
              --trace it may take a minute)"
         ),
         Ok(BeginReply::Closed) => anyhow!(
-            "the agent in process {pid} closed the connection: it accepts its own user and root, in \
-             its user namespace"
+            "the agent in process {pid} closed the connection: it accepts only its own user and \
+             root, in its user namespace"
         ),
         Err(error) => error,
     };
@@ -113,7 +113,7 @@ fn try_begin(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> R
     }
     attach(target, agent, request)?;
     let stream = connect_to_agent(target)?.with_context(|| {
-        format!("the agent was loaded into process {pid} and is not to be found there")
+        format!("the agent was loaded into process {pid}, but has no control socket there")
     })?;
     request_recording(pid, stream, request)
 }
@@ -176,8 +176,8 @@ fn request_recording(
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) => bail!(
-            "process {pid} does not answer: the agent in it has had no turn for {} s (stopped, frozen, \
-             or very busy)",
+            "process {pid} does not answer: its agent has not run for {} s (stopped, frozen, or \
+             very busy)",
             ANSWER_TIME.as_secs()
         ),
         // It had no time for us any more, or has failed: if it is still there, it is found again.
@@ -288,7 +288,7 @@ fn load(target: &Target, library: &Path, request: &RecordingRequest<'_>) -> Resu
     }
     let library = library
         .to_str()
-        .with_context(|| format!("the runtime takes no path like {}", escaped(library)))?;
+        .with_context(|| format!("the runtime does not accept the path {}", escaped(library)))?;
     let runtime = Diagnostics::new(target, ATTACH_TIME);
     let into = |slot| {
         runtime.attach_profiler(&Attach {
@@ -329,7 +329,7 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
         }
         // Another tool has connected meanwhile.
         Ok(reply) if reply.verb == reply::BUSY => {
-            DetachOutcome::Idle("somebody else records now".to_owned())
+            DetachOutcome::Idle("another recording has started meanwhile".to_owned())
         }
         // It went before it heard us.
         _ if matches!(connect_to_agent(target), Ok(None)) => DetachOutcome::Detached,
@@ -341,10 +341,10 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
 pub(super) fn report_detach(pid: u32, left: &DetachOutcome, console: &Console) {
     match left {
         DetachOutcome::Detached => console.note(format_args!(
-            "the agent has left process {pid}, which goes on"
+            "the agent has detached from process {pid}, which continues"
         )),
         DetachOutcome::Idle(why) => console.note(format_args!(
-            "the agent stays in process {pid} and does nothing: {}",
+            "the agent stays loaded in process {pid}, idle: {}",
             formats::visible(why)
         )),
         DetachOutcome::Unknown => {}
@@ -399,7 +399,7 @@ fn by_name(name: &str) -> Result<Target> {
     // Processes that run no .NET are not meant: a shell with the name in a script, an editor.
     found.retain(|(pid, _)| Target::new(*pid).is_ok_and(|target| runs_dotnet(&target)));
     match found.as_slice() {
-        [] => bail!("no .NET process is called {name}; sidewalk list shows those that there are"),
+        [] => bail!("no .NET process is named {name}; sidewalk list shows the running ones"),
         [(pid, _)] => Ok(Target::new(*pid)?),
         many => {
             let lines: Vec<String> = many
@@ -407,7 +407,7 @@ fn by_name(name: &str) -> Result<Target> {
                 .map(|(pid, command)| format!("  {pid}  {}", formats::visible(command)))
                 .collect();
             bail!(
-                "several processes are called {name}; say which by number:\n{}",
+                "several processes are named {name}; give the PID of one:\n{}",
                 lines.join("\n")
             )
         }

@@ -272,7 +272,7 @@ pub(super) fn why_not_loaded(
         return None;
     }
     let why_alone = if is_listed {
-        ", and .NET before 6 takes no second one"
+        ", and .NET before 6 supports only one"
     } else {
         ""
     };
@@ -413,7 +413,7 @@ mod tests {
                     (NOTIFICATION_PATHS[1], ours),
                 ],
                 (3, 1),
-                Some(".NET before 6 takes no second one"),
+                Some(".NET before 6 supports only one"),
             ),
             (
                 &[enabled, ("CORECLR_PROFILER", other)],

@@ -369,7 +369,7 @@ fn state_name(code: char) -> &'static str {
     match code {
         'R' => "running",
         'S' | 'I' => "sleeping",
-        'D' => "sleeping, not to be woken",
+        'D' => "sleeping, uninterruptible",
         'T' | 't' => "stopped",
         'Z' | 'X' => "ended",
         _ => "state unknown",

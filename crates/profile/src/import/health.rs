@@ -52,8 +52,8 @@ impl Import {
                 let of_ns = process.end_ns.saturating_sub(process.start_ns);
                 let seconds = |ns: u64| ns as f64 / 1e9;
                 let text = format!(
-                    "process {pid} ({name}): {} was recorded for {:.1} s of {:.1} s, because what is \
-                     recorded was changed meanwhile",
+                    "process {pid} ({name}): {} was recorded for {:.1} s of {:.1} s, because the \
+                     events were changed meanwhile",
                     event.name(),
                     seconds(on_ns),
                     seconds(of_ns),
@@ -207,7 +207,7 @@ impl Import {
         }
         if self.newer_records > 0 {
             let text = format!(
-                "{} records of a newer version of sidewalk were passed over",
+                "{} records of a newer version of sidewalk were skipped",
                 self.newer_records
             );
             note(&mut health.notes, text);
@@ -312,7 +312,7 @@ pub(super) fn note(notes: &mut Vec<String>, text: String) {
     }
     match notes.len() {
         0..MAX_NOTES => notes.push(text),
-        MAX_NOTES => notes.push("there is more to tell than these notes".to_owned()),
+        MAX_NOTES => notes.push("more notes were left out".to_owned()),
         _ => {}
     }
 }

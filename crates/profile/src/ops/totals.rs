@@ -157,7 +157,7 @@ fn of_details(profile: &Profile, include: impl Fn(&Sample) -> bool) -> Vec<Total
     for sample in profile.samples.iter().filter(|sample| include(sample)) {
         let name = sample.detail.map(|detail| profile.detail(detail).name);
         let at = *known.entry((sample.event, name)).or_insert_with(|| {
-            let label = name.map_or("[nothing told]", |name| profile.string(name));
+            let label = name.map_or("[no detail]", |name| profile.string(name));
             rows.push(TotalsRow {
                 group: Group {
                     label: label.to_owned(),

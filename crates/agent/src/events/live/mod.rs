@@ -40,8 +40,8 @@ impl EventSource for LiveHeap {
         let runtime = asked.runtime;
         if !runtime.handles {
             return Err(format!(
-                "no live samples of .NET {}: it gives a profiler no weak handles, by which objects are followed \
-                 (.NET 7 and later do)",
+                "no live samples of .NET {}: it has no weak handles for profilers, which follow \
+                 objects (.NET 7 and later have them)",
                 runtime.version
             ));
         }

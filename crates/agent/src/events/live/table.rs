@@ -109,9 +109,9 @@ impl LiveTable {
         }
         if events.handles.thinned.fetch_add(1, Relaxed) == 0 {
             events.announce(EventAnnouncement::Note(format!(
-                "live heap: more objects were to be followed than {MOST_FOLLOWED}, so half of them were dropped by chance \
-                 and the others stand for twice as many bytes, which may have happened several times: a greater \
-                 --alloc-interval does so from the start"
+                "live heap: more than {MOST_FOLLOWED} objects were followed, so a random half was \
+                 dropped and the rest count twice (perhaps several times); a larger \
+                 --alloc-interval avoids that"
             )));
         }
         recorder.record(&Record::Thinned {
