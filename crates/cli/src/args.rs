@@ -26,13 +26,13 @@ const FIND_CODE: u32 = 3000;
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
 /// Headings of `record`'s, in the order of its fields.
-const RECORDED: &str = "What is recorded";
+const RECORDED: &str = "Events and samples";
 const KEPT: &str = "Outputs and duration";
 const RUNNING: &str = "Running programs";
 const STARTED: &str = "Programs that record starts";
-const HOW: &str = "How it is recorded";
+const HOW: &str = "Engine and walker";
 /// Headings of what is made of a recording.
-const SHOWN: &str = "What is shown";
+const SHOWN: &str = "Display";
 
 /// A sampling profiler for .NET programs on Linux: managed, native and runtime frames in one stack
 #[derive(Parser, Debug)]

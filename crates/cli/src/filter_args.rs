@@ -215,7 +215,7 @@ impl FilterStep {
     fn available(&self, profile: &Profile) -> String {
         let rows = totals(profile, self.by, |_| true);
         if rows.is_empty() {
-            return "no samples were left before it".to_owned();
+            return "earlier filters left no samples".to_owned();
         }
         let names: Vec<String> = rows
             .iter()

@@ -43,7 +43,7 @@ answers! {
     IRREVERSIBLE_INSTRUMENTATION = 0x8013_1370 "CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT"
         "a profiler has changed code permanently and cannot detach",
     RUNTIME_UNINITIALIZED = 0x8013_1371 "CORPROF_E_RUNTIME_UNINITIALIZED"
-        "the runtime is ending, or has not started; try again if the program goes on",
+        "the runtime is ending, or has not started; try again if the program continues",
     IMMUTABLE_FLAGS_SET = 0x8013_1372 "CORPROF_E_IMMUTABLE_FLAGS_SET"
         "a profiler has settings that cannot be undone and cannot detach",
     NOT_YET_INITIALIZED = 0x8013_1373 "CORPROF_E_PROFILER_NOT_YET_INITIALIZED"
@@ -69,7 +69,7 @@ answers! {
     LIBRARY_NOT_LOADED = 0x8007_007e "ERROR_MOD_NOT_FOUND"
         "the process could not load the library: it is not there in the process's own view of \
          files (a container, another user's home), is on a file system mounted noexec, or needs \
-         another C library; sidewalk doctor PID tells which",
+         another C library; sidewalk doctor PID says which",
     NO_ENTRY_POINT = 0x8007_007f "ERROR_PROC_NOT_FOUND"
         "the library was loaded but is no profiler",
     BAD_FORMAT = 0x8007_00c1 "ERROR_BAD_EXE_FORMAT"

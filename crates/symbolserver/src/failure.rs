@@ -127,14 +127,14 @@ impl fmt::Display for Failure {
             ),
             Self::Slow(time, bytes) => write!(
                 f,
-                "it is too slow: {bytes} bytes in {} s, which are kept; the next try goes on from \
+                "it is too slow: {bytes} bytes in {} s, which are kept; the next try continues \
                  there, DEBUGINFOD_MAXTIME=SECONDS gives it longer",
                 time.as_secs_f32()
             ),
             Self::Broken(bytes, Some(total)) => write!(
                 f,
                 "the connection ended after {bytes} of {total} bytes, which are kept; the next try \
-                 goes on from there"
+                 continues there"
             ),
             Self::Broken(bytes, None) => {
                 write!(f, "the connection ended after {bytes} bytes: try again")
@@ -151,7 +151,7 @@ impl fmt::Display for Failure {
             ),
             Self::Skipped => f.write_str("skipped: it could not be reached for another file"),
             Self::Busy => f.write_str("another process is downloading it now"),
-            Self::Stopped => f.write_str("stopped; the next try goes on from there"),
+            Self::Stopped => f.write_str("stopped; the next try continues there"),
         }
     }
 }

@@ -118,7 +118,7 @@ impl EventSample {
         };
         let outcome = match catcher.name() {
             Some(name) => format!("caught by {name}"),
-            None if catcher.is_passed_on() => "passed on to what awaits it".to_owned(),
+            None if catcher.is_passed_on() => "passed on to the awaiting method".to_owned(),
             None => "unhandled by managed code".to_owned(),
         };
         if self.text.is_empty() {
@@ -172,7 +172,7 @@ mod tests {
         sample.catcher = Some(Arc::clone(&catcher));
         assert_eq!(sample.full_text(), "unhandled by managed code");
         catcher.passed_on();
-        assert_eq!(sample.full_text(), "passed on to what awaits it");
+        assert_eq!(sample.full_text(), "passed on to the awaiting method");
         sample.text = "No way".to_owned();
         catcher.found("A.B".into());
         catcher.found("C.D".into());

@@ -373,7 +373,9 @@ impl<'rt> PreparedModule<'rt> {
             return None;
         }
         if read.returns_iterator(&self.import) {
-            return Some(Err("what they return is asked for the rest".to_owned()));
+            return Some(Err(
+                "they return iterators, which continue after the call".to_owned()
+            ));
         }
         asyncs::kickoff(&self.import, &read.body, self.runtime)
     }

@@ -93,7 +93,7 @@ impl Obstacles {
         match &self.profiler {
             Some(_) if self.is_own => warnings.push(
                 "this command already runs under another sidewalk record; \
-                 that one will not see what this one records"
+                 that one will not record its processes"
                     .to_owned(),
             ),
             Some(profiler) if replace => {

@@ -616,7 +616,7 @@ fn finish(
         console.note(format_args!("the recording is kept as {}", escaped(&kept)));
     }
     match failure {
-        Some(failure) => Err(failure.context("what was recorded until then is kept")),
+        Some(failure) => Err(failure.context("the recording until then is kept")),
         None => made,
     }
 }

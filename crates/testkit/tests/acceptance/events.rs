@@ -65,7 +65,7 @@ fn exceptions_of_resumed_methods(runtime: &Runtime) {
             "caught by Workloads.Suspended.Replaces",
         ),
         ("other", "other", "caught by Workloads.Suspended.Catches"),
-        ("kept", "kept", "passed on to what awaits it"),
+        ("kept", "kept", "passed on to the awaiting method"),
     ] {
         let text = format!("{reported}; {outcome}");
         assert_eq!(with_text(&rows, &text), count(message), "{text}");

@@ -91,7 +91,7 @@ fn counted_and_timed(runtime: &Runtime, kind: AsyncKind) {
         "3 calls of async methods had not completed when tracing ended, and are not counted: \
          Workloads.TracedAsync.Never 3",
         "Workloads.TracedAsync.Void (it returns no task (async void))",
-        "Workloads.TracedAsync.Numbers (what they return is asked for the rest)",
+        "Workloads.TracedAsync.Numbers (they return iterators, which continue after the call)",
     ] {
         assert!(notes.contains(says), "{notes}");
     }
