@@ -404,7 +404,7 @@ impl RecordArgs {
             )
         } else if !self.trace.is_empty() && self.walker == "shadow" {
             Some(
-                "--walker shadow counts the calls of all methods itself: drop --trace or the walker",
+                "--walker shadow counts the calls of all methods: drop --trace or the walker",
             )
         } else if self.event_limit.is_some()
             && self.trace.is_empty()
@@ -707,9 +707,9 @@ pub(crate) struct TopArgs {
 #[command(after_help = "Example:
   sidewalk list
 
-Root sees processes of all users, also in containers. RECORD says how sidewalk record --pid reaches a
-process: attach (the runtime loads the agent), control socket (the agent is loaded already), beside NAME
-(as a second profiler), or no with the reason; sidewalk doctor PID says more.")]
+Root sees processes of all users, also in containers. RECORD says how sidewalk record --pid reaches
+a process: attach (the runtime loads the agent), control socket (the agent is loaded already), beside
+NAME (as a second profiler), or no with the reason; sidewalk doctor PID says more.")]
 pub(crate) struct ListArgs {
     /// Print JSON
     #[arg(long)]
@@ -800,8 +800,8 @@ DEBUGINFOD_URLS. They learn which builds you run. Files are checked by their id 
 debuginfod's clients keep them (DEBUGINFOD_CACHE_PATH); reports look there. DEBUGINFOD_TIMEOUT,
 DEBUGINFOD_MAXTIME and DEBUGINFOD_MAXSIZE limit it; HTTPS_PROXY and NO_PROXY are honoured.
 
-Exit code: 1 when a server could not be reached or sent a wrong file. A file that no server has is no
-failure.")]
+Exit code: 1 when a server could not be reached or sent a wrong file, but not when no server has a
+file.")]
 pub(crate) struct FetchArgs {
     /// A recording (.swk), or the number of a process
     #[arg(value_name = "FILE|PID", add = candidates::processes_and_recordings())]
