@@ -403,9 +403,7 @@ impl RecordArgs {
                  drop one of them",
             )
         } else if !self.trace.is_empty() && self.walker == "shadow" {
-            Some(
-                "--walker shadow counts the calls of all methods: drop --trace or the walker",
-            )
+            Some("--walker shadow counts the calls of all methods: drop --trace or the walker")
         } else if self.event_limit.is_some()
             && self.trace.is_empty()
             && self.events.iter().all(by_time)
