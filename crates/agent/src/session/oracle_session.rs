@@ -32,7 +32,7 @@ pub fn await_session(
         agent.catch_up(cx);
         for (request, mut client) in clients.poll(agent) {
             let Request::Record { config, .. } = request else {
-                client.reply(&refused("it stays until the process ends"));
+                client.reply(&refused("it stays loaded until the process ends"));
                 continue;
             };
             let begun = begin::begin(agent, Settings::parse(&config)).ok()?;
