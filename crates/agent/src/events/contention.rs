@@ -1,4 +1,4 @@
-//! Lock waits: how long a thread waited for a monitor that another one held.
+//! Lock-wait events: how long a thread waited for a monitor held by another thread.
 
 use corprof::Cx;
 use corprof::context::Callback;
@@ -8,7 +8,7 @@ use super::Origin;
 use super::event_pipe::{KEYWORD_CONTENTION, LEVEL_INFORMATIONAL};
 use super::source::{EventSource, Need, SourceQuery};
 
-/// Lock waits.
+/// The source of lock-wait events.
 pub(super) struct Contentions;
 
 impl EventSource for Contentions {
@@ -32,7 +32,7 @@ impl EventSource for Contentions {
     }
 }
 
-/// A ContentionStop: a wait of so many nanoseconds is over, on this thread.
+/// Handles a ContentionStop: a wait of so many nanoseconds has ended on this thread.
 pub(super) fn waited<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
