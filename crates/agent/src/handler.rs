@@ -232,8 +232,8 @@ unsafe fn interrupted(
     (regs, stack)
 }
 
-/// Writes one word: the method that the interrupted thread runs, from its shadow stack. Runs in the
-/// signal handler.
+/// Writes one word from the shadow stack: the call-tree node that the interrupted thread runs. Runs
+/// in the signal handler.
 ///
 /// # Safety
 /// The sampler's contract ([`sampler::WalkFn`]): `out` has room for `cap` words.
