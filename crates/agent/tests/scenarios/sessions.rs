@@ -1,4 +1,4 @@
-//! Consecutive sessions, and event changes during a session.
+//! Scenario tests of consecutive sessions, and of event changes during a session.
 
 use control::{Message, answer, ask, keys};
 use corprof::sys::{EventMaskHigh, EventMaskLow, Hresult};
@@ -155,7 +155,7 @@ fn event_pipe_sessions_start_and_stop_on_their_own_thread() {
     shop.assert_no_violations();
 }
 
-/// To be told when a runtime stops takes two calls for each of its threads.
+/// A suspend callback costs two calls for each thread of the process.
 #[test]
 fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
     let (program, shop) = (Program::new(), Shop::net8());
@@ -177,7 +177,7 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
         }
         until("it is not asked", || !is_asked());
         recording.until(|told| !told.notes.is_empty());
-        // Nor when it is asked for other events.
+        // It is not enabled by a change of events either.
         let changed = program.ask(&request(ask::CHANGE).with(keys::EVENTS, "gc,class-load"));
         assert_eq!(changed.verb, answer::OK);
         assert!(!is_asked());
