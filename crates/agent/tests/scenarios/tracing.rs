@@ -332,8 +332,8 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
     shop.assert_no_violations();
 }
 
-/// Calls `Add` until the agent writes a note about it. Returns the note, the changes, and the
-/// calls.
+/// Calls `Add` until the agent writes a note about it. Returns the notes, the ReJIT requests and
+/// reverts, and the method's token.
 fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u64) {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
