@@ -1,4 +1,4 @@
-//! The profiling callbacks of one CLR: each updates the agent's state and wakes the agent thread.
+//! The profiling callbacks of one CLR, which pass its code, threads and events to the agent.
 //!
 //! This is the only module that combines CLRs, threads, events and hooks. Runs on the program's
 //! threads. Each callback updates the facts about the program at once and leaves the rest to the

@@ -31,7 +31,7 @@ static STARTED: OnceLock<bool> = OnceLock::new();
 /// src/coreclr/vm/profilinghelper.cpp).
 static IS_MAIN: AtomicBool = AtomicBool::new(false);
 
-/// The library of Sidewalk: its agent thread and no JIT-event extension.
+/// Sidewalk's library: its agent thread, and no function to call at compilations.
 pub const SIDEWALK: Library = Library {
     main: agent_thread::main,
     compiling: None,

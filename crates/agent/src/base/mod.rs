@@ -1,5 +1,4 @@
-//! Basics for all layers above: facts from the kernel, the waker, random numbers, a metadata
-//! reader.
+//! Basics for all other modules: kernel facts, the waker, random numbers, a metadata reader.
 //!
 //! No module here handles CLRs, samples or records.
 

@@ -237,8 +237,8 @@ impl Clr {
     /// Registers the CLR's existing threads and returns their thread ids.
     fn add_existing_threads(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
-        // With the gate open: this takes the thread store's lock, which the finalizer thread holds
-        // while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
+        // Before the gate is taken: this takes the thread store's lock, which the finalizer thread
+        // holds while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
         let threads = info.enum_threads(cx).unwrap_or_default();
         let unloads = self.gate.hold();
         let mut found = Vec::new();

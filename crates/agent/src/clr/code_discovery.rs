@@ -1,5 +1,4 @@
-//! Switches off JIT callbacks in runtimes that compile many methods; samples then discover the
-//! code.
+//! Disables JIT callbacks of runtimes that compile many methods; code is then found from samples.
 //!
 //! JIT callbacks cost a program that compiles tens of thousands of methods one to two percent, half
 //! of it in the runtime. Most methods are never sampled. From .NET 10 on a runtime's own records

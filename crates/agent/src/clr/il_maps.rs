@@ -1,5 +1,4 @@
-//! IL maps: from the instructions of a method body to IL offsets, read from memory or from the
-//! runtime.
+//! IL maps of method bodies (native offset to IL offset), read from memory or from the runtime.
 //!
 //! Reading the map from memory (beside JIT-compiled code, or in the image) is some twenty times
 //! faster. A query leaves the tables of the runtime's debugger in the program for good

@@ -1,8 +1,8 @@
 //! The list of the process's CLRs: which are recorded, which were refused, which have ended.
 //!
-//! The seeds' article calls it the global profiler manager. It decides once for each CLR, by the
-//! user's policy, and hands a CLR's end over to the agent thread. Code, threads and samples are in
-//! other modules.
+//! It decides once for each CLR, by the user's policy, and hands a CLR's end over to the agent
+//! thread. (The project's seed articles call it the global profiler manager.) Code, threads and
+//! samples are in other modules.
 //!
 //! Invariants: CLRs that start or end concurrently are decided under one lock, which is never held
 //! over a call into a CLR. Of the policies `first` and `one` at most one CLR is recorded, under any

@@ -1,4 +1,7 @@
 //! Calls into the CLRs: on the agent thread, one CLR at a time, only while it can be called.
+//!
+//! A CLR can be called from its admission until the agent thread has confirmed its end
+//! (`registry`). Calls that would register their thread with the runtime run on a separate thread.
 
 use std::io;
 use std::panic::resume_unwind;

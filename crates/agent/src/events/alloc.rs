@@ -1,5 +1,4 @@
-//! Allocation events: selects the objects to sample and computes how many bytes each sample
-//! represents.
+//! Allocation events: which objects are sampled, and how many bytes each sample represents.
 //!
 //! Input: AllocationTick and AllocationSampled events (`event_pipe`) and `ObjectAllocated`
 //! callbacks. Output: samples in the event queue (`queue`). For every source, the weights of a

@@ -1,4 +1,6 @@
 //! Lock-wait events: how long a thread waited for a monitor held by another thread.
+//!
+//! Input: ContentionStop events (`event_pipe`), on the thread that waited.
 
 use corprof::Cx;
 use corprof::context::Callback;

@@ -1,5 +1,4 @@
-//! Compilation events: how long the JIT compiler worked, on which method, and which stack caused
-//! it.
+//! Compilation events: which method was compiled, for how long, and the stack that caused it.
 //!
 //! Runs in JIT callbacks on the compiling thread. A method's compilation can make the runtime run
 //! code that must be compiled first, on the same thread. Each thread therefore has a stack of

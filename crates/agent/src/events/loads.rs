@@ -1,4 +1,6 @@
 //! Class and module load events: samples of `ClassLoadFinished` and `ModuleLoadFinished`.
+//!
+//! Runs in these callbacks, on the thread that loads. `clr::code` registers the modules themselves.
 
 use corprof::context::Callback;
 use corprof::{ClassId, Cx, EventMaskLow};

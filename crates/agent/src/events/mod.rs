@@ -1,5 +1,4 @@
-//! Program events with stacks: exceptions, allocations, lock waits, collections, compilations,
-//! loads.
+//! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
 //!
 //! A callback of the CLR (`Origin::happened`) decides whether to keep the event, walks the calling
 //! thread's stack, and puts the addresses into a bounded queue. The agent thread resolves them as

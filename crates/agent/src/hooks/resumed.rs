@@ -1,5 +1,4 @@
-//! Hook flags for methods of runtime async (.NET 11 on), so that a resumption does not count as a
-//! call.
+//! Hook flags of runtime-async methods (.NET 11 on): a resumption must not count as a call.
 //!
 //! Such a method is entered again each time it is resumed, and not left when it is suspended
 //! (dotnet/runtime issue 122488). It is two functions: its body, and a thunk that creates its task
