@@ -1,8 +1,8 @@
 //! The agent's state in one process, from the first CLR that loads the agent to the process's end.
 //!
 //! Composition only: creates the state, begins the first session of a program that was started with
-//! the agent, starts the agent thread, and creates the callbacks of each CLR. The agent's one
-//! `OnceLock` is here; the modules below get their state as arguments.
+//! the agent, starts the agent thread, and creates the callbacks of each CLR. The static with the
+//! agent's state is here; the other modules get their state as arguments.
 //!
 //! Invariants: the state is created at most once, even if the agent detaches and attaches again. At
 //! most one agent thread runs. On failure the CLR gets a refusal and runs without the agent. Code

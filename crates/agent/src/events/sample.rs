@@ -1,7 +1,7 @@
 //! One sample of an event, passed from a callback to the agent thread.
 //!
-//! `queue` transports it, and `writer` writes its record. For an exception, [`Catcher`] receives the
-//! catching method while the sample is queued.
+//! `queue` transports it, and `writer` writes its record. For an exception, [`Catcher`] receives
+//! the catching method while the sample is queued.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};

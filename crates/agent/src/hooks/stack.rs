@@ -10,7 +10,7 @@
 //!
 //! Invariants: one writer, so counters need no read-modify-write. A node's method and parent never
 //! change once [`ShadowStack::nodes_ready`] includes it. No lock, no allocation, no system call.
-//! Memory is reserved at the thread's first hook, and its pages are populated as the tree grows.
+//! Memory is reserved when the thread is registered, and populated as the tree grows.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
