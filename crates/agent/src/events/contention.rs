@@ -1,4 +1,6 @@
-//! Lock waits: how long a thread waited for a monitor that another one held.
+//! Lock-wait events: how long a thread waited for a monitor held by another thread.
+//!
+//! Input: ContentionStop events (`event_pipe`), on the thread that waited.
 
 use corprof::Cx;
 use corprof::context::Callback;
@@ -8,7 +10,7 @@ use super::Origin;
 use super::event_pipe::{KEYWORD_CONTENTION, LEVEL_INFORMATIONAL};
 use super::source::{EventSource, Need, SourceQuery};
 
-/// Lock waits.
+/// The source of lock-wait events.
 pub(super) struct Contentions;
 
 impl EventSource for Contentions {
@@ -31,7 +33,7 @@ impl EventSource for Contentions {
     }
 }
 
-/// A ContentionStop: a wait of so many nanoseconds is over, on this thread.
+/// Handles a ContentionStop: a wait of so many nanoseconds has ended on this thread.
 pub(super) fn waited<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,

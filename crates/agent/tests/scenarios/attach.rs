@@ -1,4 +1,4 @@
-//! Attach to a running program and detach from it.
+//! Scenario tests of attach to a running program and of detach.
 
 use std::os::unix::fs::PermissionsExt as _;
 

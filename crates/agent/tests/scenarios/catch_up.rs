@@ -1,5 +1,5 @@
-//! The catch-up after attach: code, modules and threads that existed before, some of which end
-//! meanwhile.
+//! Scenario tests of the catch-up after attach: code, modules and threads that existed before, some
+//! of which end meanwhile.
 
 use std::sync::mpsc::{TryRecvError, channel};
 
@@ -35,7 +35,7 @@ fn code_modules_and_threads_from_before_attach_are_known() {
     let other = shop.clr.add_module("/app/other.dll");
     let class = shop.clr.add_named_class(other, "Other.Tools");
     let tool = shop.clr.add_named_function(class, "Use");
-    // The catch-up learns all bodies of a method.
+    // The catch-up registers all bodies of a method.
     shop.clr.add_body(tool);
     shop.clr.add_body(tool);
     program.attach(&shop.clr);
@@ -115,7 +115,7 @@ fn a_module_unload_waits_for_the_catch_up() {
     }
     let clr = shop.clr.clone();
     let (sender, receiver) = channel();
-    // The functions are listed, and none has been asked about.
+    // The functions are enumerated, and none has been queried.
     shop.clr.after("EnumJITedFunctions", move || {
         let (say, said) = channel();
         let unloads = std::thread::spawn(move || {

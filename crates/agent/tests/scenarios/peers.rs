@@ -1,4 +1,4 @@
-//! Peers of the control socket: malformed requests, unknown requests, several peers at once.
+//! Scenario tests of the control socket: malformed and unknown requests, several clients at once.
 
 use std::io::{ErrorKind, Read as _};
 

@@ -1,5 +1,5 @@
-//! The profiled program, which is the test's own process, and the tool's side of the control
-//! socket.
+//! Test support: the profiled program, which is the test's own process, and the tool's end of the
+//! control socket.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -74,7 +74,7 @@ impl Program {
         record_at(&self.socket, config, false)
     }
 
-    /// Starts a recording after which the agent stays.
+    /// Starts a recording after which the agent remains attached.
     pub(crate) fn record_and_stay(&self, config: &str) -> Recording {
         record_at(&self.socket, config, true)
     }

@@ -1,5 +1,5 @@
-//! Reads a recording as the tool receives it. A record that refers to an undefined id fails the
-//! test.
+//! Test support: reads a recording as the tool receives it. A record that refers to an undefined id
+//! fails the test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Chain, Cursor, Read as _, Write as _};

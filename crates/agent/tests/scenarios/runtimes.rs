@@ -1,4 +1,4 @@
-//! Two CLRs in one process.
+//! Scenario tests of two CLRs in one process.
 
 use control::{keys, verb};
 use corprof::sys::rules::RuntimeVersion;
@@ -90,7 +90,7 @@ fn a_runtime_excluded_by_policy_is_not_recorded() {
     ten.until_subscribed();
     for shop in [&eight, &ten] {
         shop.load_class();
-        // This callback is enabled in every runtime.
+        // This callback is enabled in every CLR.
         shop.in_main(|| {
             assert_eq!(shop.clr.jit_compilation_started(shop.add), Hresult::S_OK);
             assert_eq!(shop.clr.jit_compilation_finished(shop.add), Hresult::S_OK);

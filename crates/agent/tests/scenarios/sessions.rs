@@ -1,4 +1,4 @@
-//! Consecutive sessions, and event changes during a session.
+//! Scenario tests of consecutive sessions, and of event changes during a session.
 
 use control::{Message, keys, reply, verb};
 use corprof::sys::{EventMaskHigh, EventMaskLow, Hresult};
@@ -152,7 +152,7 @@ fn event_pipe_sessions_start_and_stop_on_their_own_thread() {
     shop.assert_no_violations();
 }
 
-/// To be told when a runtime stops takes two calls for each of its threads.
+/// A suspend callback costs two calls for each thread of the process.
 #[test]
 fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
     let (program, shop) = (Program::new(), Shop::net8());
@@ -174,8 +174,8 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
         }
         until("it is not asked", || !is_asked());
         recording.until(|recorded| !recorded.notes.is_empty());
-        // Nor when it is asked for other events.
-        let changed = program.ask(&request(verb::CHANGE).with(keys::EVENTS, "gc,class-load"));
+        // It is not enabled by a change of events either.
+        let changed = program.verb(&request(verb::CHANGE).with(keys::EVENTS, "gc,class-load"));
         assert_eq!(changed.verb, reply::OK);
         assert!(!is_asked());
         drop(end);

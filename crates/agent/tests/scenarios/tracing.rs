@@ -1,4 +1,4 @@
-//! Method tracing: ReJIT requests, exact call counts, reverts.
+//! Scenario tests of method tracing: ReJIT requests, exact call counts, reverts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +77,7 @@ impl Probes {
             assert_eq!((plain.len(), in_handlers.len()), (0, 0));
             return None;
         };
-        // SAFETY: the agent has put them there, for code that calls them so.
+        // SAFETY: the agent wrote these addresses into the IL, for calls with these signatures.
         unsafe {
             Some(Probes {
                 enter: std::mem::transmute::<usize, extern "C" fn(i32) -> i64>(*enter),
@@ -183,7 +183,7 @@ fn no_lock_is_held_during_rejit_calls() {
                     Probes::of(&clr.prepare_call(add)).is_some(),
                     "ready before it is asked for"
                 );
-                // Of a method that is not traced.
+                // For a method that is not traced.
                 assert_eq!(clr.rejit_error(main), Hresult::S_OK);
                 assert_eq!(clr.jit_compilation_started(main), Hresult::S_OK);
                 assert_eq!(clr.jit_compilation_finished(main), Hresult::S_OK);
@@ -215,7 +215,7 @@ fn no_lock_is_held_during_rejit_calls() {
     shop.assert_no_violations();
 }
 
-/// A module with so many methods `Many.Plain.M`, and so many of a generic type.
+/// Adds a module with `plain` methods `Many.Plain.M`, and `generic` ones of a generic type.
 fn add_many(clr: &FakeClr, plain: usize, generic: usize) -> (Vec<u64>, Vec<u64>) {
     let module = clr.add_module("/app/many.dll");
     let tokens = |class: &str, count: usize| {
@@ -223,7 +223,7 @@ fn add_many(clr: &FakeClr, plain: usize, generic: usize) -> (Vec<u64>, Vec<u64>)
         let functions = (0..count).map(|_| clr.add_named_function(class, "M"));
         functions.map(|function| token(clr, function)).collect()
     };
-    // In metadata the generic ones come first.
+    // In metadata the generic methods come first.
     let generic = tokens("Many.Generic`1", generic);
     (tokens("Many.Plain", plain), generic)
 }
@@ -241,8 +241,8 @@ fn methods_are_asked_for_in_small_requests() {
     for kind in [REQUEST, "RequestRevert"] {
         let of_kind = changes.iter().filter(|(method, _)| *method == kind);
         let requests: Vec<_> = of_kind.map(|(_, tokens)| tokens.clone()).collect();
-        // Those come last of which the runtime looks for instances everywhere, and never with
-        // others.
+        // Generic methods come last and are never mixed with others: the runtime searches all
+        // modules for their instances.
         assert_eq!(requests.concat(), [plain.clone(), generic.clone()].concat());
         assert!(
             requests.iter().all(|tokens| tokens.len() <= 64),
@@ -274,7 +274,7 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     shop.load_class();
     recording.until(|recorded| !recorded.stacks().is_empty());
     let recorded = recording.stop();
-    // The request is still under way.
+    // The request is still in progress.
     drop(go_on);
     recorded.assert_complete();
     let notes = recorded.notes.join("\n");
@@ -286,7 +286,7 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     }
     assert!(!notes.contains("from their first call on"), "{notes}");
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
-    // One by one, as a request took so long.
+    // One by one, because the request took long.
     clr.wait_for_calls("RequestRevert", 2);
     let [main, add] = both[..] else { panic!() };
     let reverts = [main, add].map(|token| ("RequestRevert", vec![token]));
@@ -325,14 +325,15 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
     recording.until(|recorded| recorded.traced.len() == 2001);
     recording.stop().assert_complete();
     let requests = clr.calls_of(REQUEST);
-    // Tokens of both modules may be equal, and no other request is for one method.
+    // Tokens of both modules may be equal, but only this request has a single method.
     let of_late = requests.iter().position(|call| call.arguments == [late]);
     assert!(of_late.unwrap() + 1 < requests.len());
     clr.shutdown();
     shop.assert_no_violations();
 }
 
-/// Calls `Add` until something is said of it, and what that is.
+/// Calls `Add` until the agent writes a note about it. Returns the notes, the ReJIT requests and
+/// reverts, and the method's token.
 fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u64) {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
@@ -447,14 +448,14 @@ fn a_second_session_traces_again_and_counts_its_own_calls() {
         recording.until(|recorded| recorded.traced.len() == 1);
         call(&shop, shop.add, calls as usize, 1);
         let probes = Probes::of(&clr.prepare_call(shop.add)).unwrap();
-        // A call that began in the session before is not counted in this one.
+        // A call that began in the previous session is not counted in this one.
         if let Some(began) = under_way.replace((probes.enter)(probes.number)) {
             (probes.leave)(began, probes.number);
         }
         let recorded = recording.stop();
         recorded.assert_complete();
         assert_eq!(traced(&recorded), [counted("Shop.Cart.Add", calls, 1)]);
-        // A call in old code is not counted after the session.
+        // A call in old code is not counted after the session's end.
         probes.call(false);
         let number = *old.get_or_insert(probes.number);
         assert_eq!(probes.number, number, "a method has its number for good");
@@ -524,7 +525,7 @@ fn methods_of_two_runtimes_are_counted_apart() {
     let recorded = recording.stop();
     recorded.assert_complete();
     let mut traced = traced(&recorded);
-    // Each runtime has a thread of its own for its requests.
+    // Each runtime has its own thread for its requests.
     traced.sort_by_key(|one| one.calls);
     assert_eq!(
         traced,
