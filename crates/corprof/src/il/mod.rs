@@ -1,18 +1,18 @@
-//! IL: method bodies and signatures as values, to read, change and write. Pure: no runtime is
-//! needed.
+//! IL: reads, changes and writes method bodies and signatures, without a runtime.
 //!
 //! - [`Body`] is the body of a method: lines of [`Instruction`]s with labels, and exception
-//!   [`Clause`]s. A branch names a label, so lines are inserted, replaced and taken out freely;
-//!   [`Body::write`] counts distances anew and makes short branches long where they have to be.
-//! - [`MethodSignature`], [`LocalSignature`] and [`Type`] are what the metadata says of a method.
-//! - [`Body::wrap`] puts [`Probes`] around a method, [`Body::with_enter`] one in front,
-//!   [`Body::wrap_asking`] asks what it returns whether the call has ended.
+//!   [`Clause`]s. A branch names a label, so lines can be inserted, replaced and removed freely.
+//!   [`Body::write`] computes the distances and lengthens short branches that do not reach.
+//! - [`MethodSignature`], [`LocalSignature`] and [`Type`] are the signatures in the metadata.
+//! - [`Body::wrap`] puts [`Probes`] (inserted calls) around a method, and [`Body::with_enter`] one
+//!   at its begin. [`Body::wrap_asking`] checks on the returned value, such as a task, whether the
+//!   call has ended.
 //!
-//! It checks no types and no stack: what it writes is as right as what it was given. Malformed
-//! bytes are a [`ReadError`] with the place, never a panic, in linear time.
+//! Types and stack are not verified: the caller must put in correct IL. Malformed bytes give a
+//! [`ReadError`] with the offset, never a panic, in linear time.
 //!
-//! The step before is [`crate::Info::get_il_function_body`], the step after is
-//! [`crate::FunctionControl::set_il_function_body`].
+//! [`crate::Info::get_il_function_body`] returns the input,
+//! [`crate::FunctionControl::set_il_function_body`] takes the output.
 //!
 //! ```
 //! use corprof::Token;
