@@ -1,9 +1,9 @@
 //! Counts a CLR's callbacks by kind and estimates their CPU time on the program's threads.
 //!
 //! Each call is counted, and about one in 61 is timed. Long calls are timed with the CPU clock of
-//! their thread, so that waiting for a lock of the runtime or for a processor costs nothing.
-//! Reading that clock is a system call, which slows the code after it. Short calls are therefore
-//! timed with the monotonic clock.
+//! their thread, so that time spent waiting for a lock or a processor is not counted. Reading that
+//! clock is a system call, which slows the code after it. Short calls are therefore timed with the
+//! monotonic clock.
 //!
 //! Invariant: a call that is not timed costs one relaxed addition, on a cache line that few threads
 //! share. It takes no lock and allocates nothing.

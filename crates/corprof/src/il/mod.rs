@@ -22,7 +22,7 @@
 //! let body = Body::read(&[0x12, 0x02, 0x18, 0x5a, 0x2a])?;
 //! let signature = MethodSignature::read(&[0x00, 0x01, 0x08, 0x08])?;
 //!
-//! // In a profiler: addresses of functions, and tokens that the module's metadata gave.
+//! // In a profiler: addresses of functions, and tokens from the module's metadata.
 //! let (enter, leave, fault) = (0x7000_1000, 0x7000_2000, 0x7000_3000);
 //! let (enter_signature, leave_signature) = (Token(0x1100_0001), Token(0x1100_0002));
 //! let probes = Probes {
@@ -33,11 +33,11 @@
 //! };
 //! let wrapped = body.wrap(&signature, &LocalSignature::default(), &probes)?;
 //!
-//! // Two locals more: what `enter` told, and the result.
+//! // Two new locals: the token of `enter`, and the result.
 //! let locals = wrapped.locals().expect("it has new locals").to_bytes();
 //! assert_eq!(locals, [0x07, 0x02, 0x0a, 0x08]);
 //! let new = wrapped.with_locals(Token(0x1100_0003)).write()?;
-//! // The `ldarg.0` that was at 0 is behind the probe.
+//! // The `ldarg.0` at offset 0 moved behind the probe.
 //! assert_eq!(new.offsets()[0], (0, 18));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
