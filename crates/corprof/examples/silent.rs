@@ -1,5 +1,4 @@
-//! Baseline profiler: enables callbacks and does nothing, to measure the runtime's own cost of
-//! them.
+//! Baseline profiler: enables callbacks and does nothing, to measure their cost in the runtime.
 //!
 //! It enables the callbacks that every profiler needs to resolve code: compiled methods, loaded
 //! modules, threads and, if the runtime supports it, unloaded dynamic methods. No profiler with

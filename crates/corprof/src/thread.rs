@@ -1,5 +1,4 @@
-//! The profiler's own native threads, on which all calls are synchronous and may suspend the
-//! runtime.
+//! The profiler's own native threads: all calls are synchronous, and may suspend the runtime.
 //!
 //! [`spawn_agent_thread`] starts one with signals blocked; its function gets an [`AgentCx`].
 //!

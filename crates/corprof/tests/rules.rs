@@ -1,5 +1,4 @@
-//! Checks the call rules table against the vtable slots, the trait bounds in the source, and the
-//! docs.
+//! Checks the call rules table against the vtable slots, the trait bounds and the docs.
 
 use std::collections::BTreeMap;
 use std::path::Path;

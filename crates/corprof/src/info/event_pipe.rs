@@ -1,5 +1,6 @@
-//! EventPipe calls: in-process sessions and providers of the profiler (`ICorProfilerInfo12`, .NET 5
-//! on).
+//! EventPipe calls: in-process sessions, and providers of the profiler's own events.
+//!
+//! They belong to `ICorProfilerInfo12` (.NET 5 on).
 
 use core::ptr;
 

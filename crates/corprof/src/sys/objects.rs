@@ -1,5 +1,4 @@
-//! The small interfaces of the runtime: enumerators, function control, method malloc, assembly
-//! reference provider.
+//! Small interfaces of the runtime: enumerators, function control, allocators, assembly references.
 //!
 //! Declarations only, generated once from the IDL and since then maintained by hand.
 //!
