@@ -1,34 +1,34 @@
-//! The classes by which a runtime is told to make the agent: how it comes, and into which of the
-//! runtime's slots.
+//! Class ids of the agent: each encodes start-up or attach, and main or notification profiler.
 //!
-//! `CreateInstance` and `LoadAsNotificationOnly` are asked before a profiler hears of anything
-//! else, so both must be in the class.
+//! The runtime creates the agent by its class id. It calls `CreateInstance` and
+//! `LoadAsNotificationOnly` before it passes any other information, so the class id must contain
+//! both facts.
 
-/// How the agent comes to a runtime.
+/// How the agent is loaded into a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// With the runtime, named by its environment.
+    /// At the runtime's start, named in its environment.
     Startup,
-    /// While it runs, by the attach command.
+    /// Into a running runtime, by the attach command.
     Attached,
 }
 
-/// Where a runtime keeps a profiler.
+/// The runtime's place for a profiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
     /// The one main profiler.
     Main,
-    /// Beside the main one (.NET 6 on): it hears, and changes nothing.
+    /// A notification profiler beside the main one (.NET 6 on), which may not change code.
     Notification,
 }
 
-/// The class that comes at start-up, into the main slot; the others differ in the last byte. Bytes
-/// as a GUID has them in memory.
+/// Class id for start-up and the main slot, in the memory layout of a GUID. The other class ids
+/// differ in the last byte.
 pub const BASE: [u8; 16] = [
     0x1c, 0x9a, 0x3e, 0x5d, 0x42, 0x7b, 0x6e, 0x4f, 0x9c, 0x05, 0x2a, 0x1b, 0x8e, 0x47, 0xd6, 0x30,
 ];
 
-/// The class of an arrival.
+/// The class id of an arrival and a slot.
 pub const fn class_of(arrival: Arrival, slot: Slot) -> [u8; 16] {
     let mut class = BASE;
     class[15] = last_byte(arrival, slot);
@@ -48,7 +48,7 @@ const fn last_byte(arrival: Arrival, slot: Slot) -> u8 {
 }
 
 impl Arrival {
-    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main
+    /// Arrival and slot by the last byte of a class id. An unknown byte means start-up and the main
     /// slot.
     pub const fn from_last_byte(byte: u8) -> (Arrival, Slot) {
         match byte.wrapping_sub(BASE[15]) {
@@ -60,7 +60,7 @@ impl Arrival {
     }
 }
 
-/// `{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}`.
+/// Formats a class id: `{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}`.
 pub fn clsid_text(class: [u8; 16]) -> String {
     let [a, b, c, d, e, f, g, h, rest @ ..] = class;
     let [i, j, tail @ ..] = rest;
