@@ -141,8 +141,8 @@ impl Listener {
         let (address, _folder) = address(path)?;
         let bind = || -> io::Result<OwnedFd> {
             let socket = socket()?;
-            // The kernel creates the file with the mode of the socket (unix_bind). SAFETY: an open
-            // descriptor; a valid address of the stated length.
+            // The kernel creates the file with the mode of the socket (unix_bind).
+            // SAFETY: an open descriptor; a valid address of the stated length.
             let bound = unsafe {
                 libc::fchmod(socket.as_raw_fd(), 0o600);
                 libc::bind(socket.as_raw_fd(), (&raw const address).cast(), ADDRESS)

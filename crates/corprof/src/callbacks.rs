@@ -131,7 +131,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `AppDomainShutdownFinished`. The id is invalid now: compare it, but pass it to no call.
+    /// `AppDomainShutdownFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -181,7 +181,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `AssemblyUnloadFinished`. The id is invalid now: compare it, but pass it to no call.
+    /// `AssemblyUnloadFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -232,7 +232,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ModuleUnloadFinished`. The id is invalid now: compare it, but pass it to no call.
+    /// `ModuleUnloadFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -295,7 +295,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ClassUnloadFinished`. The id is invalid now: compare it, but pass it to no call.
+    /// `ClassUnloadFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.

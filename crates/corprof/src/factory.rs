@@ -120,7 +120,7 @@ unsafe extern "system" fn query_interface(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the contract of `QueryInterface` says that they are valid.
+    // SAFETY: not null, and valid by the contract of `QueryInterface`.
     unsafe {
         let known = *iid == IUnknown::IID || *iid == IClassFactory::IID;
         *out = if known { this } else { core::ptr::null_mut() };
@@ -160,7 +160,7 @@ unsafe extern "system" fn create_instance(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and COM's contract says that it points to a pointer.
+    // SAFETY: not null, and by COM's contract it points to a pointer.
     unsafe { *out = core::ptr::null_mut() };
     if !outer.is_null() {
         return Hresult::CLASS_E_NOAGGREGATION;

@@ -203,7 +203,7 @@ impl<'rt> ObjectId<'rt> {
     /// valid from `GarbageCollectionFinished` on. `None` for 0.
     ///
     /// # Safety
-    /// There is an object at `address`, and it does not move until the callback of `_cx` returns.
+    /// `address` is that of an object, which does not move until the callback of `_cx` returns.
     pub unsafe fn from_address<C: crate::context::Synchronous>(
         _cx: &crate::Cx<'rt, C>,
         address: usize,

@@ -98,7 +98,8 @@ impl AssemblyReferences<'_> {
     /// The failure that the runtime reports.
     ///
     /// # Safety
-    /// The pointers in `reference` are null or point to what the structure says.
+    /// The pointers in `reference` are null or point to values of the types that the structure
+    /// declares.
     pub unsafe fn add_assembly_reference(
         &self,
         reference: &CorPrfAssemblyReferenceInfo,

@@ -123,7 +123,7 @@ impl RejitCx {
     pub fn enter<R>(&mut self, f: impl for<'rt> FnOnce(&mut Cx<'rt, RejitThread>) -> R) -> R {
         // SAFETY: this token is not `Send` and was created on a thread of `Rejit::spawn`, which
         // runs no managed code. Outside of calls it is in preemptive mode, so it may trigger a GC.
-        // The runtime was initialised, as it gave the `Rejit`. `f` is generic over the brand.
+        // The runtime was initialised before it gave the `Rejit`. `f` is generic over the brand.
         f(&mut unsafe { Cx::assert(&self.rejit.runtime) })
     }
 

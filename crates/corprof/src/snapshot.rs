@@ -266,7 +266,7 @@ unsafe extern "system" fn on_frame(
 /// `context` points to the PAL's register context of a frame.
 unsafe fn registers(context: *const u8) -> Registers {
     // SAFETY: the fields that are read lie in the first 0x100 bytes, which every version of the
-    // structure has; reads are unaligned to be independent of where the runtime keeps it.
+    // structure has; unaligned reads work for any address of the structure.
     let at = |offset: usize| unsafe { context.add(offset).cast::<u64>().read_unaligned() };
     Registers {
         rip: at(core::mem::offset_of!(ContextAmd64, rip)),

@@ -140,7 +140,7 @@ unsafe extern "system" fn query_interface(
     if out.is_null() || iid.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the contract of `QueryInterface` says that they are valid.
+    // SAFETY: not null, and valid by the contract of `QueryInterface`.
     let (iid, out) = unsafe { (*iid, &mut *out) };
     let known = iid == IUnknown::IID
         || ICorProfilerCallback11::VERSIONS

@@ -132,8 +132,10 @@ impl<F: FnOnce() -> R, R> Task<F, R> {
     }
 }
 
-/// # Safety `task` points to a [`Task`] of these types. No panic leaves: the caller's frame has no
-/// unwind table.
+/// Runs the function of a task. No panic leaves, because the caller's frame has no unwind table.
+///
+/// # Safety
+/// `task` points to a [`Task`] of these types.
 unsafe extern "C" fn run<F: FnOnce() -> R, R>(task: *mut c_void) {
     // SAFETY: guaranteed by the caller.
     let task = unsafe { &mut *task.cast::<Task<F, R>>() };

@@ -47,7 +47,7 @@ impl FakeClr {
     /// As [`FakeClr::start`], with the `DllGetClassObject` of a profiler's library.
     ///
     /// # Safety
-    /// The function keeps the CLR's contract.
+    /// The function fulfils the CLR's contract.
     ///
     /// # Errors
     /// The profiler's failure; the runtime starts all the same.
@@ -62,7 +62,7 @@ impl FakeClr {
     /// library.
     ///
     /// # Safety
-    /// The function keeps the CLR's contract.
+    /// The function fulfils the CLR's contract.
     ///
     /// # Errors
     /// The profiler's failure.

@@ -35,8 +35,8 @@ struct Chain {
 /// `chain` is the pointer that [`run`] passed to the first step; the caller is a step, on its
 /// thread.
 #[inline(never)]
-// Not mangled: the same name in the symbol table and in the debug information. SAFETY: no other
-// function has this name.
+// Not mangled: the same name in the symbol table and in the debug information.
+// SAFETY: no other function has this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn runsxs_chain_cross(chain: *const Chain, depth: i32, rounds: i32) -> i64 {
     // SAFETY: guaranteed by the caller; the chain lives in `run` until the first step has returned.

@@ -19,17 +19,17 @@ impl Label {
 pub enum Operand {
     /// Nothing.
     None,
-    /// Of `ldc.i4.s`.
+    /// Operand of `ldc.i4.s`.
     Int8(i8),
-    /// Of `unaligned.` and `no.`.
+    /// Operand of `unaligned.` and `no.`.
     UInt8(u8),
-    /// Of `ldc.i4`.
+    /// Operand of `ldc.i4`.
     Int32(i32),
-    /// Of `ldc.i8`.
+    /// Operand of `ldc.i8`.
     Int64(i64),
-    /// Of `ldc.r4`: its bits, so that each NaN is preserved.
+    /// Bits of the operand of `ldc.r4`, so that each NaN is preserved.
     Float32(u32),
-    /// Of `ldc.r8`: its bits.
+    /// Bits of the operand of `ldc.r8`.
     Float64(u64),
     /// Number of an argument or of a local.
     Variable(u16),

@@ -8,8 +8,8 @@
 //!   at its begin. [`Body::wrap_asking`] checks on the returned value, such as a task, whether the
 //!   call has ended.
 //!
-//! Types and stack are not verified: the caller must put in correct IL. Malformed bytes give a
-//! [`ReadError`] with the offset, never a panic, in linear time.
+//! Types and stack are not verified, so the caller must insert correct IL. Malformed bytes are a
+//! [`ReadError`] with the offset, never a panic. Reading takes linear time.
 //!
 //! [`crate::Info::get_il_function_body`] returns the input,
 //! [`crate::FunctionControl::set_il_function_body`] takes the output.

@@ -37,7 +37,7 @@ pub enum OperandKind {
     Switch,
 }
 
-/// Where control goes from an instruction.
+/// Control flow after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
     /// To the next one.
@@ -360,7 +360,7 @@ impl Opcode {
         self.row().operand
     }
 
-    /// Where control goes next.
+    /// Control flow after the instruction.
     pub fn flow(self) -> Flow {
         self.row().flow
     }

@@ -291,9 +291,9 @@ impl<'rt> Info<'rt> {
     /// allocation events.
     ///
     /// # Safety
-    /// The thread is in cooperative mode in this callback, the object is at that address, created
-    /// or about to be created by the allocation that the callback reports, and nothing that may
-    /// trigger a collection has been called in this callback.
+    /// The thread is in cooperative mode in this callback. The object is at that address, created
+    /// or about to be created by the allocation that the callback reports. No call that may trigger
+    /// a collection has been made in this callback.
     ///
     /// # Errors
     /// The failure that the runtime reports; `E_INVALIDARG` for a null address.

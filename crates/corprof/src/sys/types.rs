@@ -183,7 +183,7 @@ open_enum! {
         /// Keeps the object alive and pins it.
         PINNED = 3,
     }
-    /// Where a static field is (`COR_PRF_STATIC_TYPE`), bits.
+    /// Storage of a static field (`COR_PRF_STATIC_TYPE`), bits.
     CorPrfStaticType {
         /// Not a static field.
         FIELD_NOT_A_STATIC = 0,
@@ -383,9 +383,9 @@ c_struct! {
     CorPrfEventpipeProviderConfig, 32 {
         /// Name, UTF-16, NUL-terminated.
         provider_name: *const u16,
-        /// Keywords asked for.
+        /// Requested keywords.
         keywords: u64,
-        /// Level asked for.
+        /// Requested level.
         logging_level: u32,
         /// Filter text, UTF-16, NUL-terminated, or null.
         filter_data: *const u16,

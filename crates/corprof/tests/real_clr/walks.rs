@@ -188,7 +188,7 @@ fn rule_19_no_thread_ends_while_it_is_pinned() {
             panic!("{seen:?}");
         };
         println!("{}: {seen:?}", runtime.version);
-        // There were walks, threads ended meanwhile, and none ended while pinned.
+        // Some walks were made, some threads ended meanwhile, and none ended while pinned.
         let number = |text: &str| text.parse::<u64>().unwrap();
         assert!(number(walks) > 100 && number(waited) > 0, "{seen:?}");
         assert_eq!(number(lost), 0);
