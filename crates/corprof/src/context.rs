@@ -5,8 +5,9 @@
 //! each method names the weakest context in which every supported runtime accepts it, and takes a
 //! [`Cx`] (context token) of at least that strength.
 //!
-//! Invariant: only the vtable thunks, the hook stubs and the thread spawner create a `Cx`. A `Cx`
-//! leaves neither the thread nor the call for which it was created.
+//! Invariant: a profiler cannot create a `Cx` in safe code. The vtable thunks, the hook stubs,
+//! threads that this crate spawns and [`crate::Runtime`] pass one to the profiler. A `Cx` leaves
+//! neither the thread nor the call for which it was created.
 
 use core::marker::PhantomData;
 

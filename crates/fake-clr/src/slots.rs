@@ -334,7 +334,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Marks a thread after `ForceGC` or `RequestReJIT`: from then on every call is accepted on it.
+    /// Marks a thread after `ForceGC` or `RequestReJIT`: from then on its callback state is not
+    /// checked.
     fn mark_forced(&self) {
         if let Some(mut running) = self.running() {
             running.forced = true;

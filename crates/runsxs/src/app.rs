@@ -22,7 +22,8 @@ impl App {
     /// Opens and checks a program.
     ///
     /// # Errors
-    /// The program does not exist, is not a .NET assembly, or its configuration cannot be read.
+    /// The program does not exist, is not a .NET assembly, has no entry point, or its configuration
+    /// cannot be read.
     pub(crate) fn open(path: &Path) -> Result<App> {
         let shown = path.display();
         let path = path

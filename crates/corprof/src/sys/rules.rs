@@ -8,9 +8,9 @@
 //! as the checks of every supported runtime.
 //!
 //! Source: the `PROFILER_TO_CLR_ENTRYPOINT_*` macro at the head of each method of
-//! `vm/proftoeeinterfaceimpl.cpp`, extracted by script from the sources of 3.1 (November 2019), 5.0
-//! (June 2020) and 10 (main branch). Where 5.0 and 10 differ, the 8.0 source was read. Tests check
-//! the 3.1 and 8.0 columns on 3.1.23 and 8.0.4.
+//! `vm/proftoeeinterfaceimpl.cpp`, extracted by script from the sources of 3.1 (November 2019) and
+//! 5.0 (June 2020). The checks of 10 are those of its main branch. Where 5.0 and 10 differ, the 8.0
+//! source was read. Tests check the 3.1 and 8.0 columns on 3.1.23 and 8.0.4.
 
 use core::fmt::Write as _;
 
