@@ -1,33 +1,34 @@
-//! The CLSIDs of the agent: one for each load mode and profiler slot of a runtime.
+//! Class ids of the agent: each encodes start-up or attach, and main or notification profiler.
 //!
-//! `CreateInstance` and `LoadAsNotificationOnly` are called before any other callback, so both
-//! facts must be in the class.
+//! The runtime creates the agent by its class id. It calls `CreateInstance` and
+//! `LoadAsNotificationOnly` before it passes any other information, so the class id must contain
+//! both facts.
 
-/// How a runtime loads the agent.
+/// How the agent is loaded into a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadMode {
-    /// With the runtime, named by its environment.
+    /// At the runtime's start, named in its environment.
     Startup,
-    /// While it runs, by the attach command.
+    /// Into a running runtime, by the attach command.
     Attached,
 }
 
-/// Where a runtime keeps a profiler.
+/// The runtime's place for a profiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProfilerSlot {
     /// The one main profiler.
     Main,
-    /// Notification-only, beside the main one (.NET 6 and later).
+    /// A notification profiler beside the main one (.NET 6 on), which may not change code.
     Notification,
 }
 
-/// The class for start-up and the main slot; the others differ in the last byte. Bytes as a GUID
-/// has them in memory.
+/// Class id for start-up and the main slot, in the memory layout of a GUID. The other class ids
+/// differ in the last byte.
 pub const BASE: [u8; 16] = [
     0x1c, 0x9a, 0x3e, 0x5d, 0x42, 0x7b, 0x6e, 0x4f, 0x9c, 0x05, 0x2a, 0x1b, 0x8e, 0x47, 0xd6, 0x30,
 ];
 
-/// The class of an load_mode.
+/// The class id of an load_mode and a slot.
 pub const fn class_of(load_mode: LoadMode, slot: ProfilerSlot) -> [u8; 16] {
     let mut class = BASE;
     class[15] = last_byte(load_mode, slot);
@@ -50,6 +51,11 @@ impl LoadMode {
     /// Returns load mode and slot by the last byte of a class. An unknown byte means start-up, in
     /// the main slot.
     pub const fn from_last_byte(byte: u8) -> (LoadMode, ProfilerSlot) {
+||||||| base
+impl Arrival {
+    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main
+    /// slot.
+    pub const fn from_last_byte(byte: u8) -> (Arrival, Slot) {
         match byte.wrapping_sub(BASE[15]) {
             1 => (LoadMode::Startup, ProfilerSlot::Notification),
             2 => (LoadMode::Attached, ProfilerSlot::Main),
@@ -59,7 +65,7 @@ impl LoadMode {
     }
 }
 
-/// `{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}`.
+/// Formats a class id: `{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}`.
 pub fn clsid_text(class: [u8; 16]) -> String {
     let [a, b, c, d, e, f, g, h, rest @ ..] = class;
     let [i, j, tail @ ..] = rest;

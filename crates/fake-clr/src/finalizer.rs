@@ -1,5 +1,4 @@
-//! The finalizer thread, on which the runtime unloads code. It is idle unless the script runs
-//! something on it.
+//! The fake finalizer thread, on which the runtime unloads code; idle unless the script uses it.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -12,7 +11,7 @@ type FinalizerTask = Box<dyn FnOnce() + Send>;
 /// An operating system thread with the name of the .NET finalizer thread, and a managed thread.
 #[derive(Debug)]
 pub struct Finalizer {
-    /// Its managed thread.
+    /// The managed thread.
     pub thread: Thread,
     work: Option<Sender<FinalizerTask>>,
     handle: Option<JoinHandle<()>>,
