@@ -1,10 +1,10 @@
-//! An old profiler, for tests: it answers `ICorProfilerCallback` and `ICorProfilerCallback2` and
-//! nothing newer, as profilers did that were written for CLR 2.
+//! Test profiler of the age of CLR 2: implements `ICorProfilerCallback` and `ICorProfilerCallback2`
+//! only.
 //!
-//! It does nothing but tell what becomes of it, one line each in the file that `V2_AGENT_LOG`
-//! names: `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N
-//! counts the instances. It is made of corprof's raw layer, as the typed layer answers the newer
-//! interfaces. Invariant: every slot that an answered interface has is there.
+//! It writes one line for each event of its life to the file that `V2_AGENT_LOG` names: `created
+//! N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N is the number of
+//! the instance. It uses corprof's raw layer, because the typed layer implements the newer
+//! interfaces. Invariant: every slot of an implemented interface has a function.
 
 use std::ffi::{CStr, c_void};
 use std::fs::OpenOptions;
@@ -24,7 +24,7 @@ const SLOTS: usize = ICorProfilerCallback11::VERSIONS[ANSWERED - 1].slots;
 
 static CREATED: AtomicU32 = AtomicU32::new(0);
 
-/// A vtable by slot: the types of the functions differ.
+/// A vtable by slot. The slots are untyped, because the types of the functions differ.
 #[expect(dead_code, reason = "read by the CLR")]
 struct Vtable([*const c_void; SLOTS]);
 
@@ -58,8 +58,8 @@ fn log_line(line: &str) {
     }
 }
 
-/// Any callback that nothing is done in. What the CLR passes is left where it is: in the calling
-/// convention of x86-64 and arm64 the caller takes its arguments away itself.
+/// Callback that does nothing, for any slot. It ignores its arguments: in the calling convention of
+/// x86-64 and arm64 the caller removes them.
 extern "system" fn nothing() -> Hresult {
     Hresult::S_OK
 }
@@ -237,7 +237,7 @@ extern "system" fn lock_server(_this: *mut IClassFactory, _lock: Bool) -> Hresul
     Hresult::S_OK
 }
 
-/// Class factory entry point of the profiler's library. It answers for any class.
+/// Class factory entry point of the profiler's library. It returns the factory for any class.
 ///
 /// # Safety
 /// The CLR's contract: `iid` points to a GUID, `out` to a pointer.
