@@ -221,7 +221,7 @@ fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
 
 fn begin_clock() {
     if GLOBAL.clocked.fetch_add(1, Ordering::Relaxed) == 0 {
-        GLOBAL.wake(); // the reader sleeps as long as nobody needs it
+        GLOBAL.wake(); // the reader sleeps while no thread needs it
     }
 }
 

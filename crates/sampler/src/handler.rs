@@ -250,7 +250,7 @@ unsafe fn is_abandoned(slot: &Slot, context: *const libc::ucontext_t) -> bool {
         return false;
     }
     if !stack.contains(&at) {
-        return true; // it ran on a signal stack, which the thread has left
+        return true; // it ran on a signal stack that the thread has left
     }
     // Above the word the handler's stack is free. Below it, the word may have been overwritten.
     // SAFETY: the word lies on the stack of this thread, between its stack pointer and its end, and

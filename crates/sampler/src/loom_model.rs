@@ -347,7 +347,7 @@ fn no_commit_is_slept_through() {
             eventfd: AtomicU64,
         }
         let shared = Arc::new(Shared {
-            wake_flag: WakeFlag(AtomicBool::new(true)), // rung once, and not answered yet
+            wake_flag: WakeFlag(AtomicBool::new(true)), // set once, and not cleared yet
             memory: Memory::new(2),
             eventfd: AtomicU64::new(0),
         });

@@ -24,8 +24,7 @@
 //! | --- | --- | --- | --- |
 //! | `open` store | Release | `enter`, `begin_arm` Acquire | the slot's fresh fields are seen |
 //! | `set_known` | Release | `enter` Acquire | the stack bounds are seen with KNOWN |
-//! | `leave` | Release | `quiet` Acquire | all the handler's writes are seen before the slot is
-//! freed |
+//! | `leave` | Release | `quiet` Acquire | the handler's writes are seen before the slot is freed |
 //! | `end_arm` | AcqRel | `quiet` Acquire | the timer is seen by the code that frees the slot |
 //! | `close` | AcqRel | `end_arm` AcqRel | the later of the two sees the other and ends the timer |
 //!

@@ -141,7 +141,7 @@ impl Reader {
                     GLOBAL.push_free(index);
                 }
             } else if flags & CLOSING != 0 {
-                GLOBAL.mark_pending(index); // somebody is inside still
+                GLOBAL.mark_pending(index); // a handler is still inside
             }
         }
     }
@@ -211,7 +211,7 @@ impl Reader {
                 continue;
             }
             let Some(place) = waiting.get_mut(count) else {
-                GLOBAL.answered.store(true, Ordering::Relaxed); // the others next time
+                GLOBAL.answered.store(true, Ordering::Relaxed); // the others are settled next time
                 break;
             };
             // Acquire: pairs with the Release in the handler.

@@ -14,8 +14,7 @@
 //!
 //! | write | order | pairs with | so that |
 //! | --- | --- | --- | --- |
-//! | ASKED by the reader | Release | the handler's Acquire | the reader has finished reading the
-//! trace before |
+//! | ASKED by the reader | Release | the handler's Acquire | it has read the trace before |
 //! | DONE by the handler | Release | the reader's Acquire | the frames are there before they are read |
 
 use core::sync::atomic::Ordering;

@@ -14,8 +14,7 @@
 //!
 //! | write | order | pairs with | so that |
 //! | --- | --- | --- | --- |
-//! | NONE in `wall_signal` by the handler | Release | the reader's Acquire in `clocks` | frames and
-//! depth are complete |
+//! | NONE in `wall_signal` by the handler | Release | the reader's Acquire in `clocks` | frames and depth are complete |
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

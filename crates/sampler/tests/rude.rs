@@ -463,7 +463,7 @@ fn a_signal_under_way_does_not_outlive_exec() {
     const AFTER: &str = "SAMPLER_TEST_AFTER_EXEC";
     in_child(TEST, || {
         if std::env::var_os(AFTER).is_some() {
-            mask(libc::SIG_UNBLOCK); // it would come now
+            mask(libc::SIG_UNBLOCK); // a pending signal would arrive now
             return;
         }
         let config = sampler::Config {

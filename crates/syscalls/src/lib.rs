@@ -79,7 +79,7 @@ pub fn refresh() {
     }
     let claimed = TRIED.compare_exchange(tried, TRYING, Ordering::AcqRel, Ordering::Relaxed);
     if claimed.is_err() {
-        return; // somebody else does it, and `is_allowed` allows nothing untried meanwhile
+        return; // another thread tries them; `is_allowed` allows nothing untried meanwhile
     }
     let mut answers = [trial::UNANSWERED; COUNT];
     let known = trial::try_all(&mut answers, trial::may_share_memory());
