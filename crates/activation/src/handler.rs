@@ -61,8 +61,8 @@ impl SharedSignal {
     pub(crate) fn current(&self) -> Disposition {
         // SAFETY: all-zero is a valid sigaction (default action, empty mask).
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-        // SAFETY: asks only; the out-pointer is valid. It fails for numbers that are no signal, and
-        // then the default stays.
+        // SAFETY: a query; the out-pointer is valid. It fails for numbers that are not signals, and
+        // the default is kept.
         unsafe { libc::sigaction((self.number)(), core::ptr::null(), &raw mut action) };
         Disposition(action)
     }
@@ -330,7 +330,7 @@ mod tests {
     /// A CLR that is still starting: it passes its signal on to the handler that it found.
     unsafe extern "C" fn starting(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         note("starting");
-        // SAFETY: what the kernel gave, as the caller says.
+        // SAFETY: the arguments are the kernel's, as the caller guarantees.
         unsafe { on_signal(signal, info, context) };
     }
 
@@ -387,7 +387,7 @@ mod tests {
     unsafe extern "C" fn newer(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         note("newer");
         // Loaded after our handler was installed, this CLR passes a fault on to it.
-        // SAFETY: what the kernel gave, as the caller says.
+        // SAFETY: the arguments are the kernel's, as the caller guarantees.
         unsafe { on_fault(signal, info, context) };
     }
 

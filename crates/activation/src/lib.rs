@@ -1,5 +1,4 @@
-//! One signal handler for all CLRs of a process: of the activation signal, `SIGRTMIN`, and of
-//! faults.
+//! One handler for all CLRs of a process, of their activation signal (`SIGRTMIN`) and of faults.
 //!
 //! A CLR stops a thread that runs managed code without calls by sending it the activation signal
 //! (src/coreclr/pal/src/exception/signal.cpp, `inject_activation_handler`). Each CLR installs its

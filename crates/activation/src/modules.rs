@@ -148,8 +148,8 @@ unsafe extern "C" fn take(
     if taken.objects.len() == taken.objects.capacity() {
         return 0;
     }
-    // SAFETY: the loader says that there are so many headers, and they stay mapped with the object,
-    // which cannot go while the loader's lock is held for this call.
+    // SAFETY: the loader gives this number of headers, and they stay mapped with the object, which
+    // cannot be unloaded while the loader's lock is held for this call.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let base = info.dlpi_addr as usize;
     // The field exists from glibc 2.4 and musl 1.1 on.
@@ -276,7 +276,7 @@ pub fn symbol_of(library: &CStr, symbol: &CStr) -> Option<usize> {
     }
     // SAFETY: an open handle and a string.
     let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
-    // SAFETY: gives back what was opened above; the library stays, as others hold it.
+    // SAFETY: closes the handle opened above; the library stays loaded, as others hold it.
     unsafe { libc::dlclose(handle) };
     (!found.is_null()).then_some(found as usize)
 }

@@ -93,8 +93,8 @@ unsafe extern "C" fn own_ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: null or valid, by the caller's promise. The system writes there what is left, the C
-    // library does not: so a copy.
+    // SAFETY: null or valid, as the caller guarantees. A copy, because the system call writes the
+    // remaining time there, and the C library does not.
     let mut time = (!timeout.is_null()).then(|| unsafe { *timeout });
     let time = time
         .as_mut()

@@ -60,12 +60,12 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        // SAFETY: a piece of this heap and its layout, by the caller's promise.
+        // SAFETY: a piece of this heap and its layout, as the caller guarantees.
         unsafe { self.lock().free(piece, layout.size(), layout.align()) }
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: a piece of this heap and its layout, by the caller's promise.
+        // SAFETY: a piece of this heap and its layout, as the caller guarantees.
         unsafe {
             self.lock()
                 .realloc(piece, layout.size(), layout.align(), size)
@@ -95,7 +95,7 @@ unsafe extern "C" fn own_calloc(count: usize, size: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn own_realloc(piece: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: a piece of this heap or null, by the caller's promise.
+    // SAFETY: a piece of this heap or null, as the caller guarantees.
     unsafe { HEAP.lock().c_realloc(piece.cast(), size).cast() }
 }
 
@@ -104,18 +104,18 @@ unsafe extern "C" fn own_posix_memalign(
     align: usize,
     size: usize,
 ) -> c_int {
-    // SAFETY: a power of two, by the caller's promise.
+    // SAFETY: a power of two, as the caller guarantees.
     let piece = unsafe { HEAP.lock().c_memalign(align, size) };
     if piece.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: valid for writes, by the caller's promise.
+    // SAFETY: valid for writes, as the caller guarantees.
     unsafe { *into = piece.cast() };
     0
 }
 
 unsafe extern "C" fn own_free(piece: *mut c_void) {
-    // SAFETY: a piece of this heap or null, by the caller's promise.
+    // SAFETY: a piece of this heap or null, as the caller guarantees.
     unsafe { HEAP.lock().c_free(piece.cast()) }
 }
 
@@ -132,7 +132,7 @@ struct Mappings;
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let no_file = -1_i64;
-        // SAFETY: a mapping at a place that the kernel chooses touches nothing that is there.
+        // SAFETY: a mapping at an address of the kernel's choice overlaps no existing one.
         let at = unsafe {
             libc::syscall(
                 libc::SYS_mmap,
@@ -178,7 +178,7 @@ unsafe impl Allocator for Mappings {
 
 /// Returns free memory at the heap's end, and wholly free mappings, to the kernel.
 pub(crate) fn release_free_memory() {
-    // SAFETY: nothing that is used is touched.
+    // SAFETY: memory in use is not touched.
     unsafe { HEAP.lock().trim(0) };
 }
 
@@ -235,7 +235,7 @@ extern "C" fn after_fork() {
 }
 
 fn this_thread() -> usize {
-    // SAFETY: always so.
+    // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize }
 }
 

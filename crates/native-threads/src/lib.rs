@@ -1,5 +1,4 @@
-//! Native test library: starts threads, forbids timers, calls back, and runs code with wrong unwind
-//! data.
+//! Native test library: threads, forbidden timers, callbacks, and code with wrong unwind data.
 //!
 //! It has no dependency on the profiler. Invariant: each thread uses at least the requested CPU
 //! time, and is joined before the call returns.
@@ -20,7 +19,7 @@ fn cpu_ns() -> u64 {
 
 fn burn(nanoseconds: u64, blocks: bool) {
     if blocks {
-        // SAFETY: all-zero is a valid set, which sigfillset fills; the old one is not asked for.
+        // SAFETY: all-zero is a valid set, which sigfillset fills; the old one is not requested.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&raw mut all);

@@ -14,7 +14,7 @@ use libc::{c_int, siginfo_t};
 /// if the signal has no handler.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn move_to_alternate_stack(signal: c_int) -> c_int {
-    // SAFETY: all-zero is a valid sigaction; what is set is what was there, with a flag more.
+    // SAFETY: all-zero is a valid sigaction; the call sets the present action plus one flag.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         if libc::sigaction(signal, null(), &raw mut action) != 0
@@ -39,8 +39,8 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     let beneath = PREVIOUS_HANDLER.try_lock().map_or(0, |beneath| *beneath);
     if beneath != 0 {
         type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-        // SAFETY: the handler that was there before, which takes SA_SIGINFO as all of a CLR do; it
-        // gets what the kernel gave.
+        // SAFETY: the replaced handler, which takes SA_SIGINFO like all handlers of a CLR; it gets
+        // the kernel's arguments.
         unsafe { std::mem::transmute::<usize, Handler>(beneath)(signal, info, context) };
     }
 }
@@ -87,8 +87,8 @@ pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) 
         let mut alternate = vec![0u8; 64 * 1024];
         let mut block = vec![FILL; GUARD_BYTES + bytes];
         BURN_END.set(nanoseconds);
-        // SAFETY: both stacks and both contexts live until the coroutine has come back by
-        // `uc_link`, and the alternate stack is given up before it is freed.
+        // SAFETY: both stacks and both contexts live until the coroutine has returned by `uc_link`,
+        // and the alternate stack is disabled before it is freed.
         unsafe {
             let mut stack: libc::stack_t = zeroed();
             let mut before: libc::stack_t = zeroed();

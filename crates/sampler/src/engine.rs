@@ -314,7 +314,7 @@ fn set_timer(id: i32, first: u64, interval: u64) -> bool {
         it_interval: time(interval),
         it_value: time(first),
     };
-    // SAFETY: a valid itimerspec; the old value is not asked for.
+    // SAFETY: a valid itimerspec; the old value is not requested.
     unsafe {
         libc::syscall(
             libc::SYS_timer_settime,

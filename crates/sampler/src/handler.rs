@@ -143,7 +143,7 @@ unsafe fn pass_on(
         type Info = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
         // SAFETY: `start` or `move_to_top` stored the address of a handler that had SA_SIGINFO.
         let handler = unsafe { core::mem::transmute::<usize, Info>(previous) };
-        // SAFETY: it gets what the kernel gave.
+        // SAFETY: it gets the kernel's arguments.
         unsafe { handler(signal, info, context) };
     } else {
         type Plain = unsafe extern "C" fn(libc::c_int);

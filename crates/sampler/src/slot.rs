@@ -1,10 +1,9 @@
-//! Slot: the state of one registered thread, shared by its handler and the reader, and its memory
-//! block.
+//! Slot: the state of one registered thread, shared by its handler and the reader.
 //!
-//! The ring buffer and the stack buffers are in the block. `protocol` defines who may access which
-//! word when. Invariant: the fields under "handler" are written only between `enter` and `leave` of
-//! the slot's gate (or by `register`, before `open`), those under "reader" only by the one
-//! [`crate::Reader`]; so all of them are Relaxed.
+//! The slot's memory block has the ring buffer and the stack buffers. `protocol` defines who may
+//! access which word when. Invariant: the fields under "handler" are written only between `enter`
+//! and `leave` of the slot's gate (or by `register`, before `open`), those under "reader" only by
+//! the one [`crate::Reader`]; so all of them are Relaxed.
 
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -334,7 +334,7 @@ pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
         return Err(close_with(socket, "bind"));
     }
     length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-    // SAFETY: as many writable bytes, and where to say how many they are.
+    // SAFETY: as many writable bytes, and a valid pointer to their number.
     if unsafe { libc::getsockname(socket, pointer, &raw mut length) } != 0 {
         return Err(close_with(socket, "getsockname"));
     }
@@ -634,7 +634,7 @@ pub(crate) fn close(fd: c_int) {
 pub(crate) fn disposition(signal: i32) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction (default action, empty mask).
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which
+    // SAFETY: a query with a valid out-pointer. It fails for numbers that are not signals, which
     // `check` has refused.
     unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) };
     action

@@ -1,5 +1,4 @@
-//! Recognises threads that wait where they waited before, so that they need not be woken for a
-//! sample.
+//! Recognises threads that wait where they waited before, so that no signal must wake them.
 //!
 //! The handler that answers a wall-clock signal records the stack of a thread that was waiting when
 //! the signal was sent, with the addresses of the return addresses. At a later tick the reader asks

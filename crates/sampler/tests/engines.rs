@@ -241,7 +241,7 @@ fn clock_values_add_up_and_hit_what_runs() {
                                 tv_sec: 0,
                                 tv_nsec: pause * 1000,
                             };
-                            // SAFETY: a valid time; what is left of it is not asked for.
+                            // SAFETY: a valid time; the remaining time is not requested.
                             restarts += u32::from(
                                 unsafe { libc::nanosleep(&time, std::ptr::null_mut()) } != 0,
                             );

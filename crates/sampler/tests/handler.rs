@@ -508,7 +508,7 @@ fn what_a_signal_costs_is_measured_and_counted_nowhere() {
         || {
             let (sampler, mut reader) = start(OWN_CLOCK, 100);
             let held_off = || {
-                // SAFETY: a zeroed set to be filled in; only asks.
+                // SAFETY: a zeroed set to be filled in; a query only.
                 unsafe {
                     let mut mask: libc::sigset_t = std::mem::zeroed();
                     libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);

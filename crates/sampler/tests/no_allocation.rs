@@ -24,7 +24,7 @@ static HANDLER: AtomicUsize = AtomicUsize::new(0);
 extern "C" fn in_handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
     // SAFETY: `watch_handler` stored the address of the handler that the sampler had installed with
-    // SA_SIGINFO; it gets what the kernel gave.
+    // SA_SIGINFO; it gets the kernel's arguments.
     unsafe {
         let handler = std::mem::transmute::<usize, Handler>(HANDLER.load(Ordering::Relaxed));
         IN_HANDLER.set(true);

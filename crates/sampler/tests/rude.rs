@@ -1,5 +1,4 @@
-//! Tests with hostile programs: jumps out of handlers, closed foreign descriptors, exhausted
-//! limits.
+//! Tests with hostile programs: jumps out of handlers, closed descriptors, exhausted limits.
 
 mod common;
 use common::*;
@@ -234,7 +233,7 @@ fn open_descriptors() -> Vec<i32> {
         })
         .collect();
     // The descriptor of the directory itself is closed by now.
-    // SAFETY: only asks.
+    // SAFETY: a query only.
     open.retain(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0);
     open
 }
@@ -287,7 +286,7 @@ fn files_that_got_our_numbers_are_left_alone() {
             drain(&mut reader);
             sampler.stop();
             for (fd, file) in ours.iter().zip(&mut files) {
-                // SAFETY: only asks.
+                // SAFETY: a query only.
                 let open = unsafe { libc::fcntl(*fd, libc::F_GETFD) };
                 assert!(open >= 0, "{fd} was closed");
                 let mut text = Vec::new();

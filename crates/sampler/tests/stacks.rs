@@ -21,7 +21,7 @@ use sampler::{
 };
 
 fn action_of(signal: i32) -> libc::sigaction {
-    // SAFETY: all-zero is a valid sigaction; asks only.
+    // SAFETY: all-zero is a valid sigaction; a query only.
     unsafe {
         let mut action = zeroed();
         assert_eq!(libc::sigaction(signal, std::ptr::null(), &mut action), 0);
@@ -96,7 +96,7 @@ extern "C" fn coroutine() {
 fn on_coroutine(bytes: usize, body: impl FnMut() + Send + 'static) -> usize {
     let mut block = vec![FILL; KNOWN_BYTES + bytes];
     *BODY.lock().unwrap() = Some(Box::new(body));
-    // SAFETY: both contexts live until the coroutine has come back by `uc_link`; its stack lies in
+    // SAFETY: both contexts live until the coroutine has returned by `uc_link`; its stack lies in
     // `block`, which outlives it.
     unsafe {
         let mut main: libc::ucontext_t = zeroed();
@@ -363,13 +363,13 @@ type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void);
 /// Returns the sampler's handler.
 fn ours() -> Handler {
     let address = OURS.load(Ordering::SeqCst) as usize;
-    // SAFETY: `Sampler::handler` answered it.
+    // SAFETY: the result of `Sampler::handler`.
     unsafe { std::mem::transmute::<usize, Handler>(address) }
 }
 
 unsafe extern "C" fn keep(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     if KEEPS.load(Ordering::SeqCst) == 0 {
-        // SAFETY: what the kernel gave.
+        // SAFETY: the kernel's arguments.
         return unsafe { ours()(signal, info, context) };
     }
     if HAS.load(Ordering::SeqCst) == 0 {
@@ -407,7 +407,7 @@ fn a_signal_that_was_kept_back_is_refused() {
             burn_deep();
             if HAS.load(Ordering::SeqCst) == 1 {
                 // SAFETY: the handler has written it, and writes no more while `HAS` is set; copies
-                // of what the kernel gave on this thread.
+                // of the kernel's arguments on this thread.
                 unsafe {
                     let (info, context) = (*KEPT.0.get()).assume_init_mut();
                     ours()(sampler.signal(), info, (&raw mut *context).cast());

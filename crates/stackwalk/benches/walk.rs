@@ -1,9 +1,9 @@
-//! Benchmark of walks: nanoseconds per walk, by depth, as `key=value` lines for `cargo xtask
-//! bench`.
+//! Benchmark of walks: nanoseconds per walk, by depth.
 //!
-//! The stack consists of 64 different functions, so that the rules are in different cache lines as
-//! in a real program. `warm`: all rules are in the rule cache. `cold`: none is (every frame is
-//! unwound from `.eh_frame`). The clock's own cost is measured and subtracted.
+//! The output is `key=value` lines for `cargo xtask bench`. The stack consists of 64 different
+//! functions, so that the rules are in different cache lines as in a real program. `warm`: all
+//! rules are in the rule cache. `cold`: none is (every frame is unwound from `.eh_frame`). The
+//! clock's own cost is measured and subtracted.
 
 use stackwalk::{ADDRESS, CodeMap, End, Regs, Scratch, Stack};
 use std::hint::black_box;

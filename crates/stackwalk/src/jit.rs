@@ -531,7 +531,7 @@ impl Body {
         if !(self.start..self.end()).contains(&address) {
             return &[];
         }
-        // SAFETY: whoever made the body promised that its code stays readable until it was
+        // SAFETY: the creator of the body guarantees that its code stays readable until it was
         // removed from the map and no walk can see it; the range was just checked.
         unsafe { std::slice::from_raw_parts(address as *const u8, (self.end() - address) as usize) }
     }

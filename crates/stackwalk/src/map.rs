@@ -1,5 +1,4 @@
-//! The code map: maps an address to its code and unwind rules, for lock-free use in a signal
-//! handler.
+//! The code map: maps an address to its code and unwind rules; read in the signal handler.
 //!
 //! The agent adds and removes code; walks look it up. The map owns the rule cache
 //! ([`crate::cache`]). It has no names: `user` is a word of the caller for each region. Invariant:
@@ -199,8 +198,7 @@ pub(crate) enum RetiredMemory {
 /// An entry that is not published any more.
 pub(crate) struct OwnedEntry(*const MapEntry);
 
-// SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked
-// in `entries`).
+// SAFETY: only its holder may free the entry, and an entry is `Send` (checked in `entries`).
 unsafe impl Send for OwnedEntry {}
 
 /// State that only writers use.
@@ -619,8 +617,8 @@ impl CodeMap {
         entry: *const MapEntry,
     ) {
         let offset = offset_in(chunk, range.start);
-        // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has
-        // the `MapWriter` holds the writers' mutex: both live.
+        // SAFETY: only writers free tables and buckets, after they unpublish them, and the holder
+        // of the `MapWriter` holds the writers' mutex: both live.
         let known = unsafe {
             let table = self.chunks.load(Ordering::Relaxed).as_ref();
             let slot = table.and_then(|table| table.slot(chunk));
@@ -764,8 +762,8 @@ impl CodeMap {
             range.end.saturating_sub(base),
         );
         let reaches = |entry: &*const MapEntry| {
-            // SAFETY: the bucket has it, so it is published, and whoever has the `MapWriter` is the
-            // only one to take it out and retire it.
+            // SAFETY: the bucket has it, so it is published, and the holder of the `MapWriter` is
+            // the only one to take it out and retire it.
             overlap(&unsafe { (**entry).code.range() }, range)
         };
         let (from_before, within) = bucket.around(first, behind);
@@ -853,8 +851,8 @@ impl Drop for CodeMap {
         self.remove_modules(&mut writer, |_| true);
         let table = self.chunks.swap(std::ptr::null_mut(), Ordering::Relaxed);
         let modules = self.modules.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: made by `Box::into_raw`; `&mut self` says that no thread reads them; all buckets
-        // of the table and entries of the list are gone by the removals above.
+        // SAFETY: made by `Box::into_raw`; `&mut self` shows that no thread reads them; all buckets
+        // of the table and entries of the list were removed above.
         unsafe {
             if !table.is_null() {
                 drop(Box::from_raw(table));

@@ -404,7 +404,7 @@ impl CopyRoom<'_> {
         let Some((hdr, length)) = hdr else {
             return Some(raw);
         };
-        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and
+        // SAFETY: the linker reports that these bytes are the module's .eh_frame_hdr, loaded and
         // readable.
         raw.hdr_start = unsafe { self.take(hdr, length.min(4096) as usize) }?;
         if !(self.copy)(range_start) {

@@ -109,7 +109,7 @@ pub fn is_missing(address: u64) -> bool {
     let no_operation = -1_i64;
     let mut result = libc::SYS_rt_sigprocmask;
     // SAFETY: the kernel checks the address, which is read and not kept; without an operation the
-    // mask stays as it is, and no old one is asked for.
+    // mask stays as it is, and no old one is requested.
     unsafe {
         asm!(
             "syscall",

@@ -261,7 +261,7 @@ impl Image {
         let Some((at, length)) = self.place(rva) else {
             return &[];
         };
-        // SAFETY: inside a section of a mapped image, which whoever made this value promised to
+        // SAFETY: inside a section of a mapped image, which the creator of this value guarantees to
         // keep until no walk can see it.
         unsafe { std::slice::from_raw_parts(at as *const u8, length) }
     }

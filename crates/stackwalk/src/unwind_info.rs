@@ -1,5 +1,4 @@
-//! Decoder of Windows x64 UNWIND_INFO, which the CLR's compilers write on Linux too, to unwind
-//! rules.
+//! Decoder of Windows x64 UNWIND_INFO, which the CLR's compilers write on Linux too.
 //!
 //! Input is a slice that starts with one structure, found by `jit` or `pe`. Invariants: each code
 //! is at least two bytes, so every loop is bounded by 255 codes. A structure with any unknown part

@@ -268,8 +268,8 @@ impl Window {
         if address < self.low || address > self.last || !address.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: aligned and between the interrupted stack pointer and the stack's end, which
-        // the caller of `walk` vouches for.
+        // SAFETY: aligned and between the interrupted stack pointer and the stack's end, which the
+        // caller of `walk` guarantees.
         Some(unsafe { memory.load(address) })
     }
 }
@@ -493,7 +493,7 @@ impl<M: Load> cfi::CfiFrame for KnownFrame<'_, M> {
         }
         let index = *GREGS.get(usize::try_from(register).ok()?)?;
         (here.exact && self.all != 0).then(|| {
-            // SAFETY: `all` is what the caller of `walk` vouches for, or lies in the window that
+            // SAFETY: `all` is guaranteed by the caller of `walk`, or lies in the window that
             // `leave_signal` has checked to the end of the context's registers.
             unsafe { self.memory.load(self.all.wrapping_add(index as u64 * 8)) }
         })

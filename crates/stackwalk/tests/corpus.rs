@@ -1,5 +1,4 @@
-//! Checks that a walk can unwind nearly all code of the installed libraries, by their unwind
-//! tables.
+//! Checks that a walk can unwind nearly all code of the installed libraries.
 
 mod common;
 

@@ -65,7 +65,7 @@ thread_local! {
 }
 
 extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: set before the first signal of this thread, cleared before it goes away.
+    // SAFETY: set before the first signal of this thread, cleared before it ends.
     let Some(thread) = (unsafe { THREAD.get().as_ref() }) else {
         return;
     };

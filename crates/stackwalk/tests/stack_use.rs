@@ -106,7 +106,7 @@ fn a_cold_walk_takes_at_most_1800_bytes_of_stack() {
     // Unknown code, and a JIT body.
     places.insert(LeaveMethod::Malformed, vec![8, start, u64::MAX]);
     let body: &'static [u8] = vec![0x55, 0x48, 0x8b, 0xec, 0xff, 0xd0, 0x5d, 0xc3].leak();
-    // SAFETY: the code lives for ever.
+    // SAFETY: the code lives forever.
     let jitted = unsafe { stackwalk::jit::body_from_code(body.as_ptr() as u64, 8) };
     assert!(MAP.add_jit_body(jitted, 1));
     let jitted = (0..8).map(|at| body.as_ptr() as u64 + at);

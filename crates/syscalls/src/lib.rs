@@ -52,7 +52,7 @@ const TRYING: u32 = u32::MAX;
 pub fn is_filtered() -> bool {
     /// include/uapi/linux/prctl.h
     const PR_GET_SECCOMP: i64 = 21;
-    // SAFETY: only asks.
+    // SAFETY: a query only.
     let mode = unsafe { trial::raw(libc::SYS_prctl, [PR_GET_SECCOMP, 0, 0, 0, 0]) };
     // A kernel without seccomp returns EINVAL. A filter may refuse the call.
     mode != 0 && mode != -i64::from(libc::EINVAL)

@@ -204,7 +204,7 @@ fn child(sheet: &'static AnswerSheet, shares_memory: bool) -> Option<libc::pid_t
 /// its own, and have CLONE_VFORK.
 unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static AnswerSheet) -> i64 {
     let mut result = number;
-    // SAFETY: the caller's promise. The child never comes back: `run` does not return.
+    // SAFETY: the caller's promise. The child never returns: `run` does not return.
     unsafe {
         asm!(
             "syscall",

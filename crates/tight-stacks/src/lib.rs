@@ -1,5 +1,4 @@
-//! Test library: simulates a machine with larger signal frames by shrinking alternate signal
-//! stacks.
+//! Test library: makes alternate signal stacks smaller, to simulate larger signal frames.
 //!
 //! It is preloaded into a program (`LD_PRELOAD`) and replaces `sigaltstack`. Every stack of the
 //! size that a CLR uses becomes `TIGHT_STACKS_BY` bytes smaller, as if the kernel's signal frame

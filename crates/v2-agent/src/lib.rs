@@ -1,9 +1,8 @@
-//! Test profiler of the age of CLR 2: implements `ICorProfilerCallback` and `ICorProfilerCallback2`
-//! only.
+//! Test profiler of CLR 2's age: implements `ICorProfilerCallback` and `…Callback2` only.
 //!
-//! It writes one line for each event of its life to the file that `V2_AGENT_LOG` names: `created
-//! N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N is the number of
-//! the instance. It uses corprof's raw layer, because the typed layer implements the newer
+//! It writes one line for each event of its life to the file that `V2_AGENT_LOG` names:
+//! `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N is the
+//! number of the instance. It uses corprof's raw layer, because the typed layer implements the newer
 //! interfaces. Invariant: every slot of an implemented interface has a function.
 
 use std::ffi::{CStr, c_void};
@@ -74,7 +73,7 @@ unsafe extern "system" fn query_interface(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the caller vouches for both.
+    // SAFETY: not null, and the caller guarantees both.
     unsafe {
         let known = *iid == IUnknown::IID
             || ICorProfilerCallback11::VERSIONS[..ANSWERED]
@@ -128,8 +127,8 @@ unsafe extern "system" fn initialize(this: *mut c_void, info: *mut IUnknown) -> 
     if answer.is_err() {
         return answer;
     }
-    // SAFETY: it answered for ICorProfilerInfo2, which has SetEventMask, and the reference that it
-    // gave is given back once.
+    // SAFETY: it returned ICorProfilerInfo2, which has SetEventMask, and its reference is released
+    // once.
     let answer = unsafe {
         let answer =
             ICorProfilerInfo15::set_event_mask(info2, EventMaskLow::MONITOR_THREADS.bits());
@@ -152,8 +151,8 @@ unsafe extern "system" fn shutdown(this: *mut c_void) -> Hresult {
 }
 
 fn library_of(address: *const c_void) -> String {
-    // SAFETY: all-zero is a valid Dl_info; any address may be asked about; where the answer is not
-    // 0 the name is a string that stays as long as the library.
+    // SAFETY: all-zero is a valid Dl_info; any address is allowed; if the result is not 0 the name
+    // is a string that lives as long as the library.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(address, &raw mut found) == 0 || found.dli_fname.is_null() {
@@ -193,7 +192,7 @@ unsafe extern "system" fn query_factory(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the caller vouches for both.
+    // SAFETY: not null, and the caller guarantees both.
     unsafe {
         let known = *iid == IUnknown::IID || *iid == IClassFactory::IID;
         *out = if known { this } else { null_mut() };
@@ -224,8 +223,8 @@ unsafe extern "system" fn create_instance(
         number,
     }));
     log_line(&format!("created {number}"));
-    // SAFETY: a live profiler with one reference, which is given back after the query; the caller
-    // vouches for the rest.
+    // SAFETY: a live profiler with one reference, which is released after the query; the caller
+    // guarantees the rest.
     unsafe {
         let answer = query_interface(profiler.cast(), iid, out);
         release(profiler.cast());
@@ -248,7 +247,7 @@ pub unsafe extern "system" fn DllGetClassObject(
     out: *mut *mut c_void,
 ) -> Hresult {
     let factory: *const Factory = &raw const FACTORY;
-    // SAFETY: the factory is static; the caller vouches for the pointers.
+    // SAFETY: the factory is static; the caller guarantees the pointers.
     unsafe { query_factory(factory.cast_mut().cast(), iid, out) }
 }
 

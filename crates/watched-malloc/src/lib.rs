@@ -127,7 +127,7 @@ extern "C" fn write_counts() {
 fn module(at: usize) -> String {
     // SAFETY: all-zero is a valid Dl_info.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about.
+    // SAFETY: any address is allowed.
     let is_found = unsafe { libc::dladdr(at as *const c_void, &raw mut found) } != 0;
     if !is_found || found.dli_fname.is_null() {
         return "?".into();

@@ -1,5 +1,4 @@
-//! Stack slots (homes) that may hold `this` in a state machine's `MoveNext`, with their live
-//! ranges.
+//! Stack slots (homes) that may hold `this` in a state machine's `MoveNext`, and their lifetimes.
 //!
 //! Input is a body's [`GcInfo`] and its code; output is a list of candidate slots, selected by how
 //! the code uses them. The reader of a slot must check that it really holds the state machine.

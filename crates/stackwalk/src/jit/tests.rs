@@ -78,7 +78,7 @@ fn decoded_bodies_are_true_at_every_instruction() {
     for (name, hex) in BODIES {
         let code = bytes_of(hex);
         let start = code.as_ptr() as u64;
-        // SAFETY: the bytes live for ever.
+        // SAFETY: the bytes live forever.
         let body = unsafe { body_from_code(start, code.len() as u32) };
         assert_eq!(body.source(), RuleSource::Prologue, "{name}");
         assert_eq!(body.agrees_with_code(), Some(true), "{name}");
@@ -334,13 +334,13 @@ fn a_body_without_debug_information_has_no_il_map() {
 #[test]
 fn the_prologue_of_an_osr_body_is_not_decoded() {
     let code = bytes_of("488b4500 50 488bec 4883ec20 c3");
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
     assert_eq!(body.source(), RuleSource::FramePointer);
     assert_eq!(body.rule(body.start() + 6, false), Some(FRAME_POINTER));
     assert!(body.begins_on_a_frame());
     let code = bytes_of("55 488bec 4883ec20 c3");
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
     assert!(!body.begins_on_a_frame());
 }

@@ -49,8 +49,8 @@ pub(super) struct Entries {
     empty: usize,
 }
 
-// SAFETY: the pointers are to memory of its own, which is reached through it alone or through what
-// `add` answered, and an entry is `Send` itself (checked below).
+// SAFETY: the pointers are to memory of its own, which is reached through it alone or through the
+// result of `add`, and an entry is `Send` itself (checked below).
 unsafe impl Send for Entries {}
 
 const _: () = {
@@ -105,7 +105,7 @@ impl Entries {
     /// [`Entries::add`] of this value returned it, it was not freed since, and nothing reads it any
     /// more.
     pub(super) unsafe fn free(&mut self, entry: *const MapEntry) {
-        // SAFETY: it was written by `add`, and is dropped once, by the caller's word.
+        // SAFETY: it was written by `add`, and is dropped once, as the caller guarantees.
         let number = unsafe {
             let number = (*entry).block;
             entry.cast_mut().drop_in_place();

@@ -284,7 +284,7 @@ fn readers_never_see_half_a_change() {
                 if (index + generation).is_multiple_of(3) {
                     map.remove(start);
                 } else {
-                    // SAFETY: the code lives for ever.
+                    // SAFETY: the code lives forever.
                     let body = unsafe { jit::body_from_code(start, LEN as u32) };
                     assert!(map.add_jit_body(body, index | generation << 16));
                 }

@@ -49,8 +49,8 @@ impl<M: Load> Walker<'_, M> {
             .iter()
             .filter(|place| **place != 0)
             .find_map(|&place| {
-                // SAFETY: two aligned words that stay readable for the walk, as its caller has
-                // vouched for (`Scratch::hijacks`).
+                // SAFETY: two aligned words that stay readable for the walk, as its caller
+                // guarantees (`Scratch::hijacks`).
                 let (address, at) = unsafe {
                     (
                         self.memory.load(place),

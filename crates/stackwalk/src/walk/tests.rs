@@ -208,7 +208,7 @@ pub(super) const RETURN: u64 = 10;
 pub(super) fn framed() -> (u64, jit::Body) {
     let bytes: &'static [u8] = FRAMED.to_vec().leak();
     let start = bytes.as_ptr() as u64;
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     (start, unsafe {
         jit::body_from_code(start, bytes.len() as u32)
     })
@@ -292,7 +292,7 @@ fn compiled_code_without_rows_is_left_only_by_a_call_of_it() {
         0x5d, 0xc3,
     ];
     let start = bytes.as_ptr() as u64;
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     let body = unsafe { jit::body_from_code(start, bytes.len() as u32) };
     let caller = start + RETURN;
     let called = caller + 0x1_0000;
