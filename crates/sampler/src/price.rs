@@ -3,7 +3,7 @@
 //! This is the delivery of a signal by the kernel and the return from it, measured once on this
 //! machine, and an interrupt, which cannot be measured here.
 //!
-//! Runs on the agent thread, before a session's first tick or between ticks; never in the handler.
+//! Runs on the agent thread at a session's start; never in the handler.
 //! Invariant: the signals it sends go to the calling thread only and are not counted, and the
 //! thread's mask is restored.
 

@@ -1,8 +1,9 @@
 //! [`Reader`]: the one consumer of all ring buffers, on the agent thread.
 //!
-//! It rebuilds stacks, passes samples to the caller and frees ended slots. The clocks that it
-//! drives are in `clocks`. Invariants: only the reader moves `tail`, only it frees slots that ever
-//! had data, and it never waits for a handler.
+//! Each registered thread has a slot with a ring buffer, which its signal handler fills. The reader
+//! rebuilds stacks, passes samples to the caller and frees the slots of ended threads. The clocks
+//! that it drives are in `clocks`. Invariants: only the reader moves `tail`, only it frees slots
+//! that ever had data, and it never waits for a handler.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 //!
 //! The slot's memory block has the ring buffer and the stack buffers. `protocol` defines who may
 //! access which word when. Invariant: the fields under "handler" are written only between `enter`
-//! and `leave` of the slot's gate (or by `register`, before `open`), those under "reader" only by
-//! the one [`crate::Reader`]; so all of them are Relaxed.
+//! and `leave` of the slot's gate, its lock-free ownership word (or by `register`, before `open`).
+//! Those under "reader" are written only by the one [`crate::Reader`]. So all are Relaxed.
 
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -33,7 +33,7 @@ pub enum Call {
     ClockGettime,
     /// Sleeps.
     ClockNanosleep,
-    /// Creates the descriptor that wakes the agent thread.
+    /// Finds the lowest free descriptor number, to estimate how many are free.
     Eventfd2,
     /// Reads a file's metadata.
     Statx,

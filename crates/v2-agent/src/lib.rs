@@ -2,7 +2,7 @@
 //!
 //! It writes one line for each event of its life to the file that `V2_AGENT_LOG` names:
 //! `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N is the
-//! number of the instance. It uses corprof's raw layer, because the typed layer implements the newer
+//! number of the instance. It uses corprof's raw layer, because the typed layer implements newer
 //! interfaces. Invariant: every slot of an implemented interface has a function.
 
 use std::ffi::{CStr, c_void};
