@@ -123,7 +123,8 @@ pub(crate) fn loaded() -> Vec<Module> {
 /// Copies an object. Allocates nothing.
 ///
 /// # Safety
-/// The contract of `dl_iterate_phdr`, and `taken` points to a `CopiedObjects` that no other code uses.
+/// The contract of `dl_iterate_phdr`, and `taken` points to a `CopiedObjects` that no other code
+/// uses.
 unsafe extern "C" fn take(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,

@@ -643,7 +643,8 @@ impl CodeMap {
 
     /// Removes a body from all its chunks.
     fn unpublish(&self, writer: &mut MapWriter, table: &Table, entry: *const MapEntry) {
-        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it out.
+        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it
+        // out.
         let range = unsafe { (*entry).code.range() };
         for chunk in chunks_of(&range) {
             let slot = table.slot(chunk);

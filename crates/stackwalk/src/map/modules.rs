@@ -18,8 +18,8 @@ pub(super) struct ModulePlace {
 /// Disjoint modules, sorted.
 pub(super) struct Modules(Box<[ModulePlace]>);
 
-// SAFETY: a `ModulePlace` points to an `MapEntry`, which is `Send` and `Sync`, and outlives every published
-// list that names it (retired together, freed after a grace period).
+// SAFETY: a `ModulePlace` points to an `MapEntry`, which is `Send` and `Sync`, and outlives every
+// published list that names it (retired together, freed after a grace period).
 unsafe impl Send for Modules {}
 // SAFETY: as above.
 unsafe impl Sync for Modules {}
