@@ -281,11 +281,11 @@ impl Window {
 /// frames.
 ///
 /// # Safety
-/// `regs` are those of the calling thread at a point where it is stopped (it runs this in a
-/// signal handler, or they were captured by this very thread in a caller), and all memory from
-/// `regs.sp` to the end of the stack it lies in (`stack.end`, or the end of `stack.alt`) is
-/// mapped and readable; if it lies in `stack.alt`, so is the thread's stack from the stack
-/// pointer interrupted by the signal on. `regs.all` is 0 or the address of a `gregset_t` that
+/// `regs` are those of the calling thread at a point where it is stopped: it runs this in a signal
+/// handler, or it captured them itself in a caller. All memory from `regs.sp` to the end of the
+/// stack that contains it (`stack.end`, or the end of `stack.alt`) is mapped and readable. If
+/// `stack.alt` contains it, so is the thread's stack from the stack pointer that the signal
+/// interrupted. `regs.all` is 0 or the address of a `gregset_t` that
 /// stays readable until the walk has ended. Each of `scratch.hijacks` is 0 or the address of two
 /// aligned words that stay readable until the walk has ended.
 pub unsafe fn walk(
