@@ -2,9 +2,9 @@
 //!
 //! Everything in this file, and everything it calls, runs in a signal handler on the sampled
 //! thread, at any instruction of the program. Invariant: no lock, no allocation, no thread-local,
-//! no panic, no wait; every loop is bounded; `errno` is restored. The signal's payload names the slot (the state
-//! of one registered thread). The handler uses it only if its generation and the stack pointer
-//! match.
+//! no panic, no wait; every loop is bounded; `errno` is restored. The signal's payload names the
+//! slot (the state of one registered thread). The handler uses it only if its generation and the
+//! stack pointer match.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;

@@ -285,9 +285,9 @@ impl Window {
 /// handler, or it captured them itself in a caller. All memory from `regs.sp` to the end of the
 /// stack that contains it (`stack.end`, or the end of `stack.alt`) is mapped and readable. If
 /// `stack.alt` contains it, so is the thread's stack from the stack pointer that the signal
-/// interrupted. `regs.all` is 0 or the address of a `gregset_t` that
-/// stays readable until the walk has ended. Each of `scratch.hijacks` is 0 or the address of two
-/// aligned words that stay readable until the walk has ended.
+/// interrupted. `regs.all` is 0 or the address of a `gregset_t` that stays readable until the walk
+/// has ended. Each of `scratch.hijacks` is 0 or the address of two aligned words that stay readable
+/// until the walk has ended.
 pub unsafe fn walk(
     map: &CodeMap,
     regs: Regs,
