@@ -51,11 +51,6 @@ impl LoadMode {
     /// Returns load mode and slot by the last byte of a class. An unknown byte means start-up, in
     /// the main slot.
     pub const fn from_last_byte(byte: u8) -> (LoadMode, ProfilerSlot) {
-||||||| base
-impl Arrival {
-    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main
-    /// slot.
-    pub const fn from_last_byte(byte: u8) -> (Arrival, Slot) {
         match byte.wrapping_sub(BASE[15]) {
             1 => (LoadMode::Startup, ProfilerSlot::Notification),
             2 => (LoadMode::Attached, ProfilerSlot::Main),

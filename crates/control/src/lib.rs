@@ -25,11 +25,8 @@ pub const PROTOCOL: &str = "1";
 /// Verbs of requests. Each request has [`keys::PROTOCOL`].
 pub mod verb {
     /// Asks for the agent's state. Answered with [`super::reply::OK`] and the state's keys.
-||||||| base
-pub mod ask {
-    /// How is it with you? Answered with [`super::answer::OK`] and what there is.
     pub const STATE: &str = "state";
-    /// Starts recording. After [`super::answer::OK`] the stream belongs to the recording: the agent
+    /// Starts recording. After [`super::reply::OK`] the stream belongs to the recording: the agent
     /// sends blocks, and the tool sends one byte `S` to stop.
     pub const RECORD: &str = "record";
     /// Changes the events of the running recording to these [`super::keys::EVENTS`]. The reply has

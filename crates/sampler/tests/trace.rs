@@ -1,4 +1,4 @@
-//! Traces: a thread is asked where it is, and answers or is not waited for too long.
+//! Tests of traces: a thread answers a request for its stack, or the wait ends at its deadline.
 
 mod common;
 use common::*;
@@ -7,7 +7,7 @@ use sampler::{
 };
 use std::sync::mpsc::channel;
 
-/// Two frames of three words: where the thread is, and ROOT.
+/// A walk of two frames of three words: the interrupted instruction, and ROOT.
 unsafe extern "C" fn two_frames(
     context: *const libc::ucontext_t,
     _stack_end: u64,
@@ -51,7 +51,7 @@ fn a_thread_that_waits_and_one_that_runs_answer_each_time() {
     in_child(
         "a_thread_that_waits_and_one_that_runs_answer_each_time",
         || {
-            // With ticks under way too: while one signal is pending, another is not queued.
+            // With ticks too: while one signal is pending, another is not queued.
             let (sampler, mut reader) = start_with_traces(EngineChoice::Timer);
             let stop = Flag::new();
             std::thread::scope(|scope| {
@@ -125,14 +125,14 @@ fn who_cannot_answer_is_not_waited_for() {
             reader.request_trace(slot).unwrap();
             let refused = reader.await_trace(slot, now_ns());
             assert_eq!(refused, Err(TraceRefused::NoAnswer));
-            // The late signal finds that its trace was given up; the next request is answered.
+            // The late signal finds that its request was withdrawn; the next request is answered.
             open.send(()).unwrap();
             slots.recv().unwrap();
             reader.request_trace(slot).unwrap();
             assert_eq!(reader.await_trace(slot, soon()).unwrap().frames.len(), 2);
             drop(ending);
         });
-        // Its stack is not known.
+        // Its stack is unknown.
         let slot = sampler.register(tid(), None).unwrap();
         reader.request_trace(slot).unwrap();
         let refused = reader.await_trace(slot, soon());
