@@ -1,8 +1,8 @@
 //! `cargo xtask agree`: compares the walkers' stacks on every workload.
 //!
 //! `DoStackSnapshot` uses the garbage collector's stack walker, so it is the reference for our own.
-//! docs/walkers.md explains each remaining class of difference. With `--attach` the oracle is attached
-//! to running programs, as by `record --pid`.
+//! docs/walkers.md explains each remaining class of difference. With `--attach` the oracle is
+//! attached to running programs, as by `record --pid`.
 
 use std::path::PathBuf;
 

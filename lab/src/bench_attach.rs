@@ -1,8 +1,8 @@
 //! Times of an attach: part of `cargo xtask bench`.
 //!
-//! Measures, for processes with few and with many methods: the time from the start of the command to
-//! the first sample, for the first attach and for later ones; the longest pause of a thread that only
-//! reads the clock, with and without an attach; and the memory left after a hundred attaches.
+//! Measures, for processes with few and with many methods: the time from the start of the command
+//! to the first sample, for the first attach and for later ones; the longest pause of a thread that
+//! only reads the clock, with and without an attach; and the memory left after a hundred attaches.
 //! `bench_switch` measures the cost of recording. Invariant: every recording has samples.
 
 use std::fmt::Write as _;

@@ -1,10 +1,11 @@
 //! Cost of recording from perf's samples: part of `cargo xtask bench --only switch --perf`.
 //!
 //! On a shared machine the CPU time of the same work varies by a fifth between moments, so no ratio
-//! of two moments shows a hundredth. But a disturbance slows managed code and everything else alike,
-//! and the managed work is the same with a recording and without. So the measure is all samples of a
-//! moment divided by those in managed code. It leaves out the effect of recording on the caches of
-//! managed code. Invariant: a moment with next to no samples in managed code is an error.
+//! of two moments shows a hundredth. But a disturbance slows managed code and everything else
+//! alike, and the managed work is the same with a recording and without. So the measure is all
+//! samples of a moment divided by those in managed code. It leaves out the effect of recording on
+//! the caches of managed code. Invariant: a moment with next to no samples in managed code is an
+//! error.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

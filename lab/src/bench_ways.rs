@@ -1,7 +1,8 @@
-//! The observers that the bench compares: none, Sidewalk, and the tools that users would take instead.
+//! The observers that the bench compares: none, Sidewalk, and the tools that users would take
+//! instead.
 //!
-//! Nothing is measured here. Invariant: an observer adds to the front of a program's command line and
-//! to its environment, and never changes the program's own arguments.
+//! Nothing is measured here. Invariant: an observer adds to the front of a program's command line
+//! and to its environment, and never changes the program's own arguments.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: builds the release in `target/dist`: archive, `.deb`, wheel, NuGet packages and
-//! checksums.
+//! `cargo xtask dist`: builds the release in `target/dist`: archive, `.deb`, wheel, NuGet packages
+//! and checksums.
 //!
 //! Invariants: two runs on one commit, in two folders, write the same bytes. A build fails if its
-//! binaries need more than glibc 2.17 or contain a path of this machine, or if its agent is linked in
-//! another way than it must be.
+//! binaries need more than glibc 2.17 or contain a path of this machine, or if its agent is linked
+//! in another way than it must be.
 
 mod archive;
 mod binaries;

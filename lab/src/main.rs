@@ -1,8 +1,8 @@
 //! The long-running commands of `cargo xtask`: `agree`, `bench`, `dist`, `faults`, `picture`,
 //! `sabotage`, `soak` and `stress`.
 //!
-//! `cargo xtask` builds and starts this crate on demand, and has its help. The default test tier does
-//! not build it.
+//! `cargo xtask` builds and starts this crate on demand, and has its help. The default test tier
+//! does not build it.
 
 mod agree;
 mod bench;

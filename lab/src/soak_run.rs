@@ -1,7 +1,8 @@
 //! One run of the soak: the program bare, then recorded, and what differs.
 //!
-//! A recording must be readable and have samples where some are due, few of them broken; its contents
-//! are not compared. Invariant: a run always ends; a hanging program is inspected, killed and reported.
+//! A recording must be readable and have samples where some are due, few of them broken; its
+//! contents are not compared. Invariant: a run always ends; a hanging program is inspected, killed
+//! and reported.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -1,7 +1,8 @@
 //! Cost of recording, as text at the end of reports and as keys in JSON.
 //!
 //! It is given in percent of what the program would have used without us: the CPU time of the
-//! processes minus the cost. Invariant: parts that were not measured are named and never count as 0.
+//! processes minus the cost. Invariant: parts that were not measured are named and never count as
+//! 0.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Output of a comparison of recordings: a table, JSON, or a flame graph.
 //!
-//! `profile::ops::diff` computes it. Invariants: a change that may be chance is in the table only on
-//! request (`--all`), and its row says so; every name is one cell of one line.
+//! `profile::ops::diff` computes it. Invariants: a change that may be chance is in the table only
+//! on request (`--all`), and its row says so; every name is one cell of one line.
 
 use std::io::{self, Write};
 

@@ -2,9 +2,9 @@
 //!
 //! The crate fxprof-processed-profile writes the file. The samples of the main event are their
 //! thread's track. A further event that is sampled by time or by bytes, and calls, have a track of
-//! their own beside it (`Worker (wall)`), because a track has one unit. Rare events are markers with
-//! a stack. Invariant: every sample of the main event is in the file, at its time, weighted by the
-//! intervals that it represents.
+//! their own beside it (`Worker (wall)`), because a track has one unit. Rare events are markers
+//! with a stack. Invariant: every sample of the main event is in the file, at its time, weighted by
+//! the intervals that it represents.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,7 @@
 //! Tree of the stacks that have samples, with equal-looking frames merged.
 //!
-//! Time is linear in the number of stacks. Nothing is recursive, because a stack may be thousands of
-//! frames deep.
+//! Time is linear in the number of stacks. Nothing is recursive, because a stack may be thousands
+//! of frames deep.
 
 use std::collections::HashMap;
 

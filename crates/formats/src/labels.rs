@@ -1,7 +1,7 @@
 //! Labels of frames, modules and processes, the same in every output.
 //!
-//! Labels are the names of [`profile::ops`], made [`visible`]. Invariant: two frames that differ only
-//! in line, tier or address have one label; frames of different CLRs have different ones.
+//! Labels are the names of [`profile::ops`], made [`visible`]. Invariant: two frames that differ
+//! only in line, tier or address have one label; frames of different CLRs have different ones.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,5 @@
-//! Output formats of a profile: one module each, with `write(&Profile, &OutputOptions, impl Write)`.
+//! Output formats of a profile: one module each, with `write(&Profile, &OutputOptions, impl
+//! Write)`.
 //!
 //! The only IO is the given writer. Invariants: a name from the profiled program is data, so it
 //! cannot end a line, a frame, a string or a tag in any format; all outputs of a profile have the

@@ -1,8 +1,8 @@
 //! Escaping of names for display. Each format adds its own escaping.
 //!
-//! [`visible`] takes one name, [`visible_lines`] a text of ours that may contain unchecked names, and
-//! [`EscapingFormatter`] all strings of a JSON text, keys included. Invariant: the result has no
-//! control character, no line end, and nothing that moves or hides other text.
+//! [`visible`] takes one name, [`visible_lines`] a text of ours that may contain unchecked names,
+//! and [`EscapingFormatter`] all strings of a JSON text, keys included. Invariant: the result has
+//! no control character, no line end, and nothing that moves or hides other text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

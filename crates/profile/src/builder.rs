@@ -21,8 +21,8 @@ use crate::model::{Detail, DetailId, Frame, FrameId, Profile, Stack, StackId, St
 /// ```
 #[derive(Default)]
 pub struct Builder {
-    /// The profile built so far. Callers add to `modules`, `threads`, `samples`… directly; `strings`,
-    /// `frames`, `stacks` and `details` grow through the builder's methods only.
+    /// The profile built so far. Callers add to `modules`, `threads`, `samples`… directly;
+    /// `strings`, `frames`, `stacks` and `details` grow through the builder's methods only.
     pub profile: Profile,
     strings: HashTable<u32>,
     frames: HashTable<u32>,

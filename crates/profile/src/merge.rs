@@ -1,8 +1,8 @@
 //! Merging of several recordings into one profile, such as a fleet's or a day's.
 //!
 //! `ops::diff` compares recordings. Invariants: every sample of every recording occurs once; times
-//! are aligned by wall clock; processes of different recordings stay separate even if their pids are
-//! equal.
+//! are aligned by wall clock; processes of different recordings stay separate even if their pids
+//! are equal.
 
 use std::collections::{BTreeMap, HashMap};
 

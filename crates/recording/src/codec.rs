@@ -1,12 +1,12 @@
 //! Byte encoding of one record: encode and decode.
 //!
-//! `block`, `writer` and `reader` handle blocks of records. `docs/recording-format.md` has the table
-//! of kinds and fields. Invariant: [`decode`] of [`encode`]'s bytes, with the same [`Deltas`],
-//! returns the same record.
+//! `block`, `writer` and `reader` handle blocks of records. `docs/recording-format.md` has the
+//! table of kinds and fields. Invariant: [`decode`] of [`encode`]'s bytes, with the same
+//! [`Deltas`], returns the same record.
 //!
-//! Rules of change: a kind's number is never reused. New fields go at the end of a body; if an older
-//! body ends before a field, the reader uses its default. Each record has a length, by which a
-//! reader skips unknown kinds.
+//! Rules of change: a kind's number is never reused. New fields go at the end of a body; if an
+//! older body ends before a field, the reader uses its default. Each record has a length, by which
+//! a reader skips unknown kinds.
 
 use std::borrow::Cow;
 

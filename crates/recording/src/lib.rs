@@ -1,8 +1,8 @@
 //! Format of recordings (`.swk`): what the agent sends to the tool and the tool keeps on disk.
 //!
 //! [`Writer`] encodes records into blocks, [`BlockSplitter`] finds the blocks in a stream, and
-//! [`Reader`] decodes the records of a file. The crate does no IO of its own and depends on no other
-//! crate of the workspace.
+//! [`Reader`] decodes the records of a file. The crate does no IO of its own and depends on no
+//! other crate of the workspace.
 //!
 //! A file is [`file_header`] followed by blocks of any number of processes, in any order between
 //! processes. The wire carries the same blocks without the header, so the tool only appends them.

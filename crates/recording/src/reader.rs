@@ -2,10 +2,10 @@
 //!
 //! Ids are not checked here: after a lost block some are undefined, which the consumer
 //! (`profile::import`) reports. Invariants: any input is read to its end without a panic. Every
-//! whole block is delivered, and every other byte is reported once, as [`Damage`]. Memory is bounded
-//! by one block, its records and a few bytes per process. The records delivered are bounded by the
-//! bytes read ([`MIN_UNPACK_LIMIT`], [`MAX_UNPACK_FACTOR`]), so a small file cannot expand into a
-//! large profile.
+//! whole block is delivered, and every other byte is reported once, as [`Damage`]. Memory is
+//! bounded by one block, its records and a few bytes per process. The records delivered are bounded
+//! by the bytes read ([`MIN_UNPACK_LIMIT`], [`MAX_UNPACK_FACTOR`]), so a small file cannot expand
+//! into a large profile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -91,7 +91,8 @@ pub enum DamageReason {
     MissingBlocks(u32),
     /// A block of this process again, or out of order; its records are delivered.
     OutOfOrder,
-    /// The block's checksum is right but a record in it is malformed. Earlier records were delivered.
+    /// The block's checksum is right but a record in it is malformed. Earlier records were
+    /// delivered.
     Malformed,
     /// A block of this version, which this reader does not know.
     OtherVersion(u8),

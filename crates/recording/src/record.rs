@@ -1,8 +1,8 @@
 //! Records of a recording: one enum, with a variant for each kind of fact that the agent reports.
 //!
-//! `codec` encodes records; crate `profile` makes a profile of them. Invariant: a record refers only
-//! to ids that earlier records of the same process defined, so a stream that is cut behind a whole
-//! block can be read up to there.
+//! `codec` encodes records; crate `profile` makes a profile of them. Invariant: a record refers
+//! only to ids that earlier records of the same process defined, so a stream that is cut behind a
+//! whole block can be read up to there.
 //!
 //! Ids (`module`, `method`, `frame`, `stack`, `thread`) are dense, start at 0 and belong to one
 //! process of the recording. Times are nanoseconds of CLOCK_MONOTONIC; [`Record::Process`] ties

@@ -1,7 +1,7 @@
 //! Splitter of a connection's bytes into whole blocks, which the tool appends to its file.
 //!
-//! Records are not decoded here. Invariant: each block returned is whole and has valid checksums; at
-//! most one incomplete block is kept beside the bytes that the caller fed.
+//! Records are not decoded here. Invariant: each block returned is whole and has valid checksums;
+//! at most one incomplete block is kept beside the bytes that the caller fed.
 
 use std::fmt;
 

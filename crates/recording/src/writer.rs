@@ -1,9 +1,9 @@
 //! Writer of recordings: records in, blocks out. It runs on the agent thread, in the profiled
 //! process.
 //!
-//! It does no IO: the caller sends the bytes that [`Writer::take_block_into`] appends. Invariant: it
-//! holds at most [`MAX_BLOCK`] bytes of records plus fixed buffers, and neither `push` nor `take`
-//! panics.
+//! It does no IO: the caller sends the bytes that [`Writer::take_block_into`] appends. Invariant:
+//! it holds at most [`MAX_BLOCK`] bytes of records plus fixed buffers, and neither `push` nor
+//! `take` panics.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 

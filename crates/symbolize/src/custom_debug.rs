@@ -1,7 +1,9 @@
-//! Portable PDB: the table CustomDebugInformation, with compilers' facts about a method or document.
+//! Portable PDB: the table CustomDebugInformation, with compilers' facts about a method or
+//! document.
 //!
-//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. `stepping` and `sources` interpret
-//! the values. Invariant: for any bytes, a lookup takes time logarithmic in the table's size.
+//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. `stepping` and `sources`
+//! interpret the values. Invariant: for any bytes, a lookup takes time logarithmic in the table's
+//! size.
 
 use crate::metadata::{Bytes, Metadata};
 

@@ -1,8 +1,8 @@
 //! Functions and lines of one ELF file.
 //!
 //! Opening copies everything needed, so the file can be closed. Invariant: a lookup of an address
-//! outside every symbol returns no name. It does not return the name of the exported function before
-//! it: libcoreclr.so without its debug file has a few dozen exports for megabytes of code.
+//! outside every symbol returns no name. It does not return the name of the exported function
+//! before it: libcoreclr.so without its debug file has a few dozen exports for megabytes of code.
 
 use std::borrow::Cow;
 use std::cell::Cell;

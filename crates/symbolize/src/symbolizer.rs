@@ -1,7 +1,7 @@
 //! Lookups of names and lines by module and address, with a cache of the files read.
 //!
-//! One [`Symbolizer`] serves many lookups; a file is read on its first one. `apply` adds the results
-//! to a profile, and the command line to a recording.
+//! One [`Symbolizer`] serves many lookups; a file is read on its first one. `apply` adds the
+//! results to a profile, and the command line to a recording.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Download of one file from one address.
 //!
 //! Invariant: a download ends, whatever the server does. No part of a response takes longer than
-//! [`Limits::silence`], the whole no longer than [`Limits::time`], and at most [`Limits::bytes`] are
-//! written.
+//! [`Limits::silence`], the whole no longer than [`Limits::time`], and at most [`Limits::bytes`]
+//! are written.
 
 use std::io::Read as _;
 use std::time::Instant;

@@ -1,11 +1,11 @@
 //! Client of symbol servers: downloads debug files and PDBs into a folder that `symbolize` reads.
 //!
 //! It has two protocols: Microsoft's (SSQP: `docs/specs/SSQP_Key_Conventions.md` of
-//! dotnet/diagnostics), and debuginfod (elfutils). Only files that the caller names are requested. A
-//! server learns ids and, for PDBs, the file name and checksums in the module; nothing else.
+//! dotnet/diagnostics), and debuginfod (elfutils). Only files that the caller names are requested.
+//! A server learns ids and, for PDBs, the file name and checksums in the module; nothing else.
 //!
-//! Invariants: a file gets its final name in the folder only after `symbolize::check` accepted it. Any
-//! response costs bounded time and space ([`Limits`]).
+//! Invariants: a file gets its final name in the folder only after `symbolize::check` accepted it.
+//! Any response costs bounded time and space ([`Limits`]).
 #![forbid(unsafe_code)]
 
 mod download;

@@ -1,8 +1,8 @@
 //! Partly downloaded file: its bytes so far, its address, and the version that they belong to.
 //!
 //! The file is locked, so one process at a time uses it. Invariant: bytes of two versions are never
-//! mixed. A download resumes only if the server confirms the version (`If-Range` with its validator);
-//! without a validator it starts again.
+//! mixed. A download resumes only if the server confirms the version (`If-Range` with its
+//! validator); without a validator it starts again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

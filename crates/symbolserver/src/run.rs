@@ -1,7 +1,8 @@
 //! Download of several files from several servers.
 //!
-//! A server that cannot be reached is skipped for the rest of the run. The caller's check runs several
-//! times a second; when it says stop, downloads end and their partial files are kept for the next run.
+//! A server that cannot be reached is skipped for the rest of the run. The caller's check runs
+//! several times a second; when it says stop, downloads end and their partial files are kept for
+//! the next run.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! A server, and the addresses of its files. Nothing is sent here.
 //!
-//! Invariant: an address is the server's own plus parts that are digits or percent-encoded, so no name
-//! in a module can lead elsewhere on the server.
+//! Invariant: an address is the server's own plus parts that are digits or percent-encoded, so no
+//! name in a module can lead elsewhere on the server.
 
 use std::fmt::Write as _;
 

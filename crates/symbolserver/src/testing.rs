@@ -1,4 +1,5 @@
-//! Symbol server for tests: real HTTP over a real socket, with every way in which a server can fail.
+//! Symbol server for tests: real HTTP over a real socket, with every way in which a server can
+//! fail.
 //!
 //! A test says what is at which path.
 

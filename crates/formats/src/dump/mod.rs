@@ -1,9 +1,9 @@
 //! Dumps as text and as JSON: each thread's stack and state, and the suspended async methods.
 //!
 //! Input is a recording in which the agent reported the state of each thread. Identical stacks are
-//! shown once. [`waits`] names a thread's wait by its frames and its system call; an unknown wait is
-//! not guessed. Invariant: every thread with a state is shown once, with its stack or the reason why
-//! it has none.
+//! shown once. [`waits`] names a thread's wait by its frames and its system call; an unknown wait
+//! is not guessed. Invariant: every thread with a state is shown once, with its stack or the reason
+//! why it has none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Source text around the lines that have samples.
 //!
-//! Invariants: a file without text has no entry; control characters in the text are escaped; at most
-//! [`AROUND`] lines before and after a line with samples are kept.
+//! Invariants: a file without text has no entry; control characters in the text are escaped; at
+//! most [`AROUND`] lines before and after a line with samples are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 

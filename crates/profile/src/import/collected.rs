@@ -3,8 +3,8 @@
 //! A program thread that needs a collection runs it itself, in libcoreclr code without symbols. The
 //! recording has the intervals in which each thread did ([`recording::Record::Collected`]). In such
 //! an interval the frames between the last managed frame and the leaf belong to the GC, and a label
-//! frame is inserted between the two. Invariants: samples, values and existing frames do not change;
-//! nor does a stack without runtime code below its last managed frame.
+//! frame is inserted between the two. Invariants: samples, values and existing frames do not
+//! change; nor does a stack without runtime code below its last managed frame.
 
 use hashbrown::HashMap;
 

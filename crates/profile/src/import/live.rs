@@ -1,7 +1,8 @@
 //! Live heap of one process during import.
 //!
 //! Holds the sampled objects that the records report as alive and not yet as collected. Invariant:
-//! each object left at the end becomes a sample of the profile, with its weight at the last snapshot.
+//! each object left at the end becomes a sample of the profile, with its weight at the last
+//! snapshot.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Importer: records of a recording in, a profile out.
 //!
-//! It does no IO: the caller feeds the items of a [`recording::Reader`]. Invariants: no record fails
-//! the import, whatever its ids. Every sample of the recording is a sample of the profile. Undefined
-//! ids (behind a lost block) become the frame `[lost: damaged block]` and are counted.
+//! It does no IO: the caller feeds the items of a [`recording::Reader`]. Invariants: no record
+//! fails the import, whatever its ids. Every sample of the recording is a sample of the profile.
+//! Undefined ids (behind a lost block) become the frame `[lost: damaged block]` and are counted.
 
 mod collected;
 mod health;

@@ -4,11 +4,11 @@
 //! certain is none is at most the one requested, for all of them together.
 //!
 //! A side is divided into units: its recordings if both sides have three or more, since runs of a
-//! program differ; else slices of time. A row's share is its sum over the units divided by the sum of
-//! all rows; its variance is estimated from the differences between units (the ratio estimator of
-//! sampling theory). Welch's test compares two shares, and Holm's method corrects for the number of
-//! tests. Samples taken by a clock vary less than random ones; the variance used is at least half of
-//! that of random samples.
+//! program differ; else slices of time. A row's share is its sum over the units divided by the sum
+//! of all rows; its variance is estimated from the differences between units (the ratio estimator
+//! of sampling theory). Welch's test compares two shares, and Holm's method corrects for the number
+//! of tests. Samples taken by a clock vary less than random ones; the variance used is at least
+//! half of that of random samples.
 
 use hashbrown::HashMap;
 use statrs::distribution::{ContinuousCDF, StudentsT};

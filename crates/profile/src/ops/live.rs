@@ -1,8 +1,8 @@
 //! Live heap by type: amount, age and growth.
 //!
 //! Amount and age are computed from a profile's samples, so filters and ranges apply: a range of
-//! time selects objects by when they were allocated. Growth is the change from the first to the last
-//! snapshot in the range, of whole processes; other filters do not affect it.
+//! time selects objects by when they were allocated. Growth is the change from the first to the
+//! last snapshot in the range, of whole processes; other filters do not affect it.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! Label frames for the runtime's work (`[JIT compiler]`, `[GC]`), without the runtime's symbols.
 //!
-//! libcoreclr and libclrjit are shipped without symbols, so most of their frames are addresses. Three
-//! facts are certain all the same: code of the JIT's library compiles, and code of a standalone GC's
-//! library collects; the runtime's own threads, which run no managed code, do what their names say;
-//! and the recording has the intervals in which a program thread collects (`import::collected`). A
-//! label frame is inserted above such code, on the root side. Other runtime code keeps its address.
-//! Invariant: samples, values and existing frames do not change.
+//! libcoreclr and libclrjit are shipped without symbols, so most of their frames are addresses.
+//! Three facts are certain all the same: code of the JIT's library compiles, and code of a
+//! standalone GC's library collects; the runtime's own threads, which run no managed code, do what
+//! their names say; and the recording has the intervals in which a program thread collects
+//! (`import::collected`). A label frame is inserted above such code, on the root side. Other
+//! runtime code keeps its address. Invariant: samples, values and existing frames do not change.
 
 use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, Profile, Stack, StackId};

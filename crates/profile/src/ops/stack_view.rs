@@ -1,7 +1,7 @@
 //! Choice between a sample's logical and physical stack.
 //!
-//! Invariant: samples, their values and their order do not change; a sample with one stack keeps it,
-//! so both views have the same totals.
+//! Invariant: samples, their values and their order do not change; a sample with one stack keeps
+//! it, so both views have the same totals.
 
 use crate::model::Profile;
 
