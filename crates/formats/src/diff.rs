@@ -1,8 +1,7 @@
-//! Changes between recordings, as a table, as JSON and as a flame graph.
+//! Output of a comparison of recordings: a table, JSON, or a flame graph.
 //!
-//! For people and for programs. The invariants: a change that may be chance is never in the table
-//! unless it is asked for, and each row there says whether it is; every name is one cell of one
-//! line.
+//! `profile::ops::diff` computes it. Invariants: a change that may be chance is in the table only
+//! on request (`--all`), and its row says so; every name is one cell of one line.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The contents of a recording, without its stacks: for people and for programs.
+//! Output of `sidewalk inspect`: a recording's contents without its stacks, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
-//! One file from one address.
+//! Download of one file from one address.
 //!
-//! The invariant: whatever the server does, it ends: no part of an answer is waited for longer than
-//! [`Limits::silence`], the whole takes no longer than [`Limits::time`], and no more than
-//! [`Limits::bytes`] are written.
+//! Invariant: a download ends, whatever the server does. No part of a response takes longer than
+//! [`Limits::silence`], the whole no longer than [`Limits::time`], and at most [`Limits::bytes`]
+//! are written.
 
 use std::io::Read as _;
 use std::time::Instant;

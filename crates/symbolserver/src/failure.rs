@@ -1,4 +1,4 @@
-//! Why a server gave no file, in words that say what to do.
+//! Reasons why a server gave no file, with messages that say what to do.
 
 use std::fmt;
 use std::io;

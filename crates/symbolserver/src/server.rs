@@ -1,8 +1,7 @@
-//! A server, and how it is asked for a file.
+//! A server, and the addresses of its files. Nothing is sent here.
 //!
-//! Addresses only; nothing is sent here. The invariant: an address is the server's own and what is
-//! made of digits or percent-encoded, so that no name in a module leads anywhere else on the
-//! server.
+//! Invariant: an address is the server's own plus parts that are digits or percent-encoded, so no
+//! name in a module can lead elsewhere on the server.
 
 use std::fmt::Write as _;
 

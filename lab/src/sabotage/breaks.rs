@@ -1,8 +1,7 @@
-//! The faults that `cargo xtask sabotage` seeds, area by area: one that a programmer could make in
-//! each.
+//! Faults that `cargo xtask sabotage` seeds: for each area, a mistake that a programmer could make.
 //!
-//! Not the running of them. To add one: a text that is in its file exactly once, the text in its
-//! place, which must compile, and the tests that must fail by it.
+//! `sabotage` applies them. To add one, give a text that occurs exactly once in its file, a
+//! replacement that compiles, and tests of which at least one must fail.
 
 /// One place to break.
 pub(super) struct Break {

@@ -1,4 +1,4 @@
-//! The waits of threads, read off their frames and system calls: data, and how it is looked up.
+//! Table of what a thread waits for, by its frames or its system call, and the lookup in it.
 
 use profile::Profile;
 use profile::model::{FrameId, FrameKind, Thread};

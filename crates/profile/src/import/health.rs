@@ -1,4 +1,4 @@
-//! The honest line and the notes: what is counted when all records are in.
+//! Health of a profile: the counts and notes that are computed when all records are imported.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::model::{
 };
 use crate::names;
 
-/// The most notes of a profile; a hostile recording may ask for millions.
+/// Maximum number of notes of a profile; a hostile recording may have millions.
 const MAX_NOTES: usize = 100;
 
-/// The most events of processes that are told to have been recorded for a part of the time.
+/// Maximum number of notes about events that were recorded for a part of the time.
 const MAX_PARTIAL: usize = 1000;
 
 impl Import {

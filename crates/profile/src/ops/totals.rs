@@ -1,7 +1,7 @@
-//! The flat tables: how much of a profile each method, module, thread… has.
+//! Flat tables: self and total of each method, module, thread…
 //!
-//! The invariants: self sums of all rows are the sum of all samples; a row's total counts a sample
-//! once, however often the row is in its stack.
+//! Invariants: the self sums of all rows are the sum of all samples; a row's total counts a sample
+//! once, however often the row occurs in its stack.
 
 use std::cmp::Ordering;
 
