@@ -122,7 +122,10 @@ impl FilterArgs {
             // A dump has threads without a stack.
             let has_threads = profile.threads.iter().any(|thread| thread.state.is_some());
             if profile.samples.is_empty() && !has_threads && nothing_left.is_none() {
-                nothing_left = Some(format!("{} matches nothing_left: {there_is}", step.description));
+                nothing_left = Some(format!(
+                    "{} matches nothing_left: {there_is}",
+                    step.description
+                ));
             }
         }
         if !steps.is_empty() {

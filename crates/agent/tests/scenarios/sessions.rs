@@ -175,7 +175,7 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
         until("it is not asked", || !is_asked());
         recording.until(|recorded| !recorded.notes.is_empty());
         // It is not enabled by a change of events either.
-        let changed = program.verb(&request(verb::CHANGE).with(keys::EVENTS, "gc,class-load"));
+        let changed = program.ask(&request(verb::CHANGE).with(keys::EVENTS, "gc,class-load"));
         assert_eq!(changed.verb, reply::OK);
         assert!(!is_asked());
         drop(end);

@@ -285,7 +285,11 @@ fn a_server_that_fails() {
             1,
             "it belongs to another build, ee11",
         ),
-        (TestResponse::File(half, TAG), 1, "it is damaged or no such file"),
+        (
+            TestResponse::File(half, TAG),
+            1,
+            "it is damaged or no such file",
+        ),
         (TestResponse::NoReply, 1, "it sent nothing for 1 s"),
     ] {
         let server = TestServer::new();

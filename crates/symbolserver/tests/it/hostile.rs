@@ -213,7 +213,10 @@ fn without_a_network_it_is_said_what_to_set() {
 #[test]
 fn answers_that_make_no_sense_are_told() {
     assert_told(TestResponse::Garbage, "its answer is invalid");
-    assert_told(TestResponse::Packed(bytes("small.so.debug")), "it is compressed");
+    assert_told(
+        TestResponse::Packed(bytes("small.so.debug")),
+        "it is compressed",
+    );
     assert_told(TestResponse::Redirect("ftp://127.0.0.1/x".into()), "it");
     let scene = Scene::new();
     let round = format!("{}/x", scene.server.address());
