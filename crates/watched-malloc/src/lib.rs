@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// caller's address.
 macro_rules! watched {
     ($name:ident, $caller:literal, $own:path) => {
+        /// The C library's function.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub extern "C" fn $name() {
