@@ -11,7 +11,7 @@ use crate::wording::{amount, percent, plural, seconds};
 const COLUMNS: usize = 100;
 
 /// The end of a report: how many samples there are, whether any is missing and what recording cost;
-/// and a second line with what is wrong, if anything is. Each has at most [`COLUMNS`] columns;
+/// and a second line with what is wrong, if anything is. Each has at most 100 columns;
 /// [`honest_line`] has the rest.
 pub fn summary(health: &Health) -> String {
     let mut first = count_line(health);

@@ -1,7 +1,7 @@
 //! Subscriptions: the event flags and EventPipe sessions that a session requests from a CLR.
 //!
 //! Input: the settings, the facts about the CLR, and when the session subscribes. Output: a
-//! [`Subscription`], with notes for the recording. Most functions here are pure; [`apply`] changes
+//! [`Subscription`], with notes for the recording. Most functions here are pure; `apply` changes
 //! a running CLR on the agent thread. Invariants: nothing unneeded is requested. Flags from
 //! start-up that cannot be cleared are always included, as the runtime refuses every mask without
 //! them.
