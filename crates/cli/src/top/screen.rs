@@ -27,7 +27,7 @@ const HELP: [(&str, &str); 11] = [
     ("n", "sort by name"),
     (
         "/",
-        "show only rows with this text; Enter keeps it, Esc clears it",
+        "only rows with this text; Enter keeps it, Esc clears it",
     ),
     ("↑ ↓ PgUp PgDn Home End", "move"),
     ("Space", "pause the display; recording continues"),
