@@ -54,7 +54,7 @@ pub enum EngineChoice {
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
-    /// No samples by time: stacks only through [`crate::Reader::ask_trace`], or none. Works like
+    /// No samples by time: stacks only through [`crate::Reader::request_trace`], or none. Works like
     /// [`EngineKind::Wall`] without ticks.
     None,
 }
@@ -150,7 +150,7 @@ pub struct Config {
     /// Whether to walk also when the interrupted code runs on the thread's alternate signal stack.
     /// If false, such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
-    /// The walk for [`crate::Reader::ask_trace`]: as [`WalkFn`], but `out` has room for `cap`
+    /// The walk for [`crate::Reader::request_trace`]: as [`WalkFn`], but `out` has room for `cap`
     /// frames of three words each. `None`: no traces are taken, and threads get no memory for them.
     pub trace: Option<WalkFn>,
     /// The walk that records a waiting thread's stack, so that the thread is recognised later

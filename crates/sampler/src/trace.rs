@@ -101,7 +101,7 @@ impl Reader {
         })
     }
 
-    /// Waits for the answer to [`Reader::ask_trace`] until `deadline_ns` (CLOCK_MONOTONIC). After
+    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC). After
     /// that the request is withdrawn. The frames are borrowed until the next request to the slot.
     ///
     /// # Errors
