@@ -69,7 +69,7 @@ pub mod keys {
     pub const BY: &str = "by";
     /// Reason for a refusal, or for staying loaded.
     pub const WHY: &str = "why";
-    /// Result of [`super::ask::LEAVE`]: `left` or `idle`; `leaving` in a refusal.
+    /// Result of [`super::verb::DETACH`]: `left` or `idle`; `leaving` in a refusal.
     pub const HOW: &str = "how";
     /// State of the process: `idle`, `recording`, `leaving`.
     pub const PHASE: &str = "phase";
