@@ -10,6 +10,7 @@
 //! costs an eighth of the module's code: 0.8 MB for libcoreclr.so.
 
 use crate::own_memory;
+use crate::rule::Rule;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -17,6 +18,8 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+mod synthesis;
 
 /// A native module as the dynamic linker lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,9 +127,17 @@ pub(crate) struct NativeCode {
     parts: Box<[Part]>,
     /// Address of `.eh_frame_hdr`, 0 if it has none.
     pub(crate) eh_frame_hdr: u64,
+    /// Rows for code that the tables do not describe.
+    rows: synthesis::Rows,
 }
 
 impl NativeCode {
+    /// The rule for the instruction at `address`, which the tables do not describe.
+    /// Async-signal-safe.
+    pub(crate) fn synthesised(&self, address: u64) -> Option<Rule> {
+        self.rows.rule(address)
+    }
+
     /// The bytes from `avma` to the end of what was copied there. Empty where nothing was.
     /// Async-signal-safe.
     pub(crate) fn bytes_at(&self, avma: u64) -> &[u8] {
@@ -155,7 +166,7 @@ impl NativeCode {
     /// Private memory behind it.
     pub(crate) fn bytes(&self) -> usize {
         let copies = self.parts.iter().filter(|part| part.is_copy);
-        copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts)
+        copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts) + self.rows.bytes()
     }
 }
 
@@ -275,6 +286,9 @@ impl Loaded {
                     new.push((module, seen.copied()));
                 }
             }
+        }
+        for (module, code) in &mut new {
+            code.rows = synthesis::Rows::of(module, code);
         }
         (new, gone)
     }
@@ -638,6 +652,7 @@ impl Seen {
         Some(NativeCode {
             parts,
             eh_frame_hdr: hdr_at,
+            rows: synthesis::Rows::NONE,
         })
     }
 
@@ -675,6 +690,7 @@ impl Seen {
         NativeCode {
             parts: self.copy.into_iter().collect(),
             eh_frame_hdr: self.eh_frame_hdr.0,
+            rows: synthesis::Rows::NONE,
         }
     }
 }
@@ -711,6 +727,7 @@ impl NativeCode {
         Self {
             parts: Part::of(avma, bytes).into_iter().collect(),
             eh_frame_hdr: avma,
+            rows: synthesis::Rows::NONE,
         }
     }
 }
@@ -756,6 +773,7 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     let code = NativeCode {
         parts: parts.into(),
         eh_frame_hdr,
+        rows: synthesis::Rows::NONE,
     };
     Some((module, code))
 }

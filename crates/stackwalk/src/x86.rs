@@ -7,6 +7,8 @@ use crate::rule::{Cfa, Rule};
 use crate::unwind_info::{Builder, Place, rule_at};
 use std::ops::Range;
 
+pub(crate) mod instruction;
+
 /// `mov rax, [rbp]`, by which most OSR bodies begin: they take over the frame of another.
 pub(crate) const OSR_ENTRY: [u8; 4] = [0x48, 0x8b, 0x45, 0x00];
 

@@ -1,0 +1,262 @@
+//! Unwind rows for native code that has none: made once, by the agent thread, from the code itself.
+//!
+//! musl has no unwind tables, nor has some hand-written code. Compiled functions move the stack
+//! pointer by constants, so what lies between it and the CFA (its *height*) can be worked out for
+//! nearly every instruction: from where functions begin, and back from where they return (`flow`).
+//! It reads no table and no symbol: a compiler's cold part of a function has one too. The
+//! invariants: it says something only where everything that leads to an instruction agrees; all
+//! work is bounded by the length of the code, and no code makes it fail.
+
+use super::{NativeCode, NativeModule, Part};
+use crate::rule::{Bp, Cfa, Rule};
+use crate::x86::instruction::{Effect, decode};
+use crate::{cfi, own_memory};
+use flow::{Flow, Frame, Saved};
+use std::ops::Range;
+
+mod flow;
+
+/// Bytes of a module's code that are read; what lies behind has no rows.
+const LONGEST: usize = 8 << 20;
+
+/// A decoded instruction, or a byte that is none.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// From the start of the code.
+    at: u32,
+    length: u8,
+    effect: Effect,
+}
+
+impl Step {
+    fn end(&self) -> u32 {
+        self.at + u32::from(self.length)
+    }
+
+    /// What lies so far from its end; `None` outside the code, which has so many bytes.
+    fn target(&self, offset: i32, code: usize) -> Option<u32> {
+        let target = self.end().checked_add_signed(offset)?;
+        ((target as usize) < code).then_some(target)
+    }
+
+    /// Whether the next instruction is not run after it.
+    fn is_last(&self) -> bool {
+        matches!(
+            self.effect,
+            Effect::Jump(_)
+                | Effect::JumpOut
+                | Effect::JumpThrough
+                | Effect::Return
+                | Effect::Stop
+        )
+    }
+}
+
+/// The instructions of a piece of code, one behind the other.
+struct Listing {
+    /// Bytes of code.
+    length: usize,
+    steps: Vec<Step>,
+    /// Where functions begin: what is called, and the program's entry. Sorted.
+    starts: Vec<u32>,
+    /// Where they may begin: what an address is taken of. Sorted.
+    candidates: Vec<u32>,
+}
+
+impl Listing {
+    fn of(code: &[u8], entry: Option<u32>) -> Self {
+        let (mut starts, mut candidates) = (Vec::from_iter(entry), Vec::new());
+        for step in sweep(code, &[]) {
+            match step.effect {
+                Effect::Call(offset) => starts.extend(step.target(offset, code.len())),
+                Effect::Address(offset) => candidates.extend(step.target(offset, code.len())),
+                _ => {}
+            }
+        }
+        for places in [&mut starts, &mut candidates] {
+            places.sort_unstable();
+            places.dedup();
+        }
+        Self {
+            length: code.len(),
+            steps: sweep(code, &starts).collect(),
+            starts,
+            candidates,
+        }
+    }
+
+    /// The number of the instruction that begins there.
+    fn index(&self, at: u32) -> Option<usize> {
+        self.steps.binary_search_by_key(&at, |step| step.at).ok()
+    }
+}
+
+/// Reads instruction after instruction. One begins at each of `starts`, whatever lies before.
+fn sweep(code: &[u8], starts: &[u32]) -> impl Iterator<Item = Step> {
+    let (mut at, mut starts) = (0, starts.iter().copied().peekable());
+    let mut is_filled = false;
+    let next = move || {
+        let rest = code.get(at..).filter(|rest| !rest.is_empty())?;
+        let start = u32::try_from(at).ok()?;
+        while starts.next_if(|next| *next <= start).is_some() {}
+        let room = starts.peek().map_or(rest.len(), |next| (next - start) as usize);
+        // Zeros fill gaps, and two of them are an instruction that no compiler makes.
+        is_filled = rest.starts_with(&[0, 0]) || is_filled && rest.starts_with(&[0]);
+        let known = decode(rest).filter(|found| !is_filled && usize::from(found.length) <= room);
+        let mut step = Step {
+            at: start,
+            length: known.map_or(1, |found| found.length),
+            effect: known.map_or(Effect::Stop, |found| found.effect),
+        };
+        if step.effect == Effect::Call(0) {
+            // Calls the next instruction, to learn where it is.
+            step.effect = Effect::Move(-8);
+        }
+        at += usize::from(step.length);
+        Some(step)
+    };
+    std::iter::from_fn(next)
+}
+
+/// What is known of an instruction before it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    /// CFA − stack pointer.
+    height: Option<i32>,
+    frame: Frame,
+    saved: Saved,
+}
+
+impl State {
+    /// The rule, if what is known suffices.
+    fn rule(self) -> Option<Rule> {
+        let bp = match self.saved {
+            Saved::Root => return Some(Rule::Root),
+            Saved::Callers => Bp::Same,
+            Saved::Slot(below) => Bp::FromCfa(-below),
+            Saved::Unknown | Saved::Lost => return None,
+        };
+        let cfa = match (self.height, self.frame) {
+            // A slot that the stack pointer has left may hold anything.
+            (Some(height), _) if bp == Bp::Same || height >= self.saved.below() => Cfa::Sp(height),
+            (None, Frame::At(below)) if bp != Bp::Same => Cfa::Bp(below),
+            _ => return None,
+        };
+        Some(Rule::Frame {
+            cfa,
+            ra: -8,
+            bp,
+            assumed: false,
+        })
+    }
+}
+
+/// `mov rax, 15; syscall`: the return from a signal handler.
+const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
+/// Where a rule begins to hold, and the packed rule; 0 for none.
+type Row = (u64, u32);
+
+/// Adds the rows of `code`, which lies at `start`, in order. The program begins at `entry`.
+fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, entry: u64) {
+    let entry = entry.checked_sub(start).filter(|into| *into < code.len() as u64);
+    let listing = Listing::of(code, entry.map(|into| into as u32));
+    let mut put = |at: u32, packed: u32| {
+        let at = start + u64::from(at);
+        // That of a signal frame begins one byte early: a walk looks up the byte before what is
+        // returned to.
+        while rows.pop_if(|(last, _)| *last >= at).is_some() {}
+        if rows.last().map_or(0, |(_, last)| *last) != packed {
+            rows.push((at, packed));
+        }
+    };
+    let (mut end, mut restored) = (0, 0);
+    Flow::of(&listing).each(&mut |step, state| {
+        let rest = code.get(step.at as usize..).unwrap_or_default();
+        if rest.starts_with(&RESTORER) {
+            restored = step.at + RESTORER.len() as u32;
+            put(step.at.saturating_sub(1), Rule::SignalFrame.pack().unwrap_or(0));
+        }
+        if step.at >= restored {
+            put(step.at, state.rule().and_then(Rule::pack).unwrap_or(0));
+        }
+        end = step.end();
+    });
+    put(end, 0);
+}
+
+/// The rows of a module's code, for walks.
+pub(super) struct Rows(Option<Part>);
+
+/// A row as it is kept: from so many bytes behind the first address on, a packed rule.
+const ROW: usize = 8;
+
+impl Rows {
+    pub(super) const NONE: Rows = Rows(None);
+
+    /// Makes rows for all code of a module that its tables do not describe. `code` has none yet.
+    pub(super) fn of(module: &NativeModule, code: &NativeCode) -> Rows {
+        let mut rows = Vec::new();
+        let mut left = LONGEST;
+        for gap in gaps(&module.code, code) {
+            let length = usize::try_from(gap.end - gap.start).unwrap_or(usize::MAX);
+            let mut bytes = vec![0; length.min(left)];
+            let length = code.code_at(gap.start, &mut bytes).len();
+            bytes.truncate(length);
+            left -= length;
+            add_rows(&mut rows, &bytes, gap.start, entry(module));
+        }
+        let words = rows.iter().flat_map(|(at, packed)| {
+            let into = u32::try_from(at - module.code.start).unwrap_or(u32::MAX);
+            [into.to_le_bytes(), packed.to_le_bytes()]
+        });
+        let bytes: Vec<u8> = words.flatten().collect();
+        Rows(Part::of(module.code.start, &bytes))
+    }
+
+    /// Async-signal-safe.
+    pub(super) fn rule(&self, address: u64) -> Option<Rule> {
+        let part = self.0.as_ref()?;
+        let into = u32::try_from(address.checked_sub(part.avma)?).ok()?;
+        let (rows, _) = part.bytes().as_chunks::<ROW>();
+        let behind = rows.partition_point(|[a, b, c, d, ..]| {
+            u32::from_le_bytes([*a, *b, *c, *d]) <= into
+        });
+        let [.., a, b, c, d] = *rows.get(behind.checked_sub(1)?)?;
+        Rule::unpack(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// Private memory behind it.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |part| part.len)
+    }
+}
+
+/// Where the program begins, if this module is the program.
+fn entry(module: &NativeModule) -> u64 {
+    let mut header = [0; 32];
+    match own_memory::peek(module.range.start, &mut header) {
+        [0x7f, b'E', b'L', b'F', .., a, b, c, d, e, f, g, h] => {
+            u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]).wrapping_add(module.bias)
+        }
+        _ => 0,
+    }
+}
+
+/// What the tables do not describe of these addresses.
+fn gaps(all: &Range<u64>, code: &NativeCode) -> Vec<Range<u64>> {
+    let mut at = all.start;
+    let mut gaps = Vec::new();
+    let end = std::iter::once((all.end, all.end));
+    for (start, end) in cfi::functions(code).chain(end) {
+        // Less lies between functions because they begin at a multiple of 16.
+        if start.saturating_sub(at) > 15 {
+            gaps.push(at..start);
+        }
+        at = at.max(end);
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests;

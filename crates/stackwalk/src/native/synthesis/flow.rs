@@ -1,0 +1,778 @@
+//! Heights and saved frame pointers, from block to block.
+//!
+//! What is known at one end of an edge between blocks holds at the other, in both directions: a
+//! table of cases behind an indirect jump is known by where its blocks go on or return. What
+//! follows a call counts less, as the callee may not return. A part of the code that contradicts
+//! itself is unknown as a whole.
+
+use super::{Effect, Listing, State, Step};
+use std::ops::Range;
+
+/// The caller's frame pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Saved {
+    /// Nothing is known of it.
+    Unknown,
+    /// In the register.
+    Callers,
+    /// So many bytes below the CFA.
+    Slot(i32),
+    /// Overwritten, or two ways say different things.
+    Lost,
+    /// There is no caller.
+    Root,
+}
+
+impl Saved {
+    /// How far below the CFA its slot is; 0 if it is in none.
+    pub(super) fn below(self) -> i32 {
+        if let Saved::Slot(below) = self { below } else { 0 }
+    }
+}
+
+/// What the frame pointer holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Frame {
+    Unknown,
+    /// CFA − so much.
+    At(i32),
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Taken by a jump, or by going on.
+    Jump,
+    /// Taken if the callee returns.
+    Call,
+    /// The stack pointer behind it is another one.
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    from: u32,
+    to: u32,
+    kind: Kind,
+}
+
+/// Instructions that run one after the other.
+struct Block {
+    steps: Range<usize>,
+    /// What it adds to the height.
+    added: i32,
+    /// The lowest height in it, from that at its start.
+    lowest: i32,
+    /// It returns, or jumps to another function as if it had.
+    leaves: bool,
+    /// A loop that moves the stack pointer page by page.
+    moves: bool,
+}
+
+/// Blocks whose heights are known from one another.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    /// The height at which its first block begins.
+    base: Option<i32>,
+    lowest: i32,
+    is_contradictory: bool,
+}
+
+/// No code that is not contradictory has a higher frame.
+const HIGHEST: i32 = 1 << 24;
+/// How often all calls are gone through; in the end there is nothing new.
+const MOST_ROUNDS: usize = 200;
+
+pub(super) struct Flow<'a> {
+    listing: &'a Listing,
+    blocks: Vec<Block>,
+    /// By the block that they leave.
+    edges: Vec<Edge>,
+    leaving: Vec<u32>,
+    /// Numbers of edges, by the block that they enter.
+    entering: Vec<(u32, u32)>,
+    /// What begins a function, or may: nothing goes on there behind a call.
+    begins: Vec<bool>,
+    part: Vec<u32>,
+    /// The height at a block's start, from that of its part.
+    relative: Vec<i32>,
+    parts: Vec<Part>,
+    saved: Vec<(Saved, Saved)>,
+    frames: Vec<Frame>,
+}
+
+/// The height after an instruction.
+fn after(height: i32, effect: Effect) -> i32 {
+    match effect {
+        Effect::Move(by) => height.saturating_sub(by),
+        Effect::PushBp => height.saturating_add(8),
+        Effect::PopBp => height.saturating_sub(8),
+        _ => height,
+    }
+}
+
+/// Whether the stack pointer is another one after it.
+fn cuts(effect: Effect) -> bool {
+    matches!(
+        effect,
+        Effect::SpLost | Effect::BothLost | Effect::SpFromBp(_) | Effect::Leave
+    )
+}
+
+impl<'a> Flow<'a> {
+    pub(super) fn of(listing: &'a Listing) -> Self {
+        let mut flow = Self {
+            listing,
+            blocks: Vec::new(),
+            edges: Vec::new(),
+            leaving: Vec::new(),
+            entering: Vec::new(),
+            begins: Vec::new(),
+            part: Vec::new(),
+            relative: Vec::new(),
+            parts: Vec::new(),
+            saved: Vec::new(),
+            frames: Vec::new(),
+        };
+        flow.divide();
+        flow.find_heights();
+        flow.find_saved();
+        flow.forget_false_roots();
+        flow.find_frames();
+        flow
+    }
+
+    /// Tells of every instruction what is known before it runs.
+    pub(super) fn each(&self, tell: &mut dyn FnMut(&Step, State)) {
+        for (number, block) in self.blocks.iter().enumerate() {
+            let mut height = self.height(number);
+            let (mut saved, behind) = self.saved[number];
+            // A thread's first function shares no block with who makes the thread.
+            let becomes_root = self.becomes_root(number);
+            let mut frame = self.frames[number];
+            for step in &self.listing.steps[block.steps.clone()] {
+                let state = State {
+                    height,
+                    frame,
+                    saved: if becomes_root { Saved::Root } else { saved },
+                };
+                tell(step, state);
+                saved = self.saved_after(saved, step.effect, height, number);
+                if behind == Saved::Lost && saved == Saved::Root {
+                    saved = Saved::Lost;
+                }
+                frame = frame_after(frame, step.effect, height);
+                height = height.map(|height| after(height, step.effect));
+            }
+        }
+    }
+
+    /// Divides the code into blocks, with edges between them.
+    fn divide(&mut self) {
+        let Listing {
+            steps,
+            starts,
+            candidates,
+            length,
+        } = self.listing;
+        let mut leads = vec![false; steps.len() + 1];
+        let mut follows_last = true;
+        let mut begins = vec![false; steps.len() + 1];
+        for at in starts.iter().chain(candidates) {
+            if let Some(index) = self.listing.index(*at) {
+                (leads[index], begins[index]) = (true, true);
+            }
+        }
+        for (index, step) in steps.iter().enumerate() {
+            leads[index] |= follows_last;
+            // A function by its first instructions.
+            let next = steps.get(index + 1).map(|next| next.effect);
+            begins[index] |= follows_last
+                && step.effect == Effect::PushBp
+                && next == Some(Effect::BpFromSp(0));
+            follows_last = step.is_last();
+            match step.effect {
+                Effect::Jump(offset) | Effect::Branch(offset) => {
+                    let target = step.target(offset, *length);
+                    if let Some(target) = target.and_then(|at| self.listing.index(at)) {
+                        leads[target] = true;
+                    }
+                    leads[index + 1] = true;
+                }
+                Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => leads[index + 1] = true,
+                effect if cuts(effect) => leads[index + 1] = true,
+                _ => {}
+            }
+        }
+        let mut block_of = vec![u32::MAX; steps.len()];
+        let mut first = 0;
+        for index in 1..=steps.len() {
+            if index == steps.len() || leads[index] {
+                block_of[first] = self.blocks.len() as u32;
+                self.begins.push(begins[first]);
+                self.blocks.push(block(steps, first..index));
+                first = index;
+            }
+        }
+        for number in 0..self.blocks.len() {
+            self.connect(number, &block_of);
+        }
+        for edge in &mut self.edges {
+            if self.blocks[edge.to as usize].moves {
+                edge.kind = Kind::Cut;
+            }
+        }
+        self.leaving = vec![0; self.blocks.len() + 1];
+        for edge in &self.edges {
+            self.leaving[edge.from as usize + 1] += 1;
+        }
+        for number in 0..self.blocks.len() {
+            self.leaving[number + 1] += self.leaving[number];
+        }
+        let entering = self.edges.iter().enumerate();
+        self.entering = entering.map(|(number, edge)| (edge.to, number as u32)).collect();
+        self.entering.sort_unstable();
+    }
+
+    /// Adds the edges that leave a block.
+    fn connect(&mut self, number: usize, block_of: &[u32]) {
+        let block = &self.blocks[number];
+        let last = self.listing.steps[block.steps.end - 1];
+        let next = block_of.get(block.steps.end).copied();
+        let target = |offset| {
+            let at = last.target(offset, self.listing.length)?;
+            Some(block_of[self.listing.index(at)?])
+        };
+        let (next_kind, target) = match last.effect {
+            Effect::Jump(offset) => (None, target(offset)),
+            Effect::Branch(offset) => (Some(Kind::Jump), target(offset)),
+            Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => (Some(Kind::Call), None),
+            effect if cuts(effect) => (Some(Kind::Cut), None),
+            _ if last.is_last() => (None, None),
+            _ => (Some(Kind::Jump), None),
+        };
+        // The stack pointer is another one each time.
+        let moves = target == Some(number as u32) && block.added != 0;
+        let from = number as u32;
+        let kind = if moves { Kind::Cut } else { Kind::Jump };
+        if let Some(to) = target {
+            self.edges.push(Edge { from, to, kind });
+        }
+        if let Some((to, next)) = next.zip(next_kind) {
+            let kind = if moves { Kind::Cut } else { next };
+            self.edges.push(Edge { from, to, kind });
+        }
+        self.blocks[number].moves = moves;
+    }
+
+    fn edges_from(&self, block: usize) -> &[Edge] {
+        &self.edges[self.leaving[block] as usize..self.leaving[block + 1] as usize]
+    }
+
+    fn edges_to(&self, block: usize) -> impl Iterator<Item = Edge> {
+        let start = (self.entering).partition_point(|(to, _)| (*to as usize) < block);
+        let here = self.entering[start..].iter();
+        here.take_while(move |(to, _)| *to as usize == block)
+            .map(|(_, edge)| self.edges[*edge as usize])
+    }
+
+    /// The height at which a block begins.
+    fn height(&self, block: usize) -> Option<i32> {
+        let part = &self.parts[self.part[block] as usize];
+        let base = part.base.filter(|_| !part.is_contradictory)?;
+        Some(base + self.relative[block])
+    }
+
+    /// The height at which a block ends, unless its last instruction changes the stack pointer to
+    /// another one.
+    fn height_behind(&self, block: usize) -> Option<i32> {
+        Some(self.height(block)? + self.blocks[block].added)
+    }
+
+    fn find_heights(&mut self) {
+        self.find_parts();
+        for block in 0..self.blocks.len() {
+            if self.blocks[block].leaves {
+                self.settle(block, 8 - self.blocks[block].added);
+            }
+        }
+        for at in &self.listing.starts {
+            if let Some(block) = self.block_at(*at) {
+                self.settle(block, 8);
+            }
+        }
+        // What is known so far does not depend on whether callees return.
+        let mut late = vec![false; self.parts.len()];
+        for _ in 0..MOST_ROUNDS {
+            let calls = self.calls_that_return();
+            if !self.go_on(&calls, &mut late) {
+                break;
+            }
+        }
+    }
+
+    /// Goes on behind calls that return, and before them; whether anything new is known.
+    fn go_on(&mut self, calls: &[Edge], late: &mut [bool]) -> bool {
+        let mut is_new = false;
+        for _ in 0..MOST_ROUNDS {
+            let mut more = false;
+            for edge in calls {
+                more |= self.offer(edge.to, self.height_behind(edge.from as usize), late);
+            }
+            is_new |= more;
+            if !more {
+                break;
+            }
+        }
+        for edge in calls.iter().rev() {
+            let height = self.height(edge.to as usize);
+            let height = height.map(|height| height - self.blocks[edge.from as usize].added);
+            is_new |= self.offer(edge.from, height, late);
+        }
+        if !is_new {
+            for block in 0..self.blocks.len() {
+                if self.begins[block] {
+                    is_new |= self.offer(block as u32, Some(8), late);
+                }
+            }
+        }
+        for edge in calls {
+            let heights = self.height_behind(edge.from as usize).zip(self.height(edge.to as usize));
+            let part = self.part[edge.to as usize] as usize;
+            if late[part] && heights.is_some_and(|(from, to)| from != to) {
+                self.parts[part].is_contradictory = true;
+            }
+        }
+        is_new
+    }
+
+    /// The callee, where the call says which; a word that holds one is known by its place.
+    fn callee(&self, edge: &Edge) -> Option<i64> {
+        let call = self.listing.steps[self.blocks[edge.from as usize].steps.end - 1];
+        match call.effect {
+            Effect::Call(offset) | Effect::CallOut(offset) => {
+                Some(i64::from(call.end()) + i64::from(offset))
+            }
+            _ => None,
+        }
+    }
+
+    /// Edges behind calls of what returns, as far as is known. A callee does if it comes to a
+    /// return; one that jumps out of the code must have been seen to, at another call.
+    fn calls_that_return(&self) -> Vec<Edge> {
+        let calls = self.edges.iter().copied();
+        let calls: Vec<Edge> = calls.filter(|edge| edge.kind == Kind::Call).collect();
+        let (mut returns, mut never) = (Vec::new(), Vec::new());
+        for edge in &calls {
+            let Some(callee) = self.callee(edge) else { continue };
+            let from = self.height_behind(edge.from as usize);
+            match from.zip(self.height(edge.to as usize)) {
+                _ if self.begins[edge.to as usize] => never.push(callee),
+                Some((from, to)) if from != to => never.push(callee),
+                Some(_) => returns.push(callee),
+                None => {}
+            }
+        }
+        let has = |sorted: &[i64], callee: Option<i64>| {
+            callee.is_some_and(|callee| sorted.binary_search(&callee).is_ok())
+        };
+        // What comes to no end but by calls that never return does not either.
+        loop {
+            never.sort_unstable();
+            never.dedup();
+            let ends = self.comes_to(
+                |effect| !matches!(effect, Effect::Stop),
+                |callee| !has(&never, callee),
+            );
+            let dead = self.callees(&calls, |block| !ends[block]);
+            if dead.iter().all(|callee| has(&never, Some(*callee))) {
+                break;
+            }
+            never.extend(dead);
+        }
+        let mut count = 0;
+        loop {
+            returns.sort_unstable();
+            returns.dedup();
+            if returns.len() == count {
+                break;
+            }
+            count = returns.len();
+            let comes = self.comes_to(
+                |effect| effect == Effect::Return,
+                |callee| callee.is_none() || has(&returns, callee) && !has(&never, callee),
+            );
+            returns.extend(self.callees(&calls, |block| comes[block]));
+        }
+        let goes_on = |edge: &Edge| {
+            let callee = self.callee(edge);
+            !self.begins[edge.to as usize]
+                && !has(&never, callee)
+                && (callee.is_none() || has(&returns, callee))
+        };
+        calls.into_iter().filter(goes_on).collect()
+    }
+
+    /// Those callees of calls whose first block is so.
+    fn callees(&self, calls: &[Edge], is_so: impl Fn(usize) -> bool) -> Vec<i64> {
+        let is_so = |callee: &i64| {
+            let block = u32::try_from(*callee).ok().and_then(|at| self.block_at(at));
+            block.is_some_and(&is_so)
+        };
+        calls.iter().filter_map(|edge| self.callee(edge)).filter(is_so).collect()
+    }
+
+    /// Whether each block comes to an end of this kind, where calls go on that `passes`.
+    fn comes_to(
+        &self,
+        is_end: impl Fn(Effect) -> bool,
+        passes: impl Fn(Option<i64>) -> bool,
+    ) -> Vec<bool> {
+        let mut comes = vec![false; self.blocks.len()];
+        let is_seed = |block: &usize| {
+            let last = self.listing.steps[self.blocks[*block].steps.end - 1];
+            self.edges_from(*block).is_empty() && is_end(last.effect)
+        };
+        let mut waiting: Vec<usize> = (0..self.blocks.len()).filter(is_seed).collect();
+        while let Some(block) = waiting.pop() {
+            if !std::mem::replace(&mut comes[block], true) {
+                let into = self.edges_to(block).filter(|edge| {
+                    edge.kind != Kind::Call
+                        || !self.begins[block] && passes(self.callee(edge))
+                });
+                waiting.extend(into.map(|edge| edge.from as usize));
+            }
+        }
+        comes
+    }
+
+    fn block_at(&self, at: u32) -> Option<usize> {
+        let index = self.listing.index(at)?;
+        self.blocks
+            .binary_search_by_key(&index, |block| block.steps.start)
+            .ok()
+    }
+
+    /// Gathers the blocks that jumps and going on connect.
+    fn find_parts(&mut self) {
+        let count = self.blocks.len();
+        self.part = vec![u32::MAX; count];
+        self.relative = vec![0; count];
+        let mut waiting = Vec::new();
+        for first in 0..count {
+            if self.part[first] != u32::MAX {
+                continue;
+            }
+            let number = self.parts.len() as u32;
+            let mut part = Part::default();
+            self.part[first] = number;
+            waiting.push(first);
+            while let Some(block) = waiting.pop() {
+                let here = self.relative[block];
+                let lowest = here.saturating_add(self.blocks[block].lowest);
+                part.lowest = part.lowest.min(lowest);
+                part.is_contradictory |= !(-HIGHEST..HIGHEST).contains(&here) || lowest < -HIGHEST;
+                let behind = here.saturating_add(self.blocks[block].added);
+                let out = self.edges_from(block).iter().map(|edge| (*edge, edge.to, behind));
+                let into = self.edges_to(block).map(|edge| {
+                    let added = self.blocks[edge.from as usize].added;
+                    (edge, edge.from, here.saturating_sub(added))
+                });
+                let near: Vec<_> = out.chain(into).collect();
+                for (_, other, height) in near.into_iter().filter(|(edge, ..)| edge.kind == Kind::Jump) {
+                    let other = other as usize;
+                    if self.part[other] == u32::MAX {
+                        (self.part[other], self.relative[other]) = (number, height);
+                        waiting.push(other);
+                    }
+                    part.is_contradictory |= self.relative[other] != height;
+                }
+            }
+            self.parts.push(part);
+        }
+    }
+
+    /// A block begins at this height for certain.
+    fn settle(&mut self, block: usize, height: i32) {
+        let base = height.saturating_sub(self.relative[block]);
+        let part = &mut self.parts[self.part[block] as usize];
+        // Below the return address there is no frame.
+        part.is_contradictory |=
+            part.base.is_some_and(|known| known != base) || part.lowest.saturating_add(base) < 8;
+        part.base = Some(base);
+    }
+
+    /// A block seems to begin at this height; whether that is news.
+    fn offer(&mut self, block: u32, height: Option<i32>, late: &mut [bool]) -> bool {
+        let part = self.part[block as usize] as usize;
+        let Some(height) = height else { return false };
+        if self.parts[part].base.is_some() || self.parts[part].is_contradictory {
+            return false;
+        }
+        late[part] = true;
+        self.settle(block as usize, height);
+        true
+    }
+
+    /// Whether what is known of the frame pointer passes along an edge.
+    fn passes(&self, edge: &Edge) -> bool {
+        let part = |block: u32| &self.parts[self.part[block as usize] as usize];
+        let sound = !part(edge.from).is_contradictory && !part(edge.to).is_contradictory;
+        let (from, to) = (edge.from as usize, edge.to as usize);
+        sound
+            && match edge.kind {
+                Kind::Jump | Kind::Cut => true,
+                Kind::Call => {
+                    !self.begins[to]
+                        && (self.height_behind(from) == self.height(to)
+                            || self.saved.get(from).is_some_and(|saved| saved.1 == Saved::Root))
+                }
+            }
+    }
+
+    /// The height behind a block whose last instruction makes the stack pointer another one.
+    fn height_behind_cut(&self, block: usize) -> Option<i32> {
+        let edge = self.edges_from(block).first()?;
+        self.height(edge.to as usize)
+    }
+
+    /// Where the caller's frame pointer is after an instruction of a block.
+    fn saved_after(&self, saved: Saved, effect: Effect, height: Option<i32>, block: usize) -> Saved {
+        let in_slot = |below: Option<i32>| below.map_or(Saved::Unknown, Saved::Slot);
+        match (effect, saved) {
+            (_, Saved::Root | Saved::Lost | Saved::Unknown) => saved,
+            (Effect::PushBp, Saved::Callers) => in_slot(height.map(|height| height + 8)),
+            (Effect::StoreBp(at), Saved::Callers) => {
+                in_slot(height.map(|height| height.saturating_sub(at)))
+            }
+            (Effect::PopBp, Saved::Slot(below)) => match height {
+                Some(height) if height == below => Saved::Callers,
+                Some(_) => saved,
+                None => Saved::Unknown,
+            },
+            (Effect::LoadBp(at), Saved::Slot(below)) => match height {
+                Some(height) if height.saturating_sub(at) == below => Saved::Callers,
+                Some(_) => saved,
+                None => Saved::Unknown,
+            },
+            (Effect::Leave, Saved::Slot(below)) => match self.height_behind_cut(block) {
+                Some(height) if height + 8 == below => Saved::Callers,
+                Some(_) => Saved::Lost,
+                None => Saved::Unknown,
+            },
+            (Effect::BpZero, Saved::Callers) => Saved::Root,
+            (
+                Effect::BpLost
+                | Effect::BothLost
+                | Effect::BpFromSp(_)
+                | Effect::PopBp
+                | Effect::LoadBp(_)
+                | Effect::Leave,
+                Saved::Callers,
+            ) => Saved::Lost,
+            _ => saved,
+        }
+    }
+
+    /// Where it is before an instruction of a block, from where it is after.
+    fn saved_before(&self, saved: Saved, effect: Effect, height: Option<i32>, block: usize) -> Saved {
+        let in_slot = |below: Option<i32>| below.map_or(Saved::Unknown, Saved::Slot);
+        let height_behind = height.map(|height| after(height, effect));
+        match (effect, saved) {
+            (Effect::PushBp, Saved::Slot(below)) if height_behind == Some(below) => Saved::Callers,
+            (Effect::StoreBp(at), Saved::Slot(below))
+                if height.is_some_and(|height| height.saturating_sub(at) == below) =>
+            {
+                Saved::Callers
+            }
+            (Effect::PopBp, Saved::Callers) => in_slot(height),
+            (Effect::LoadBp(at), Saved::Callers) => {
+                in_slot(height.map(|height| height.saturating_sub(at)))
+            }
+            (Effect::Leave, Saved::Callers) => {
+                in_slot(self.height_behind_cut(block).map(|height| height + 8))
+            }
+            (_, Saved::Slot(_)) => saved,
+            (
+                Effect::BpLost
+                | Effect::BothLost
+                | Effect::BpFromSp(_)
+                | Effect::BpZero
+                | Effect::PopBp
+                | Effect::LoadBp(_),
+                _,
+            ) => Saved::Unknown,
+            (_, Saved::Root | Saved::Lost) => Saved::Unknown,
+            _ => saved,
+        }
+    }
+
+    /// Heights before each instruction of a block.
+    fn steps(&self, block: usize) -> Vec<(Effect, Option<i32>)> {
+        let mut height = self.height(block);
+        let steps = &self.listing.steps[self.blocks[block].steps.clone()];
+        let mut each = Vec::with_capacity(steps.len());
+        for step in steps {
+            each.push((step.effect, height));
+            height = height.map(|height| after(height, step.effect));
+        }
+        each
+    }
+
+    fn find_saved(&mut self) {
+        let count = self.blocks.len();
+        self.saved = vec![(Saved::Unknown, Saved::Unknown); count];
+        let mut waiting = Vec::new();
+        for block in 0..count {
+            let part = &self.parts[self.part[block] as usize];
+            if part.is_contradictory {
+                continue;
+            }
+            if self.begins[block] && self.height(block) == Some(8) {
+                let steps = &self.listing.steps[self.blocks[block].steps.clone()];
+                let first = steps.iter().find(|step| step.effect != Effect::None);
+                let is_root = first.is_some_and(|step| step.effect == Effect::BpZero);
+                self.saved[block].0 = if is_root { Saved::Root } else { Saved::Callers };
+                waiting.push(block);
+            }
+            if self.blocks[block].leaves {
+                self.saved[block].1 = Saved::Callers;
+                waiting.push(block);
+            }
+        }
+        while let Some(block) = waiting.pop() {
+            let steps = self.steps(block);
+            let (before, behind) = self.saved[block];
+            let forward = steps.iter().fold(before, |saved, (effect, height)| {
+                self.saved_after(saved, *effect, *height, block)
+            });
+            let backward = steps.iter().rev().fold(behind, |saved, (effect, height)| {
+                self.saved_before(saved, *effect, *height, block)
+            });
+            let merged = (merge(before, backward), merge(behind, forward));
+            self.saved[block] = merged;
+            let out = self.edges_from(block).iter().filter(|edge| self.passes(edge));
+            let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
+            let into = self.edges_to(block).filter(|edge| self.passes(edge));
+            let into: Vec<usize> = into.map(|edge| edge.from as usize).collect();
+            for next in out {
+                let merged = merge(self.saved[next].0, merged.1);
+                if merged != self.saved[next].0 {
+                    self.saved[next].0 = merged;
+                    waiting.push(next);
+                }
+            }
+            for prior in into {
+                let merged = merge(self.saved[prior].1, merged.0);
+                if merged != self.saved[prior].1 {
+                    self.saved[prior].1 = merged;
+                    waiting.push(prior);
+                }
+            }
+        }
+    }
+
+    /// Whether there is no caller from somewhere in a block on.
+    fn becomes_root(&self, block: usize) -> bool {
+        let steps = &self.listing.steps[self.blocks[block].steps.clone()];
+        self.saved[block].1 == Saved::Root && steps.iter().any(|step| step.effect == Effect::BpZero)
+    }
+
+    /// Takes back roots from which the code returns: it had kept the frame pointer elsewhere.
+    fn forget_false_roots(&mut self) {
+        let mut waiting = Vec::new();
+        for (number, block) in self.blocks.iter().enumerate() {
+            let (before, behind) = self.saved[number];
+            let out = self.edges_from(number).iter().filter(|edge| self.passes(edge));
+            let mut next = out.map(|edge| self.saved[edge.to as usize].0);
+            let is_false = block.leaves && before == Saved::Root
+                || behind == Saved::Root && next.any(|next| next != Saved::Root)
+                || behind == Saved::Lost && before == Saved::Root;
+            if is_false {
+                waiting.push(number);
+            }
+        }
+        while let Some(block) = waiting.pop() {
+            self.saved[block].1 = Saved::Lost;
+            if self.saved[block].0 == Saved::Root {
+                self.saved[block].0 = Saved::Lost;
+                let into = self.edges_to(block).map(|edge| edge.from as usize);
+                waiting.extend(into.filter(|from| self.saved[*from].1 == Saved::Root));
+            }
+        }
+    }
+
+    fn find_frames(&mut self) {
+        let count = self.blocks.len();
+        self.frames = vec![Frame::Unknown; count];
+        let mut waiting: Vec<usize> = (0..count).collect();
+        for block in 0..count {
+            if self.begins[block] && self.height(block) == Some(8) {
+                self.frames[block] = Frame::Other;
+            }
+        }
+        while let Some(block) = waiting.pop() {
+            let steps = self.steps(block);
+            let behind = steps.iter().fold(self.frames[block], |frame, (effect, height)| {
+                frame_after(frame, *effect, *height)
+            });
+            let out = self.edges_from(block).iter().filter(|edge| self.passes(edge));
+            let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
+            for next in out {
+                let merged = match (self.frames[next], behind) {
+                    (Frame::Unknown, frame) | (frame, Frame::Unknown) => frame,
+                    (known, frame) if known == frame => known,
+                    _ => Frame::Other,
+                };
+                if merged != self.frames[next] {
+                    self.frames[next] = merged;
+                    waiting.push(next);
+                }
+            }
+        }
+    }
+}
+
+/// What two ways say together.
+fn merge(known: Saved, news: Saved) -> Saved {
+    match (known, news) {
+        (Saved::Unknown, saved) | (saved, Saved::Unknown) => saved,
+        (known, news) if known == news => known,
+        _ => Saved::Lost,
+    }
+}
+
+/// What the frame pointer holds after an instruction.
+fn frame_after(frame: Frame, effect: Effect, height: Option<i32>) -> Frame {
+    match effect {
+        Effect::BpFromSp(above) => {
+            height.map_or(Frame::Other, |height| Frame::At(height.saturating_sub(above)))
+        }
+        Effect::PopBp
+        | Effect::LoadBp(_)
+        | Effect::Leave
+        | Effect::BpZero
+        | Effect::BpLost
+        | Effect::BothLost => Frame::Other,
+        _ => frame,
+    }
+}
+
+/// Describes a block of these instructions.
+fn block(all: &[Step], steps: Range<usize>) -> Block {
+    let (mut added, mut lowest, mut is_root) = (0, 0, false);
+    for step in &all[steps.clone()] {
+        added = after(added, step.effect);
+        // What has no caller may use all of its stack.
+        is_root |= step.effect == Effect::BpZero;
+        lowest = if is_root { lowest } else { lowest.min(added) };
+    }
+    let last = all[steps.end - 1].effect;
+    Block {
+        steps,
+        added,
+        lowest,
+        leaves: matches!(last, Effect::Return | Effect::JumpOut),
+        moves: false,
+    }
+}
