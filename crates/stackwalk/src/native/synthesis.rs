@@ -43,11 +43,7 @@ impl Step {
     fn is_last(&self) -> bool {
         matches!(
             self.effect,
-            Effect::Jump(_)
-                | Effect::JumpOut
-                | Effect::JumpThrough
-                | Effect::Return
-                | Effect::Stop
+            Effect::Jump(_) | Effect::JumpOut | Effect::JumpThrough | Effect::Return | Effect::Stop
         )
     }
 }
@@ -91,15 +87,23 @@ impl Listing {
     }
 }
 
+/// Behind bytes that are no instruction, which are data, so many are not believed: they may be read
+/// from the middle of one.
+const DATA: usize = 16;
+
 /// Reads instruction after instruction. One begins at each of `starts`, whatever lies before.
 fn sweep(code: &[u8], starts: &[u32]) -> impl Iterator<Item = Step> {
     let (mut at, mut starts) = (0, starts.iter().copied().peekable());
-    let mut is_filled = false;
+    let (mut is_filled, mut doubted) = (false, 0);
     let next = move || {
         let rest = code.get(at..).filter(|rest| !rest.is_empty())?;
         let start = u32::try_from(at).ok()?;
-        while starts.next_if(|next| *next <= start).is_some() {}
-        let room = starts.peek().map_or(rest.len(), |next| (next - start) as usize);
+        while starts.next_if(|next| *next <= start).is_some() {
+            doubted = 0;
+        }
+        let room = starts
+            .peek()
+            .map_or(rest.len(), |next| (next - start) as usize);
         // Zeros fill gaps, and two of them are an instruction that no compiler makes.
         is_filled = rest.starts_with(&[0, 0]) || is_filled && rest.starts_with(&[0]);
         let known = decode(rest).filter(|found| !is_filled && usize::from(found.length) <= room);
@@ -108,6 +112,12 @@ fn sweep(code: &[u8], starts: &[u32]) -> impl Iterator<Item = Step> {
             length: known.map_or(1, |found| found.length),
             effect: known.map_or(Effect::Stop, |found| found.effect),
         };
+        if known.is_none() && !is_filled {
+            doubted = at + DATA;
+        }
+        if at < doubted {
+            step.effect = Effect::Stop;
+        }
         if step.effect == Effect::Call(0) {
             // Calls the next instruction, to learn where it is.
             step.effect = Effect::Move(-8);
@@ -159,7 +169,9 @@ type Row = (u64, u32);
 
 /// Adds the rows of `code`, which lies at `start`, in order. The program begins at `entry`.
 fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, entry: u64) {
-    let entry = entry.checked_sub(start).filter(|into| *into < code.len() as u64);
+    let entry = entry
+        .checked_sub(start)
+        .filter(|into| *into < code.len() as u64);
     let listing = Listing::of(code, entry.map(|into| into as u32));
     let mut put = |at: u32, packed: u32| {
         let at = start + u64::from(at);
@@ -175,7 +187,10 @@ fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, entry: u64) {
         let rest = code.get(step.at as usize..).unwrap_or_default();
         if rest.starts_with(&RESTORER) {
             restored = step.at + RESTORER.len() as u32;
-            put(step.at.saturating_sub(1), Rule::SignalFrame.pack().unwrap_or(0));
+            put(
+                step.at.saturating_sub(1),
+                Rule::SignalFrame.pack().unwrap_or(0),
+            );
         }
         if step.at >= restored {
             put(step.at, state.rule().and_then(Rule::pack).unwrap_or(0));
@@ -219,9 +234,8 @@ impl Rows {
         let part = self.0.as_ref()?;
         let into = u32::try_from(address.checked_sub(part.avma)?).ok()?;
         let (rows, _) = part.bytes().as_chunks::<ROW>();
-        let behind = rows.partition_point(|[a, b, c, d, ..]| {
-            u32::from_le_bytes([*a, *b, *c, *d]) <= into
-        });
+        let behind =
+            rows.partition_point(|[a, b, c, d, ..]| u32::from_le_bytes([*a, *b, *c, *d]) <= into);
         let [.., a, b, c, d] = *rows.get(behind.checked_sub(1)?)?;
         Rule::unpack(u32::from_le_bytes([a, b, c, d]))
     }

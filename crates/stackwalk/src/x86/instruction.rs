@@ -14,6 +14,8 @@
 pub(crate) enum Effect {
     /// Nothing.
     None,
+    /// Nothing at all: it fills a gap.
+    Fill,
     /// Adds to the stack pointer.
     Move(i32),
     /// Pushes the frame pointer.
@@ -316,7 +318,11 @@ fn one_byte(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(Effect, usiz
         // Arithmetic of eight kinds, each with six forms.
         0x00..=0x3f if opcode & 7 < 4 => {
             let modrm = ModRm::parse(rest, prefixes)?;
-            let target = if opcode & 2 == 0 { modrm.rm() } else { Some(modrm.register) };
+            let target = if opcode & 2 == 0 {
+                modrm.rm()
+            } else {
+                Some(modrm.register)
+            };
             let effect = match opcode {
                 0x38..=0x3b => Effect::None,
                 0x31 | 0x33 if modrm.register == BP && modrm.rm() == Some(BP) && !word => {
@@ -345,7 +351,11 @@ fn one_byte(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(Effect, usiz
             plain(lost(&[Some(modrm.register)]), modrm.length)
         }
         0x68 | 0x6a => {
-            let effect = if word { Effect::SpLost } else { Effect::Move(-8) };
+            let effect = if word {
+                Effect::SpLost
+            } else {
+                Effect::Move(-8)
+            };
             plain(effect, if opcode == 0x68 { full } else { 1 })
         }
         0x69 | 0x6b => {
@@ -353,6 +363,7 @@ fn one_byte(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(Effect, usiz
             let immediate = if opcode == 0x69 { full } else { 1 };
             plain(lost(&[Some(modrm.register)]), modrm.length + immediate)
         }
+        0x90 if in_opcode == 0 && prefixes.repeat == 0 => plain(Effect::Fill, 0),
         0x6c..=0x6f | 0x90 | 0x98 | 0x99 | 0x9b | 0x9e | 0x9f => plain(Effect::None, 0),
         0x70..=0x7f | 0xe0..=0xe3 => plain(Effect::Branch(i8_at(rest, 0)?), 1),
         0x80 | 0x81 | 0x83 => immediate_arithmetic(opcode, rest, prefixes),
@@ -414,7 +425,11 @@ fn one_byte(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(Effect, usiz
                 _ => 0,
             };
             let target = modrm.rm().filter(|_| matches!(modrm.operation(), 2 | 3));
-            let target = if opcode == 0xf6 { byte_sized(target) } else { target };
+            let target = if opcode == 0xf6 {
+                byte_sized(target)
+            } else {
+                target
+            };
             plain(lost(&[target]), modrm.length + immediate)
         }
         0xfe | 0xff => through(opcode, rest, prefixes),
@@ -532,11 +547,17 @@ fn two_bytes(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(Effect, usi
     let immediate = matches!(opcode, 0x0f | 0x70..=0x73 | 0xa4 | 0xac | 0xba | 0xc2 | 0xc4..=0xc6);
     let length = modrm.length + usize::from(immediate);
     // F2 0F 78 (AMD's insertq) has two.
-    let length = length + if opcode == 0x78 && (prefixes.word || prefixes.repeat == 0xf2) { 2 } else { 0 };
+    let length = length
+        + if opcode == 0x78 && (prefixes.word || prefixes.repeat == 0xf2) {
+            2
+        } else {
+            0
+        };
     let (register, rm) = (Some(modrm.register), modrm.rm());
     let short = rm.filter(|_| prefixes.rex != 0);
     let effect = match opcode {
         0xb9 | 0xff => Effect::Stop,
+        0x1f => Effect::Fill,
         0x02 | 0x03 | 0x40..=0x4f | 0x50 | 0x2c | 0x2d | 0xaf | 0xb2 | 0xb4..=0xb8 => {
             lost(&[register])
         }
@@ -549,8 +570,19 @@ fn two_bytes(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(Effect, usi
             let byte = *rest.first()?;
             return Some((lost(&[Some(byte & 7 | (prefixes.rex & 1) << 3)]), 1));
         }
-        0x00 | 0x01 | 0x1e | 0x78 | 0x7e | 0xa4 | 0xa5 | 0xab..=0xae | 0xb1 | 0xb3 | 0xba
-        | 0xbb | 0xc7 => lost(&[rm]),
+        0x00
+        | 0x01
+        | 0x1e
+        | 0x78
+        | 0x7e
+        | 0xa4
+        | 0xa5
+        | 0xab..=0xae
+        | 0xb1
+        | 0xb3
+        | 0xba
+        | 0xbb
+        | 0xc7 => lost(&[rm]),
         _ => Effect::None,
     };
     Some((effect, length))

@@ -26,7 +26,11 @@ pub(super) enum Saved {
 impl Saved {
     /// How far below the CFA its slot is; 0 if it is in none.
     pub(super) fn below(self) -> i32 {
-        if let Saved::Slot(below) = self { below } else { 0 }
+        if let Saved::Slot(below) = self {
+            below
+        } else {
+            0
+        }
     }
 }
 
@@ -47,6 +51,8 @@ enum Kind {
     Call,
     /// The stack pointer behind it is another one.
     Cut,
+    /// Taken by a jump to a function, or by going on there.
+    Tail,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -187,9 +193,8 @@ impl<'a> Flow<'a> {
             leads[index] |= follows_last;
             // A function by its first instructions.
             let next = steps.get(index + 1).map(|next| next.effect);
-            begins[index] |= follows_last
-                && step.effect == Effect::PushBp
-                && next == Some(Effect::BpFromSp(0));
+            begins[index] |=
+                follows_last && step.effect == Effect::PushBp && next == Some(Effect::BpFromSp(0));
             follows_last = step.is_last();
             match step.effect {
                 Effect::Jump(offset) | Effect::Branch(offset) => {
@@ -199,7 +204,9 @@ impl<'a> Flow<'a> {
                     }
                     leads[index + 1] = true;
                 }
-                Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => leads[index + 1] = true,
+                Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => {
+                    leads[index + 1] = true
+                }
                 effect if cuts(effect) => leads[index + 1] = true,
                 _ => {}
             }
@@ -217,9 +224,16 @@ impl<'a> Flow<'a> {
         for number in 0..self.blocks.len() {
             self.connect(number, &block_of);
         }
+        let starts: Vec<bool> = self
+            .blocks
+            .iter()
+            .map(|block| self.is_start(block))
+            .collect();
         for edge in &mut self.edges {
             if self.blocks[edge.to as usize].moves {
                 edge.kind = Kind::Cut;
+            } else if edge.kind == Kind::Jump && starts[edge.to as usize] {
+                edge.kind = Kind::Tail;
             }
         }
         self.leaving = vec![0; self.blocks.len() + 1];
@@ -230,7 +244,9 @@ impl<'a> Flow<'a> {
             self.leaving[number + 1] += self.leaving[number];
         }
         let entering = self.edges.iter().enumerate();
-        self.entering = entering.map(|(number, edge)| (edge.to, number as u32)).collect();
+        self.entering = entering
+            .map(|(number, edge)| (edge.to, number as u32))
+            .collect();
         self.entering.sort_unstable();
     }
 
@@ -265,6 +281,12 @@ impl<'a> Flow<'a> {
         self.blocks[number].moves = moves;
     }
 
+    /// Whether a function begins with a block for certain.
+    fn is_start(&self, block: &Block) -> bool {
+        let at = self.listing.steps[block.steps.start].at;
+        self.listing.starts.binary_search(&at).is_ok()
+    }
+
     fn edges_from(&self, block: usize) -> &[Edge] {
         &self.edges[self.leaving[block] as usize..self.leaving[block + 1] as usize]
     }
@@ -296,10 +318,21 @@ impl<'a> Flow<'a> {
                 self.settle(block, 8 - self.blocks[block].added);
             }
         }
-        for at in &self.listing.starts {
-            if let Some(block) = self.block_at(*at) {
+        for block in 0..self.blocks.len() {
+            if self.is_start(&self.blocks[block]) {
                 self.settle(block, 8);
             }
+        }
+        // Its frame is gone.
+        let tails: Vec<Edge> = self
+            .edges
+            .iter()
+            .copied()
+            .filter(|edge| edge.kind == Kind::Tail)
+            .collect();
+        for edge in tails {
+            let from = edge.from as usize;
+            self.settle(from, 8 - self.blocks[from].added);
         }
         // What is known so far does not depend on whether callees return.
         let mut late = vec![false; self.parts.len()];
@@ -337,7 +370,9 @@ impl<'a> Flow<'a> {
             }
         }
         for edge in calls {
-            let heights = self.height_behind(edge.from as usize).zip(self.height(edge.to as usize));
+            let heights = self
+                .height_behind(edge.from as usize)
+                .zip(self.height(edge.to as usize));
             let part = self.part[edge.to as usize] as usize;
             if late[part] && heights.is_some_and(|(from, to)| from != to) {
                 self.parts[part].is_contradictory = true;
@@ -358,19 +393,23 @@ impl<'a> Flow<'a> {
     }
 
     /// Edges behind calls of what returns, as far as is known. A callee does if it comes to a
-    /// return; one that jumps out of the code must have been seen to, at another call.
+    /// return; one that jumps out of the code must have been seen to, at another call: what follows
+    /// there is reached by nothing else, and its height fits.
     fn calls_that_return(&self) -> Vec<Edge> {
         let calls = self.edges.iter().copied();
         let calls: Vec<Edge> = calls.filter(|edge| edge.kind == Kind::Call).collect();
         let (mut returns, mut never) = (Vec::new(), Vec::new());
         for edge in &calls {
-            let Some(callee) = self.callee(edge) else { continue };
+            let Some(callee) = self.callee(edge) else {
+                continue;
+            };
             let from = self.height_behind(edge.from as usize);
             match from.zip(self.height(edge.to as usize)) {
                 _ if self.begins[edge.to as usize] => never.push(callee),
                 Some((from, to)) if from != to => never.push(callee),
-                Some(_) => returns.push(callee),
-                None => {}
+                // What is jumped to from elsewhere has most likely the same height by chance.
+                Some(_) if self.only_follows(edge) => returns.push(callee),
+                _ => {}
             }
         }
         let has = |sorted: &[i64], callee: Option<i64>| {
@@ -413,13 +452,24 @@ impl<'a> Flow<'a> {
         calls.into_iter().filter(goes_on).collect()
     }
 
+    /// Whether what follows a call is reached by nothing else, and no gap lies between.
+    fn only_follows(&self, edge: &Edge) -> bool {
+        let to = edge.to as usize;
+        let first = self.listing.steps[self.blocks[to].steps.start].effect;
+        first != Effect::Fill && self.edges_to(to).count() == 1
+    }
+
     /// Those callees of calls whose first block is so.
     fn callees(&self, calls: &[Edge], is_so: impl Fn(usize) -> bool) -> Vec<i64> {
         let is_so = |callee: &i64| {
             let block = u32::try_from(*callee).ok().and_then(|at| self.block_at(at));
             block.is_some_and(&is_so)
         };
-        calls.iter().filter_map(|edge| self.callee(edge)).filter(is_so).collect()
+        calls
+            .iter()
+            .filter_map(|edge| self.callee(edge))
+            .filter(is_so)
+            .collect()
     }
 
     /// Whether each block comes to an end of this kind, where calls go on that `passes`.
@@ -437,8 +487,7 @@ impl<'a> Flow<'a> {
         while let Some(block) = waiting.pop() {
             if !std::mem::replace(&mut comes[block], true) {
                 let into = self.edges_to(block).filter(|edge| {
-                    edge.kind != Kind::Call
-                        || !self.begins[block] && passes(self.callee(edge))
+                    edge.kind != Kind::Call || !self.begins[block] && passes(self.callee(edge))
                 });
                 waiting.extend(into.map(|edge| edge.from as usize));
             }
@@ -473,13 +522,19 @@ impl<'a> Flow<'a> {
                 part.lowest = part.lowest.min(lowest);
                 part.is_contradictory |= !(-HIGHEST..HIGHEST).contains(&here) || lowest < -HIGHEST;
                 let behind = here.saturating_add(self.blocks[block].added);
-                let out = self.edges_from(block).iter().map(|edge| (*edge, edge.to, behind));
+                let out = self
+                    .edges_from(block)
+                    .iter()
+                    .map(|edge| (*edge, edge.to, behind));
                 let into = self.edges_to(block).map(|edge| {
                     let added = self.blocks[edge.from as usize].added;
                     (edge, edge.from, here.saturating_sub(added))
                 });
                 let near: Vec<_> = out.chain(into).collect();
-                for (_, other, height) in near.into_iter().filter(|(edge, ..)| edge.kind == Kind::Jump) {
+                for (_, other, height) in near
+                    .into_iter()
+                    .filter(|(edge, ..)| edge.kind == Kind::Jump)
+                {
                     let other = other as usize;
                     if self.part[other] == u32::MAX {
                         (self.part[other], self.relative[other]) = (number, height);
@@ -522,10 +577,14 @@ impl<'a> Flow<'a> {
         sound
             && match edge.kind {
                 Kind::Jump | Kind::Cut => true,
+                Kind::Tail => self.height_behind(from) == Some(8),
                 Kind::Call => {
                     !self.begins[to]
                         && (self.height_behind(from) == self.height(to)
-                            || self.saved.get(from).is_some_and(|saved| saved.1 == Saved::Root))
+                            || self
+                                .saved
+                                .get(from)
+                                .is_some_and(|saved| saved.1 == Saved::Root))
                 }
             }
     }
@@ -537,7 +596,13 @@ impl<'a> Flow<'a> {
     }
 
     /// Where the caller's frame pointer is after an instruction of a block.
-    fn saved_after(&self, saved: Saved, effect: Effect, height: Option<i32>, block: usize) -> Saved {
+    fn saved_after(
+        &self,
+        saved: Saved,
+        effect: Effect,
+        height: Option<i32>,
+        block: usize,
+    ) -> Saved {
         let in_slot = |below: Option<i32>| below.map_or(Saved::Unknown, Saved::Slot);
         match (effect, saved) {
             (_, Saved::Root | Saved::Lost | Saved::Unknown) => saved,
@@ -575,7 +640,13 @@ impl<'a> Flow<'a> {
     }
 
     /// Where it is before an instruction of a block, from where it is after.
-    fn saved_before(&self, saved: Saved, effect: Effect, height: Option<i32>, block: usize) -> Saved {
+    fn saved_before(
+        &self,
+        saved: Saved,
+        effect: Effect,
+        height: Option<i32>,
+        block: usize,
+    ) -> Saved {
         let in_slot = |below: Option<i32>| below.map_or(Saved::Unknown, Saved::Slot);
         let height_behind = height.map(|height| after(height, effect));
         match (effect, saved) {
@@ -651,7 +722,10 @@ impl<'a> Flow<'a> {
             });
             let merged = (merge(before, backward), merge(behind, forward));
             self.saved[block] = merged;
-            let out = self.edges_from(block).iter().filter(|edge| self.passes(edge));
+            let out = self
+                .edges_from(block)
+                .iter()
+                .filter(|edge| self.passes(edge));
             let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
             let into = self.edges_to(block).filter(|edge| self.passes(edge));
             let into: Vec<usize> = into.map(|edge| edge.from as usize).collect();
@@ -683,7 +757,10 @@ impl<'a> Flow<'a> {
         let mut waiting = Vec::new();
         for (number, block) in self.blocks.iter().enumerate() {
             let (before, behind) = self.saved[number];
-            let out = self.edges_from(number).iter().filter(|edge| self.passes(edge));
+            let out = self
+                .edges_from(number)
+                .iter()
+                .filter(|edge| self.passes(edge));
             let mut next = out.map(|edge| self.saved[edge.to as usize].0);
             let is_false = block.leaves && before == Saved::Root
                 || behind == Saved::Root && next.any(|next| next != Saved::Root)
@@ -713,10 +790,15 @@ impl<'a> Flow<'a> {
         }
         while let Some(block) = waiting.pop() {
             let steps = self.steps(block);
-            let behind = steps.iter().fold(self.frames[block], |frame, (effect, height)| {
-                frame_after(frame, *effect, *height)
-            });
-            let out = self.edges_from(block).iter().filter(|edge| self.passes(edge));
+            let behind = steps
+                .iter()
+                .fold(self.frames[block], |frame, (effect, height)| {
+                    frame_after(frame, *effect, *height)
+                });
+            let out = self
+                .edges_from(block)
+                .iter()
+                .filter(|edge| self.passes(edge));
             let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
             for next in out {
                 let merged = match (self.frames[next], behind) {
@@ -745,9 +827,9 @@ fn merge(known: Saved, news: Saved) -> Saved {
 /// What the frame pointer holds after an instruction.
 fn frame_after(frame: Frame, effect: Effect, height: Option<i32>) -> Frame {
     match effect {
-        Effect::BpFromSp(above) => {
-            height.map_or(Frame::Other, |height| Frame::At(height.saturating_sub(above)))
-        }
+        Effect::BpFromSp(above) => height.map_or(Frame::Other, |height| {
+            Frame::At(height.saturating_sub(above))
+        }),
         Effect::PopBp
         | Effect::LoadBp(_)
         | Effect::Leave

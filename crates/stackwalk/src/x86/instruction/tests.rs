@@ -35,7 +35,11 @@ fn fault(code: &[u8], theirs: &Instruction, infos: &mut InstructionInfoFactory) 
         _ => true,
     };
     if !flow {
-        return Some(format!("{:?}, not {:?} {target}", ours.effect, theirs.flow_control()));
+        return Some(format!(
+            "{:?}, not {:?} {target}",
+            ours.effect,
+            theirs.flow_control()
+        ));
     }
     // Returns of the kernel's, in 0F, are none of a program.
     if theirs.flow_control() != FlowControl::Next {
@@ -51,7 +55,7 @@ fn fault(code: &[u8], theirs: &Instruction, infos: &mut InstructionInfoFactory) 
     let (sp, bp) = (written(Register::RSP), written(Register::RBP));
     let moved = theirs.stack_pointer_increment();
     let right = match ours.effect {
-        Effect::None | Effect::Address(_) | Effect::StoreBp(_) => !sp && !bp,
+        Effect::None | Effect::Fill | Effect::Address(_) | Effect::StoreBp(_) => !sp && !bp,
         Effect::Move(by) if moved != 0 => moved == by && !bp,
         Effect::Move(_) | Effect::SpFromBp(_) => sp && !bp,
         Effect::PushBp => moved == -8 && !bp,
@@ -78,7 +82,12 @@ fn compare(code: &[u8], infos: &mut InstructionInfoFactory, lenient: bool) -> (u
     // Of any bytes: what only reads a register may count as writing it.
     let wrong = wrong.filter(|wrong| !lenient || !wrong.contains("Lost, but"));
     let bytes = &code[..theirs.len()];
-    assert!(wrong.is_none(), "{:?} {bytes:02x?}: {}", theirs.code(), wrong.unwrap());
+    assert!(
+        wrong.is_none(),
+        "{:?} {bytes:02x?}: {}",
+        theirs.code(),
+        wrong.unwrap()
+    );
     (theirs.len(), decode(code).is_some())
 }
 
@@ -95,7 +104,9 @@ fn the_code_of_libraries_is_read_as_iced_reads_it() {
             while !rest.is_empty() {
                 let (length, known) = compare(rest, &mut infos, true);
                 all += 1;
-                let decodes = !Decoder::new(64, rest, DecoderOptions::NONE).decode().is_invalid();
+                let decodes = !Decoder::new(64, rest, DecoderOptions::NONE)
+                    .decode()
+                    .is_invalid();
                 if !known && decodes {
                     unknown.push(rest[..length].to_vec());
                 }
@@ -115,7 +126,31 @@ fn any_bytes_are_read_as_iced_reads_them_or_not_at_all() {
     let mut random = fastrand::Rng::with_seed(1);
     let mut known = 0u32;
     for opcode in 0..=0xffffu16 {
-        for prefix in [&[][..], &[0x66], &[0xf2], &[0xf3], &[0x48], &[0x41], &[0x40], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a], &[0x66, 0x0f], &[0xf3, 0x48, 0x0f], &[0xc5], &[0xc4], &[0x62], &[0x8f, 0xe8, 0x78], &[0x8f, 0xe9], &[0x8f, 0xea, 0x78], &[0x62, 0xf1, 0x7c], &[0x62, 0xf3, 0x7d], &[0x62, 0xf5], &[0xc4, 0xe2], &[0xc4, 0xe3, 0x78]] {
+        for prefix in [
+            &[][..],
+            &[0x66],
+            &[0xf2],
+            &[0xf3],
+            &[0x48],
+            &[0x41],
+            &[0x40],
+            &[0x0f],
+            &[0x0f, 0x38],
+            &[0x0f, 0x3a],
+            &[0x66, 0x0f],
+            &[0xf3, 0x48, 0x0f],
+            &[0xc5],
+            &[0xc4],
+            &[0x62],
+            &[0x8f, 0xe8, 0x78],
+            &[0x8f, 0xe9],
+            &[0x8f, 0xea, 0x78],
+            &[0x62, 0xf1, 0x7c],
+            &[0x62, 0xf3, 0x7d],
+            &[0x62, 0xf5],
+            &[0xc4, 0xe2],
+            &[0xc4, 0xe3, 0x78],
+        ] {
             let mut code = [0u8; 20];
             random.fill(&mut code);
             code[..prefix.len()].copy_from_slice(prefix);
