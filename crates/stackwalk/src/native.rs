@@ -732,6 +732,11 @@ impl NativeCode {
     }
 }
 
+/// Makes rows of any bytes.
+pub(crate) fn probe(bytes: &[u8], at: u64) {
+    synthesis::probe(bytes, at);
+}
+
 /// A module's file, as if it were loaded at address 0; `None` if it is none for x86-64.
 pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     const X86_64: [u8; 2] = [62, 0];

@@ -51,10 +51,11 @@ pub fn survey(path: &Path, each: &mut dyn FnMut(Row<'_>)) -> Option<u64> {
     Some(module.code.end - module.code.start)
 }
 
-/// Reads any bytes as unwind tables, as a walk would at every row. For fuzzing: what must hold is
-/// that it returns.
+/// Reads any bytes as unwind tables, as a walk would at every row, and as code that has none. For
+/// fuzzing: what must hold is that it returns.
 pub fn probe(bytes: &[u8]) {
     const AT: u64 = 0x10000;
+    native::probe(bytes, AT);
     // As they are, and as the program of a function in sound tables.
     let mut framed = SOUND.to_vec();
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

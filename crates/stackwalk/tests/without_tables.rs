@@ -87,7 +87,9 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     // SAFETY: this thread's own registers and stack.
     let walk = unsafe { stackwalk::walk(&MAP, regs, &stack, &mut steps.scratch, &mut steps.out) };
     let frames = &steps.out[..walk.depth];
-    let guessed = frames.iter().any(|frame| frame & (BY_FRAME_POINTER | HEURISTIC) != 0);
+    let guessed = frames
+        .iter()
+        .any(|frame| frame & (BY_FRAME_POINTER | HEURISTIC) != 0);
     let behind = frames
         .iter()
         .rposition(|frame| steps.code.contains(&stackwalk::lookup_address(*frame)))
@@ -121,7 +123,12 @@ fn step_through(name: &str, options: &[&str]) {
     let (source, library) = (folder.join("work.c"), folder.join(format!("{name}.so")));
     std::fs::write(&source, SOURCE).unwrap();
     let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"])
+        .args([
+            "-shared",
+            "-fPIC",
+            "-fno-asynchronous-unwind-tables",
+            "-fno-unwind-tables",
+        ])
         .args(["-fno-stack-protector", "-nostdlib"])
         .args(options)
         .arg("-o")
@@ -181,7 +188,10 @@ fn step_through(name: &str, options: &[&str]) {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_step as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        assert_eq!(libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()), 0);
+        assert_eq!(
+            libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()),
+            0
+        );
         std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
         let found = work(6);
         std::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq");
@@ -191,7 +201,11 @@ fn step_through(name: &str, options: &[&str]) {
     // SAFETY: the steps have ended.
     let steps = unsafe { (*STEPS.0.get()).take() }.unwrap();
     let different = BTreeSet::from_iter(&steps.seen).len();
-    assert!(different > 100 && steps.steps > 1000, "{name}: {different}, {}", steps.steps);
+    assert!(
+        different > 100 && steps.steps > 1000,
+        "{name}: {different}, {}",
+        steps.steps
+    );
     assert!(!steps.outside.is_empty());
     let wrong = BTreeSet::from_iter(steps.wrong.iter().map(|(ip, _)| ip - steps.code.start));
     assert!(

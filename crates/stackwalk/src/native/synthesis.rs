@@ -17,7 +17,9 @@ use std::ops::Range;
 mod flow;
 
 /// Bytes of a module's code that are read; what lies behind has no rows.
-const LONGEST: usize = 8 << 20;
+const LONGEST: usize = 16 << 20;
+/// Bytes that are looked at together. It takes some 15 times as much memory meanwhile.
+const PIECE: usize = 1 << 20;
 
 /// A decoded instruction, or a byte that is none.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +62,15 @@ struct Listing {
 }
 
 impl Listing {
-    fn of(code: &[u8], entry: Option<u32>) -> Self {
-        let (mut starts, mut candidates) = (Vec::from_iter(entry), Vec::new());
-        for step in sweep(code, &[]) {
+    /// Reads the code that lies at `start`, perhaps in the midst of an instruction. The program
+    /// begins at `entry`.
+    fn of(code: &[u8], start: u64, entry: u64, in_midst: bool) -> Self {
+        let entry = entry
+            .checked_sub(start)
+            .filter(|into| *into < code.len() as u64);
+        let mut starts = Vec::from_iter(entry.map(|into| into as u32));
+        let mut candidates = Vec::new();
+        for step in sweep(code, &[], in_midst) {
             match step.effect {
                 Effect::Call(offset) => starts.extend(step.target(offset, code.len())),
                 Effect::Address(offset) => candidates.extend(step.target(offset, code.len())),
@@ -75,7 +83,7 @@ impl Listing {
         }
         Self {
             length: code.len(),
-            steps: sweep(code, &starts).collect(),
+            steps: sweep(code, &starts, in_midst).collect(),
             starts,
             candidates,
         }
@@ -92,9 +100,9 @@ impl Listing {
 const DATA: usize = 16;
 
 /// Reads instruction after instruction. One begins at each of `starts`, whatever lies before.
-fn sweep(code: &[u8], starts: &[u32]) -> impl Iterator<Item = Step> {
+fn sweep(code: &[u8], starts: &[u32], in_midst: bool) -> impl Iterator<Item = Step> {
     let (mut at, mut starts) = (0, starts.iter().copied().peekable());
-    let (mut is_filled, mut doubted) = (false, 0);
+    let (mut is_filled, mut doubted) = (false, if in_midst { DATA } else { 0 });
     let next = move || {
         let rest = code.get(at..).filter(|rest| !rest.is_empty())?;
         let start = u32::try_from(at).ok()?;
@@ -167,12 +175,8 @@ const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 /// Where a rule begins to hold, and the packed rule; 0 for none.
 type Row = (u64, u32);
 
-/// Adds the rows of `code`, which lies at `start`, in order. The program begins at `entry`.
-fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, entry: u64) {
-    let entry = entry
-        .checked_sub(start)
-        .filter(|into| *into < code.len() as u64);
-    let listing = Listing::of(code, entry.map(|into| into as u32));
+/// Adds the rows of `code`, which lies at `start`, in order.
+fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, listing: &Listing) {
     let mut put = |at: u32, packed: u32| {
         let at = start + u64::from(at);
         // That of a signal frame begins one byte early: a walk looks up the byte before what is
@@ -183,7 +187,7 @@ fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, entry: u64) {
         }
     };
     let (mut end, mut restored) = (0, 0);
-    Flow::of(&listing).each(&mut |step, state| {
+    Flow::of(listing).each(&mut |step, state| {
         let rest = code.get(step.at as usize..).unwrap_or_default();
         if rest.starts_with(&RESTORER) {
             restored = step.at + RESTORER.len() as u32;
@@ -200,6 +204,12 @@ fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, entry: u64) {
     put(end, 0);
 }
 
+/// Makes rows of any bytes.
+pub(super) fn probe(bytes: &[u8], at: u64) {
+    let listing = Listing::of(bytes, at, at, false);
+    add_rows(&mut Vec::new(), bytes, at, &listing);
+}
+
 /// The rows of a module's code, for walks.
 pub(super) struct Rows(Option<Part>);
 
@@ -214,12 +224,15 @@ impl Rows {
         let mut rows = Vec::new();
         let mut left = LONGEST;
         for gap in gaps(&module.code, code) {
-            let length = usize::try_from(gap.end - gap.start).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; length.min(left)];
-            let length = code.code_at(gap.start, &mut bytes).len();
-            bytes.truncate(length);
-            left -= length;
-            add_rows(&mut rows, &bytes, gap.start, entry(module));
+            for start in gap.clone().step_by(PIECE) {
+                let length = (gap.end - start).min(PIECE as u64) as usize;
+                let mut bytes = vec![0; length.min(left)];
+                let length = code.code_at(start, &mut bytes).len();
+                bytes.truncate(length);
+                left -= length;
+                let listing = Listing::of(&bytes, start, entry(module), start > gap.start);
+                add_rows(&mut rows, &bytes, start, &listing);
+            }
         }
         let words = rows.iter().flat_map(|(at, packed)| {
             let into = u32::try_from(at - module.code.start).unwrap_or(u32::MAX);

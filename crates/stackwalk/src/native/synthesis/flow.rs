@@ -3,9 +3,11 @@
 //! What is known at one end of an edge between blocks holds at the other, in both directions: a
 //! table of cases behind an indirect jump is known by where its blocks go on or return. What
 //! follows a call counts less, as the callee may not return. A part of the code that contradicts
-//! itself is unknown as a whole.
+//! itself is unknown as a whole. The blocks are numbered as they are made, and every number of one
+//! in here is in range.
 
 use super::{Effect, Listing, State, Step};
+use std::cell::Cell;
 use std::ops::Range;
 
 /// The caller's frame pointer.
@@ -86,8 +88,8 @@ struct Part {
 
 /// No code that is not contradictory has a higher frame.
 const HIGHEST: i32 = 1 << 24;
-/// How often all calls are gone through; in the end there is nothing new.
-const MOST_ROUNDS: usize = 200;
+/// How often all blocks or calls are gone through at most; musl takes a tenth of it.
+const MOST_ROUNDS: u32 = 400;
 
 pub(super) struct Flow<'a> {
     listing: &'a Listing,
@@ -95,8 +97,9 @@ pub(super) struct Flow<'a> {
     /// By the block that they leave.
     edges: Vec<Edge>,
     leaving: Vec<u32>,
-    /// Numbers of edges, by the block that they enter.
-    entering: Vec<(u32, u32)>,
+    /// By the block that they enter.
+    entering: Vec<Edge>,
+    entered: Vec<u32>,
     /// What begins a function, or may: nothing goes on there behind a call.
     begins: Vec<bool>,
     part: Vec<u32>,
@@ -105,6 +108,8 @@ pub(super) struct Flow<'a> {
     parts: Vec<Part>,
     saved: Vec<(Saved, Saved)>,
     frames: Vec<Frame>,
+    /// Rounds that are left.
+    rounds: Cell<u32>,
 }
 
 /// The height after an instruction.
@@ -133,12 +138,14 @@ impl<'a> Flow<'a> {
             edges: Vec::new(),
             leaving: Vec::new(),
             entering: Vec::new(),
+            entered: Vec::new(),
             begins: Vec::new(),
             part: Vec::new(),
             relative: Vec::new(),
             parts: Vec::new(),
             saved: Vec::new(),
             frames: Vec::new(),
+            rounds: Cell::new(MOST_ROUNDS),
         };
         flow.divide();
         flow.find_heights();
@@ -236,18 +243,11 @@ impl<'a> Flow<'a> {
                 edge.kind = Kind::Tail;
             }
         }
-        self.leaving = vec![0; self.blocks.len() + 1];
-        for edge in &self.edges {
-            self.leaving[edge.from as usize + 1] += 1;
-        }
-        for number in 0..self.blocks.len() {
-            self.leaving[number + 1] += self.leaving[number];
-        }
-        let entering = self.edges.iter().enumerate();
-        self.entering = entering
-            .map(|(number, edge)| (edge.to, number as u32))
-            .collect();
-        self.entering.sort_unstable();
+        // They are in order of the blocks that they leave.
+        self.leaving = offsets(self.blocks.len(), self.edges.iter().map(|edge| edge.from));
+        self.entering = self.edges.clone();
+        self.entering.sort_by_key(|edge| edge.to);
+        self.entered = offsets(self.blocks.len(), self.entering.iter().map(|edge| edge.to));
     }
 
     /// Adds the edges that leave a block.
@@ -291,11 +291,8 @@ impl<'a> Flow<'a> {
         &self.edges[self.leaving[block] as usize..self.leaving[block + 1] as usize]
     }
 
-    fn edges_to(&self, block: usize) -> impl Iterator<Item = Edge> {
-        let start = (self.entering).partition_point(|(to, _)| (*to as usize) < block);
-        let here = self.entering[start..].iter();
-        here.take_while(move |(to, _)| *to as usize == block)
-            .map(|(_, edge)| self.edges[*edge as usize])
+    fn edges_to(&self, block: usize) -> &[Edge] {
+        &self.entering[self.entered[block] as usize..self.entered[block + 1] as usize]
     }
 
     /// The height at which a block begins.
@@ -336,8 +333,7 @@ impl<'a> Flow<'a> {
         }
         // What is known so far does not depend on whether callees return.
         let mut late = vec![false; self.parts.len()];
-        for _ in 0..MOST_ROUNDS {
-            let calls = self.calls_that_return();
+        while let Some(calls) = self.calls_that_return() {
             if !self.go_on(&calls, &mut late) {
                 break;
             }
@@ -347,7 +343,7 @@ impl<'a> Flow<'a> {
     /// Goes on behind calls that return, and before them; whether anything new is known.
     fn go_on(&mut self, calls: &[Edge], late: &mut [bool]) -> bool {
         let mut is_new = false;
-        for _ in 0..MOST_ROUNDS {
+        while self.may_go_on() {
             let mut more = false;
             for edge in calls {
                 more |= self.offer(edge.to, self.height_behind(edge.from as usize), late);
@@ -394,8 +390,8 @@ impl<'a> Flow<'a> {
 
     /// Edges behind calls of what returns, as far as is known. A callee does if it comes to a
     /// return; one that jumps out of the code must have been seen to, at another call: what follows
-    /// there is reached by nothing else, and its height fits.
-    fn calls_that_return(&self) -> Vec<Edge> {
+    /// there is reached by nothing else, and its height fits. `None`: that takes too long to say.
+    fn calls_that_return(&self) -> Option<Vec<Edge>> {
         let calls = self.edges.iter().copied();
         let calls: Vec<Edge> = calls.filter(|edge| edge.kind == Kind::Call).collect();
         let (mut returns, mut never) = (Vec::new(), Vec::new());
@@ -417,6 +413,9 @@ impl<'a> Flow<'a> {
         };
         // What comes to no end but by calls that never return does not either.
         loop {
+            if !self.may_go_on() {
+                return None;
+            }
             never.sort_unstable();
             never.dedup();
             let ends = self.comes_to(
@@ -431,6 +430,9 @@ impl<'a> Flow<'a> {
         }
         let mut count = 0;
         loop {
+            if !self.may_go_on() {
+                return None;
+            }
             returns.sort_unstable();
             returns.dedup();
             if returns.len() == count {
@@ -449,14 +451,21 @@ impl<'a> Flow<'a> {
                 && !has(&never, callee)
                 && (callee.is_none() || has(&returns, callee))
         };
-        calls.into_iter().filter(goes_on).collect()
+        Some(calls.into_iter().filter(goes_on).collect())
+    }
+
+    /// Takes one of the rounds that are left.
+    fn may_go_on(&self) -> bool {
+        let left = self.rounds.get();
+        self.rounds.set(left.saturating_sub(1));
+        left > 0
     }
 
     /// Whether what follows a call is reached by nothing else, and no gap lies between.
     fn only_follows(&self, edge: &Edge) -> bool {
         let to = edge.to as usize;
         let first = self.listing.steps[self.blocks[to].steps.start].effect;
-        first != Effect::Fill && self.edges_to(to).count() == 1
+        first != Effect::Fill && self.edges_to(to).len() == 1
     }
 
     /// Those callees of calls whose first block is so.
@@ -486,7 +495,7 @@ impl<'a> Flow<'a> {
         let mut waiting: Vec<usize> = (0..self.blocks.len()).filter(is_seed).collect();
         while let Some(block) = waiting.pop() {
             if !std::mem::replace(&mut comes[block], true) {
-                let into = self.edges_to(block).filter(|edge| {
+                let into = self.edges_to(block).iter().filter(|edge| {
                     edge.kind != Kind::Call || !self.begins[block] && passes(self.callee(edge))
                 });
                 waiting.extend(into.map(|edge| edge.from as usize));
@@ -526,9 +535,9 @@ impl<'a> Flow<'a> {
                     .edges_from(block)
                     .iter()
                     .map(|edge| (*edge, edge.to, behind));
-                let into = self.edges_to(block).map(|edge| {
+                let into = self.edges_to(block).iter().map(|edge| {
                     let added = self.blocks[edge.from as usize].added;
-                    (edge, edge.from, here.saturating_sub(added))
+                    (*edge, edge.from, here.saturating_sub(added))
                 });
                 let near: Vec<_> = out.chain(into).collect();
                 for (_, other, height) in near
@@ -727,7 +736,7 @@ impl<'a> Flow<'a> {
                 .iter()
                 .filter(|edge| self.passes(edge));
             let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
-            let into = self.edges_to(block).filter(|edge| self.passes(edge));
+            let into = self.edges_to(block).iter().filter(|edge| self.passes(edge));
             let into: Vec<usize> = into.map(|edge| edge.from as usize).collect();
             for next in out {
                 let merged = merge(self.saved[next].0, merged.1);
@@ -773,7 +782,7 @@ impl<'a> Flow<'a> {
             self.saved[block].1 = Saved::Lost;
             if self.saved[block].0 == Saved::Root {
                 self.saved[block].0 = Saved::Lost;
-                let into = self.edges_to(block).map(|edge| edge.from as usize);
+                let into = self.edges_to(block).iter().map(|edge| edge.from as usize);
                 waiting.extend(into.filter(|from| self.saved[*from].1 == Saved::Root));
             }
         }
@@ -813,6 +822,18 @@ impl<'a> Flow<'a> {
             }
         }
     }
+}
+
+/// Where the edges of each block begin, of edges that are in order of these blocks.
+fn offsets(blocks: usize, edges: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut offsets = vec![0; blocks + 1];
+    for block in edges {
+        offsets[block as usize + 1] += 1;
+    }
+    for block in 0..blocks {
+        offsets[block + 1] += offsets[block];
+    }
+    offsets
 }
 
 /// What two ways say together.
