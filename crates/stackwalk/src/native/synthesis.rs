@@ -169,36 +169,19 @@ impl State {
     }
 }
 
-/// `mov rax, 15; syscall`: the return from a signal handler.
-const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-
 /// Where a rule begins to hold, and the packed rule; 0 for none.
 type Row = (u64, u32);
 
-/// Adds the rows of `code`, which lies at `start`, in order.
-fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, listing: &Listing) {
+/// Adds the rows of code that lies at `start`, in order.
+fn add_rows(rows: &mut Vec<Row>, start: u64, listing: &Listing) {
     let mut put = |at: u32, packed: u32| {
-        let at = start + u64::from(at);
-        // That of a signal frame begins one byte early: a walk looks up the byte before what is
-        // returned to.
-        while rows.pop_if(|(last, _)| *last >= at).is_some() {}
         if rows.last().map_or(0, |(_, last)| *last) != packed {
-            rows.push((at, packed));
+            rows.push((start + u64::from(at), packed));
         }
     };
-    let (mut end, mut restored) = (0, 0);
+    let mut end = 0;
     Flow::of(listing).each(&mut |step, state| {
-        let rest = code.get(step.at as usize..).unwrap_or_default();
-        if rest.starts_with(&RESTORER) {
-            restored = step.at + RESTORER.len() as u32;
-            put(
-                step.at.saturating_sub(1),
-                Rule::SignalFrame.pack().unwrap_or(0),
-            );
-        }
-        if step.at >= restored {
-            put(step.at, state.rule().and_then(Rule::pack).unwrap_or(0));
-        }
+        put(step.at, state.rule().and_then(Rule::pack).unwrap_or(0));
         end = step.end();
     });
     put(end, 0);
@@ -207,7 +190,7 @@ fn add_rows(rows: &mut Vec<Row>, code: &[u8], start: u64, listing: &Listing) {
 /// Makes rows of any bytes.
 pub(super) fn probe(bytes: &[u8], at: u64) {
     let listing = Listing::of(bytes, at, at, false);
-    add_rows(&mut Vec::new(), bytes, at, &listing);
+    add_rows(&mut Vec::new(), at, &listing);
 }
 
 /// The rows of a module's code, for walks.
@@ -231,7 +214,7 @@ impl Rows {
                 bytes.truncate(length);
                 left -= length;
                 let listing = Listing::of(&bytes, start, entry(module), start > gap.start);
-                add_rows(&mut rows, &bytes, start, &listing);
+                add_rows(&mut rows, start, &listing);
             }
         }
         let words = rows.iter().flat_map(|(at, packed)| {
