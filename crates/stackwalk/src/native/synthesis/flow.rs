@@ -302,13 +302,13 @@ impl<'a> Flow<'a> {
     fn height(&self, block: usize) -> Option<i32> {
         let part = &self.parts[self.part[block] as usize];
         let base = part.base.filter(|_| !part.is_contradictory)?;
-        Some(base + self.relative[block])
+        Some(base.saturating_add(self.relative[block]))
     }
 
     /// The height at which a block ends, unless its last instruction changes the stack pointer to
     /// another one.
     fn height_behind(&self, block: usize) -> Option<i32> {
-        Some(self.height(block)? + self.blocks[block].added)
+        Some(self.height(block)?.saturating_add(self.blocks[block].added))
     }
 
     /// Whether what is known of the frame pointer passes along an edge.
@@ -345,10 +345,11 @@ impl<'a> Flow<'a> {
         height: Option<i32>,
         block: usize,
     ) -> Saved {
-        let in_slot = |below: Option<i32>| below.map_or(Saved::Unknown, Saved::Slot);
         match (effect, saved) {
             (_, Saved::Root | Saved::Lost | Saved::Unknown) => saved,
-            (Effect::PushBp, Saved::Callers) => in_slot(height.map(|height| height + 8)),
+            (Effect::PushBp, Saved::Callers) => {
+                in_slot(height.map(|height| height.saturating_add(8)))
+            }
             (Effect::StoreBp(at), Saved::Callers) => {
                 in_slot(height.map(|height| height.saturating_sub(at)))
             }
@@ -363,7 +364,7 @@ impl<'a> Flow<'a> {
                 None => Saved::Unknown,
             },
             (Effect::Leave, Saved::Slot(below)) => match self.height_behind_cut(block) {
-                Some(height) if height + 8 == below => Saved::Callers,
+                Some(height) if height.saturating_add(8) == below => Saved::Callers,
                 Some(_) => Saved::Lost,
                 None => Saved::Unknown,
             },
@@ -389,7 +390,6 @@ impl<'a> Flow<'a> {
         height: Option<i32>,
         block: usize,
     ) -> Saved {
-        let in_slot = |below: Option<i32>| below.map_or(Saved::Unknown, Saved::Slot);
         let height_behind = height.map(|height| after(height, effect));
         match (effect, saved) {
             (Effect::PushBp, Saved::Slot(below)) if height_behind == Some(below) => Saved::Callers,
@@ -402,9 +402,10 @@ impl<'a> Flow<'a> {
             (Effect::LoadBp(at), Saved::Callers) => {
                 in_slot(height.map(|height| height.saturating_sub(at)))
             }
-            (Effect::Leave, Saved::Callers) => {
-                in_slot(self.height_behind_cut(block).map(|height| height + 8))
-            }
+            (Effect::Leave, Saved::Callers) => in_slot(
+                self.height_behind_cut(block)
+                    .map(|height| height.saturating_add(8)),
+            ),
             (_, Saved::Slot(_)) => saved,
             (
                 Effect::BpLost
@@ -567,6 +568,14 @@ fn offsets(blocks: usize, edges: impl Iterator<Item = u32>) -> Vec<u32> {
         offsets[block + 1] += offsets[block];
     }
     offsets
+}
+
+/// In a slot so far below the CFA, which is below the return address.
+fn in_slot(below: Option<i32>) -> Saved {
+    match below {
+        Some(below @ 16..) => Saved::Slot(below),
+        _ => Saved::Unknown,
+    }
 }
 
 /// What two ways say together.

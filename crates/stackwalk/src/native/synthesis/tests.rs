@@ -228,6 +228,17 @@ fn any_code() -> impl Strategy<Value = Vec<u8>> {
         any::<u8>().prop_map(|to| vec![0x74, to]),
         any::<u8>().prop_map(|to| vec![0xeb, to]),
         any::<i16>().prop_map(|to| [&[0xe8][..], &i32::from(to).to_le_bytes()].concat()),
+        // With any number: sub, lea, and the frame pointer stored, loaded and made.
+        (0..5usize, any::<i32>()).prop_map(|(kind, number)| {
+            let codes: [&[u8]; 5] = [
+                &[0x48, 0x81, 0xec],
+                &[0x48, 0x8d, 0xa4, 0x24],
+                &[0x48, 0x89, 0xac, 0x24],
+                &[0x48, 0x8b, 0xac, 0x24],
+                &[0x48, 0x8d, 0xac, 0x24],
+            ];
+            [codes[kind], &number.to_le_bytes()].concat()
+        }),
         Just(vec![0x55]),
         Just(vec![0x5d]),
         Just(vec![0x48, 0x89, 0xe5]),

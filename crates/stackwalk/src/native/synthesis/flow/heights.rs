@@ -11,7 +11,7 @@ impl Flow<'_> {
         self.find_parts();
         for block in 0..self.blocks.len() {
             if self.blocks[block].leaves {
-                self.settle(block, 8 - self.blocks[block].added);
+                self.settle(block, 8_i32.saturating_sub(self.blocks[block].added));
             }
         }
         for block in 0..self.blocks.len() {
@@ -28,7 +28,7 @@ impl Flow<'_> {
             .collect();
         for edge in tails {
             let from = edge.from as usize;
-            self.settle(from, 8 - self.blocks[from].added);
+            self.settle(from, 8_i32.saturating_sub(self.blocks[from].added));
         }
         // What is known so far does not depend on whether callees return.
         let mut late = vec![false; self.parts.len()];
@@ -54,7 +54,8 @@ impl Flow<'_> {
         }
         for edge in calls.iter().rev() {
             let height = self.height(edge.to as usize);
-            let height = height.map(|height| height - self.blocks[edge.from as usize].added);
+            let added = self.blocks[edge.from as usize].added;
+            let height = height.map(|height| height.saturating_sub(added));
             is_new |= self.offer(edge.from, height, late);
         }
         if !is_new {
