@@ -126,8 +126,11 @@ fn sweep(code: &[u8], starts: &[u32], in_midst: bool) -> impl Iterator<Item = St
         if at < doubted {
             step.effect = Effect::Stop;
         }
-        if step.effect == Effect::Call(0) {
-            // Calls the next instruction, to learn where it is.
+        let next = rest.get(usize::from(step.length)..).unwrap_or_default();
+        if step.effect == Effect::Call(0)
+            && matches!(next, [0x58..=0x5f, ..] | [0x41, 0x58..=0x5f, ..])
+        {
+            // It pops its own address.
             step.effect = Effect::Move(-8);
         }
         at += usize::from(step.length);
