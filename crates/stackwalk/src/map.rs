@@ -14,6 +14,7 @@ use crate::grace::{Grace, Reader};
 use crate::heaps::{Code as UntoldCode, CodeHeaps, Untold};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
+use crate::synthesis;
 use crate::unwind_info::Saved;
 use crate::{cfi, debug_info, jit, pe};
 use std::any::Any;
@@ -347,6 +348,8 @@ impl CodeMap {
         }
         for (module, code) in new {
             let user = on_change(ModuleChange::Loaded { module: &module });
+            let mut code = code;
+            code.rows = synthesis::rows(&module, &code);
             let code = Code::Native(module.code.clone(), Box::new(code));
             self.add_module(&mut self.lock(), Entry::new(code, user));
         }

@@ -19,8 +19,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-mod synthesis;
-
 /// A native module as the dynamic linker lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NativeModule {
@@ -128,7 +126,7 @@ pub(crate) struct NativeCode {
     /// Address of `.eh_frame_hdr`, 0 if it has none.
     pub(crate) eh_frame_hdr: u64,
     /// Rows for code that the tables do not describe.
-    rows: synthesis::Rows,
+    pub(crate) rows: Rows,
 }
 
 impl NativeCode {
@@ -167,6 +165,45 @@ impl NativeCode {
     pub(crate) fn bytes(&self) -> usize {
         let copies = self.parts.iter().filter(|part| part.is_copy);
         copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts) + self.rows.bytes()
+    }
+}
+
+/// Where a rule begins to hold, and the packed rule; 0 for none.
+pub(crate) type Row = (u64, u32);
+
+/// Rows of a module's code, for walks.
+pub(crate) struct Rows(Option<Part>);
+
+/// A row as it is kept: from so many bytes behind the first address on, a packed rule.
+const ROW: usize = 8;
+
+impl Rows {
+    pub(crate) const NONE: Rows = Rows(None);
+
+    /// Keeps these, which are in order, of code that lies at `start`.
+    pub(crate) fn of(start: u64, rows: &[Row]) -> Rows {
+        let words = rows.iter().flat_map(|(at, packed)| {
+            let into = u32::try_from(at - start).unwrap_or(u32::MAX);
+            [into.to_le_bytes(), packed.to_le_bytes()]
+        });
+        let bytes: Vec<u8> = words.flatten().collect();
+        Rows(Part::of(start, &bytes))
+    }
+
+    /// Async-signal-safe.
+    pub(crate) fn rule(&self, address: u64) -> Option<Rule> {
+        let part = self.0.as_ref()?;
+        let into = u32::try_from(address.checked_sub(part.avma)?).ok()?;
+        let (rows, _) = part.bytes().as_chunks::<ROW>();
+        let behind =
+            rows.partition_point(|[a, b, c, d, ..]| u32::from_le_bytes([*a, *b, *c, *d]) <= into);
+        let [.., a, b, c, d] = *rows.get(behind.checked_sub(1)?)?;
+        Rule::unpack(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// Private memory behind it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |part| part.len)
     }
 }
 
@@ -286,9 +323,6 @@ impl Loaded {
                     new.push((module, seen.copied()));
                 }
             }
-        }
-        for (module, code) in &mut new {
-            code.rows = synthesis::Rows::of(module, code);
         }
         (new, gone)
     }
@@ -652,7 +686,7 @@ impl Seen {
         Some(NativeCode {
             parts,
             eh_frame_hdr: hdr_at,
-            rows: synthesis::Rows::NONE,
+            rows: Rows::NONE,
         })
     }
 
@@ -690,7 +724,7 @@ impl Seen {
         NativeCode {
             parts: self.copy.into_iter().collect(),
             eh_frame_hdr: self.eh_frame_hdr.0,
-            rows: synthesis::Rows::NONE,
+            rows: Rows::NONE,
         }
     }
 }
@@ -727,14 +761,9 @@ impl NativeCode {
         Self {
             parts: Part::of(avma, bytes).into_iter().collect(),
             eh_frame_hdr: avma,
-            rows: synthesis::Rows::NONE,
+            rows: Rows::NONE,
         }
     }
-}
-
-/// Makes rows of any bytes.
-pub(crate) fn probe(bytes: &[u8], at: u64) {
-    synthesis::probe(bytes, at);
 }
 
 /// A module's file, as if it were loaded at address 0; `None` if it is none for x86-64.
@@ -778,7 +807,7 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     let code = NativeCode {
         parts: parts.into(),
         eh_frame_hdr,
-        rows: synthesis::Rows::NONE,
+        rows: Rows::NONE,
     };
     Some((module, code))
 }

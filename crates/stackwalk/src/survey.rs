@@ -7,6 +7,7 @@
 use crate::cfi::{self, Frame};
 use crate::native::{self, NativeCode};
 use crate::rule::{Cfa, Rule};
+use crate::synthesis;
 use std::ops::Range;
 use std::path::Path;
 
@@ -55,7 +56,7 @@ pub fn survey(path: &Path, each: &mut dyn FnMut(Row<'_>)) -> Option<u64> {
 /// fuzzing: what must hold is that it returns.
 pub fn probe(bytes: &[u8]) {
     const AT: u64 = 0x10000;
-    native::probe(bytes, AT);
+    synthesis::probe(bytes, AT);
     // As they are, and as the program of a function in sound tables.
     let mut framed = SOUND.to_vec();
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

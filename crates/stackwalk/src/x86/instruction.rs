@@ -1,7 +1,7 @@
 //! Instructions one by one: how long each is, and what it does to the stack pointer, the frame
 //! pointer and the flow of control.
 //!
-//! It runs on the agent thread, for rows of code without tables (`native::synthesis`), and names
+//! It runs on the agent thread, for rows of code without tables (`synthesis`), and names
 //! no operation. The invariant: an instruction that may write either register is never
 //! [`Effect::None`]; one that is not known is no instruction. The tests hold it against iced-x86
 //! over the code of libraries and over random bytes. Why not iced-x86 itself: its tables would

@@ -7,7 +7,7 @@
 //! invariants: it says something only where everything that leads to an instruction agrees; all
 //! work is bounded by the length of the code, and no code makes it fail.
 
-use super::{NativeCode, NativeModule, Part};
+use crate::native::{NativeCode, NativeModule, Row, Rows};
 use crate::rule::{Bp, Cfa, Rule};
 use crate::x86::instruction::{Effect, decode};
 use crate::{cfi, own_memory};
@@ -172,9 +172,6 @@ impl State {
     }
 }
 
-/// Where a rule begins to hold, and the packed rule; 0 for none.
-type Row = (u64, u32);
-
 /// Adds the rows of code that lies at `start`, in order.
 fn add_rows(rows: &mut Vec<Row>, start: u64, listing: &Listing) {
     let mut put = |at: u32, packed: u32| {
@@ -191,58 +188,27 @@ fn add_rows(rows: &mut Vec<Row>, start: u64, listing: &Listing) {
 }
 
 /// Makes rows of any bytes.
-pub(super) fn probe(bytes: &[u8], at: u64) {
+pub(crate) fn probe(bytes: &[u8], at: u64) {
     let listing = Listing::of(bytes, at, at, false);
     add_rows(&mut Vec::new(), at, &listing);
 }
 
-/// The rows of a module's code, for walks.
-pub(super) struct Rows(Option<Part>);
-
-/// A row as it is kept: from so many bytes behind the first address on, a packed rule.
-const ROW: usize = 8;
-
-impl Rows {
-    pub(super) const NONE: Rows = Rows(None);
-
-    /// Makes rows for all code of a module that its tables do not describe. `code` has none yet.
-    pub(super) fn of(module: &NativeModule, code: &NativeCode) -> Rows {
-        let mut rows = Vec::new();
-        let mut left = LONGEST;
-        for gap in gaps(&module.code, code) {
-            for start in gap.clone().step_by(PIECE) {
-                let length = (gap.end - start).min(PIECE as u64) as usize;
-                let mut bytes = vec![0; length.min(left)];
-                let length = code.code_at(start, &mut bytes).len();
-                bytes.truncate(length);
-                left -= length;
-                let listing = Listing::of(&bytes, start, entry(module), start > gap.start);
-                add_rows(&mut rows, start, &listing);
-            }
+/// Makes rows for all code of a module that its tables do not describe. `code` has none yet.
+pub(crate) fn rows(module: &NativeModule, code: &NativeCode) -> Rows {
+    let mut rows = Vec::new();
+    let mut left = LONGEST;
+    for gap in gaps(&module.code, code) {
+        for start in gap.clone().step_by(PIECE) {
+            let length = (gap.end - start).min(PIECE as u64) as usize;
+            let mut bytes = vec![0; length.min(left)];
+            let length = code.code_at(start, &mut bytes).len();
+            bytes.truncate(length);
+            left -= length;
+            let listing = Listing::of(&bytes, start, entry(module), start > gap.start);
+            add_rows(&mut rows, start, &listing);
         }
-        let words = rows.iter().flat_map(|(at, packed)| {
-            let into = u32::try_from(at - module.code.start).unwrap_or(u32::MAX);
-            [into.to_le_bytes(), packed.to_le_bytes()]
-        });
-        let bytes: Vec<u8> = words.flatten().collect();
-        Rows(Part::of(module.code.start, &bytes))
     }
-
-    /// Async-signal-safe.
-    pub(super) fn rule(&self, address: u64) -> Option<Rule> {
-        let part = self.0.as_ref()?;
-        let into = u32::try_from(address.checked_sub(part.avma)?).ok()?;
-        let (rows, _) = part.bytes().as_chunks::<ROW>();
-        let behind =
-            rows.partition_point(|[a, b, c, d, ..]| u32::from_le_bytes([*a, *b, *c, *d]) <= into);
-        let [.., a, b, c, d] = *rows.get(behind.checked_sub(1)?)?;
-        Rule::unpack(u32::from_le_bytes([a, b, c, d]))
-    }
-
-    /// Private memory behind it.
-    pub(super) fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |part| part.len)
-    }
+    Rows::of(module.code.start, &rows)
 }
 
 /// Where the program begins, if this module is the program.
