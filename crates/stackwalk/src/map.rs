@@ -346,9 +346,8 @@ impl CodeMap {
             });
             on_change(ModuleChange::Unloaded { module: &module });
         }
-        for (module, code) in new {
+        for (module, mut code) in new {
             let user = on_change(ModuleChange::Loaded { module: &module });
-            let mut code = code;
             code.rows = synthesis::rows(&module, &code);
             let code = Code::Native(module.code.clone(), Box::new(code));
             self.add_module(&mut self.lock(), Entry::new(code, user));
