@@ -160,6 +160,7 @@ pub(crate) fn rule(
             cfa: Cfa::Bp(_), ..
         })) if after_pop => Ok(Some(LEAF)),
         Ok(Some(LEAF)) if !exact => Ok(Some(return_rule_at_end(code, address, state))),
+        Ok(None) => Ok(code.synthesised(address)),
         rule => rule,
     }
 }

@@ -16,6 +16,7 @@
 //! | code | source of its rule |
 //! | --- | --- |
 //! | native | the module's `.eh_frame`, read from a mapping of its file (`cfi`, `native`) |
+//! | … without tables | its own instructions, read once by the agent thread (`synthesis`) |
 //! | JIT body | a copy of the UNWIND_INFO that lies beside the code, or its decoded prologue ([`jit`]) |
 //! | ReadyToRun | the image's exception directory, in place ([`pe`]) |
 //! | anything else | a return address on top of the stack after a call, or the frame pointer |
@@ -48,6 +49,7 @@ pub mod own_memory;
 pub mod pe;
 mod rule;
 pub mod survey;
+mod synthesis;
 mod unwind_info;
 mod walk;
 mod x86;

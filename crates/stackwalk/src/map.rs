@@ -15,6 +15,7 @@ use crate::grace::{Grace, WalkGuard};
 use crate::heaps::{CodeHeaps, HeapCode, UnreportedCode};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
+use crate::synthesis;
 use crate::unwind_info::Saved;
 use crate::{cfi, debug_info, jit, pe};
 use std::any::Any;
@@ -349,8 +350,9 @@ impl CodeMap {
             });
             on_change(ModuleChange::Unloaded { module: &module });
         }
-        for (module, code) in new {
+        for (module, mut code) in new {
             let user = on_change(ModuleChange::Loaded { module: &module });
+            code.rows = synthesis::rows(&module, &code);
             let code = RegionCode::Native(module.code.clone(), Box::new(code));
             self.add_module(&mut self.lock(), MapEntry::new(code, user));
         }

@@ -11,6 +11,7 @@
 //! of the tables costs an eighth of the module's code: 0.8 MB for libcoreclr.so.
 
 use crate::own_memory;
+use crate::rule::Rule;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -125,9 +126,17 @@ pub(crate) struct NativeCode {
     parts: Box<[ModuleBytes]>,
     /// Address of `.eh_frame_hdr`; 0 if the module has none.
     pub(crate) eh_frame_hdr: u64,
+    /// Rows for code that the tables do not describe.
+    pub(crate) rows: Rows,
 }
 
 impl NativeCode {
+    /// Returns the rule for the instruction at `address`, which the tables do not describe.
+    /// Async-signal-safe.
+    pub(crate) fn synthesised(&self, address: u64) -> Option<Rule> {
+        self.rows.rule(address)
+    }
+
     /// Returns the copied bytes from `avma` to the end of their part; empty if there are none.
     /// Async-signal-safe.
     pub(crate) fn bytes_at(&self, avma: u64) -> &[u8] {
@@ -156,7 +165,46 @@ impl NativeCode {
     /// Returns the size of its private memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let copies = self.parts.iter().filter(|part| part.is_copy);
-        copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts)
+        copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts) + self.rows.bytes()
+    }
+}
+
+/// Where a rule begins to hold, and the packed rule; 0 for none.
+pub(crate) type Row = (u64, u32);
+
+/// Rows of a module's code, for walks.
+pub(crate) struct Rows(Option<Part>);
+
+/// A row as it is kept: from so many bytes behind the first address on, a packed rule.
+const ROW: usize = 8;
+
+impl Rows {
+    pub(crate) const NONE: Rows = Rows(None);
+
+    /// Keeps these, which are in order, of code that lies at `start`.
+    pub(crate) fn of(start: u64, rows: &[Row]) -> Rows {
+        let words = rows.iter().flat_map(|(at, packed)| {
+            let into = u32::try_from(at - start).unwrap_or(u32::MAX);
+            [into.to_le_bytes(), packed.to_le_bytes()]
+        });
+        let bytes: Vec<u8> = words.flatten().collect();
+        Rows(Part::of(start, &bytes))
+    }
+
+    /// Async-signal-safe.
+    pub(crate) fn rule(&self, address: u64) -> Option<Rule> {
+        let part = self.0.as_ref()?;
+        let into = u32::try_from(address.checked_sub(part.avma)?).ok()?;
+        let (rows, _) = part.bytes().as_chunks::<ROW>();
+        let behind =
+            rows.partition_point(|[a, b, c, d, ..]| u32::from_le_bytes([*a, *b, *c, *d]) <= into);
+        let [.., a, b, c, d] = *rows.get(behind.checked_sub(1)?)?;
+        Rule::unpack(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// Private memory behind it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |part| part.len)
     }
 }
 
@@ -639,6 +687,7 @@ impl ListedModule {
         Some(NativeCode {
             parts,
             eh_frame_hdr: hdr_at,
+            rows: Rows::NONE,
         })
     }
 
@@ -676,6 +725,7 @@ impl ListedModule {
         NativeCode {
             parts: self.copy.into_iter().collect(),
             eh_frame_hdr: self.eh_frame_hdr.0,
+            rows: Rows::NONE,
         }
     }
 }
@@ -712,6 +762,7 @@ impl NativeCode {
         Self {
             parts: ModuleBytes::of(avma, bytes).into_iter().collect(),
             eh_frame_hdr: avma,
+            rows: Rows::NONE,
         }
     }
 }
@@ -760,6 +811,7 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     let code = NativeCode {
         parts: parts.into(),
         eh_frame_hdr,
+        rows: Rows::NONE,
     };
     Some((module, code))
 }

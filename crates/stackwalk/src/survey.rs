@@ -7,6 +7,7 @@
 use crate::cfi::{self, CfiFrame};
 use crate::native::{self, NativeCode};
 use crate::rule::{Cfa, Rule};
+use crate::synthesis;
 use std::ops::Range;
 use std::path::Path;
 
@@ -51,9 +52,11 @@ pub fn survey(path: &Path, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<u64> {
     Some(module.code.end - module.code.start)
 }
 
-/// Reads any bytes as unwind tables, as a walk would at every row. For fuzzing: it must return.
+/// Reads any bytes as unwind tables, as a walk would at every row, and as code that has none. For
+/// fuzzing: what must hold is that it returns.
 pub fn probe(bytes: &[u8]) {
     const AT: u64 = 0x10000;
+    synthesis::probe(bytes, AT);
     // Directly, and as the program of a function in sound tables.
     let mut framed = SOUND.to_vec();
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

@@ -8,6 +8,8 @@ use crate::rule::{Cfa, Rule};
 use crate::unwind_info::{Builder, CfaAddress, rule_at};
 use std::ops::Range;
 
+pub(crate) mod instruction;
+
 /// `mov rax, [rbp]`, the first instruction of most OSR bodies, which take over another body's
 /// frame.
 pub(crate) const OSR_ENTRY: [u8; 4] = [0x48, 0x8b, 0x45, 0x00];
