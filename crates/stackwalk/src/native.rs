@@ -317,6 +317,8 @@ struct Room<'a> {
 #[derive(Default)]
 struct Raw {
     bias: u64,
+    /// Where its program headers lie.
+    headers_at: u64,
     is_unreadable: bool,
     name: Range<usize>,
     headers: Range<usize>,
@@ -364,6 +366,7 @@ impl Room<'_> {
         }
         let mut raw = Raw {
             bias,
+            headers_at: info.dlpi_phdr as u64,
             ..Raw::default()
         };
         if !info.dlpi_name.is_null() {
@@ -548,12 +551,16 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
     }
     let (range, code) = (range?, code?);
     let name = bytes.get(raw.name.clone()).unwrap_or_default();
-    // The kernel's own: linux-vdso.so.1, a name without a file.
-    let vdso = name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate");
-    // The main program has no name here, and gets it from its caller.
-    let path = match vdso {
-        true => PathBuf::from("[vdso]"),
-        false => PathBuf::from(OsStr::from_bytes(name)),
+    // By the kernel's word, since their names differ: glibc calls the vdso linux-vdso.so.1, which
+    // is no file, and the main program nothing; musl calls the vdso nothing, and the main program
+    // as it was started, maybe relative to a folder that is no longer the current one.
+    let vdso = range.start == of_kernel(libc::AT_SYSINFO_EHDR);
+    let is_program = name.is_empty() || raw.headers_at == of_kernel(libc::AT_PHDR);
+    let path = match (vdso, is_program) {
+        (true, _) => PathBuf::from("[vdso]"),
+        // It gets its name from the caller.
+        (false, true) => PathBuf::new(),
+        (false, false) => PathBuf::from(OsStr::from_bytes(name)),
     };
     let copy = if copy(range.start) {
         let (avma, at) = &raw.copy;
@@ -579,6 +586,12 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
         copy,
         vdso,
     })
+}
+
+/// An entry of the vector that the kernel gave the program; 0 where there is none.
+fn of_kernel(entry: libc::c_ulong) -> u64 {
+    // SAFETY: takes any number; reads what the C library keeps of the vector.
+    unsafe { libc::getauxval(entry) }
 }
 
 /// The descriptor of the note NT_GNU_BUILD_ID.
