@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnostics::{Deployed, Reach, Survey, Target, Way};
+use diagnostics::{Deployed, Libc, Reach, Survey, Target, Way};
 
 use super::Check;
 use super::here::left;
@@ -78,10 +78,9 @@ fn recording(reach: &Reach, asked: Duration) -> Check {
 
 fn library(target: &Target, survey: &Survey, carried: Carried) -> Check {
     const WHAT: &str = "agent in it";
-    let agent = match Agent::find(carried) {
+    let agent = match Agent::find(carried, survey.libc.unwrap_or(Libc::Glibc(None))) {
         Ok(agent) => agent,
-        // Said above.
-        Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),
+        Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };
     match Deployed::new(target, survey, agent.path()) {
         Ok(deployed) => {
@@ -167,7 +166,7 @@ mod tests {
     fn a_process_that_has_ended_is_told() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        let checks = checks(child.id(), Carried(None));
+        let checks = checks(child.id(), Carried::default());
         let [
             Check {
                 finding: Finding::NotOk(why),
@@ -193,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_process_without_dotnet_is_told() {
-        let checks = checks(std::process::id(), Carried(None));
+        let checks = checks(std::process::id(), Carried::default());
         let [
             _,
             Check {

@@ -1,21 +1,30 @@
-//! Where the agent, `libsidewalk.so`, is.
+//! Where the agent is: `libsidewalk.so`, and `libsidewalk-musl.so` for programs on musl.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use diagnostics::Unpacked;
+use diagnostics::{Libc, Unpacked};
 
 use crate::console::shown;
 
-/// Names another agent, for packagers and tests.
-const VARIABLE: &str = "SIDEWALK_AGENT";
-const NAME: &str = "libsidewalk.so";
+/// The variable that names another agent for a C library, for packagers and tests, and its file.
+fn names(libc: Libc) -> (&'static str, &'static str) {
+    match libc {
+        Libc::Glibc(_) => ("SIDEWALK_AGENT", "libsidewalk.so"),
+        Libc::Musl => ("SIDEWALK_AGENT_MUSL", "libsidewalk-musl.so"),
+    }
+}
 
-/// The agent that this binary has in it, if it was built with one.
-#[derive(Clone, Copy)]
-pub(crate) struct Carried(pub(crate) Option<CarriedAgent>);
+/// The agents that this binary has in it, if it was built with them.
+#[derive(Clone, Copy, Default)]
+pub struct Carried {
+    /// The one for programs on glibc.
+    pub glibc: Option<CarriedAgent>,
+    /// The one for programs on musl.
+    pub musl: Option<CarriedAgent>,
+}
 
 /// An agent that a binary has in it.
 #[derive(Clone, Copy)]
@@ -34,30 +43,35 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The
-    /// path is absolute.
+    /// The one for programs on a C library: what the variable names, or what this binary carries,
+    /// or the one beside it, or in `../lib`. The path is absolute.
     ///
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.
-    pub(crate) fn find(carried: Carried) -> Result<Self> {
-        if let Some(given) = std::env::var_os(VARIABLE) {
+    pub(crate) fn find(carried: Carried, libc: Libc) -> Result<Self> {
+        let (variable, _) = names(libc);
+        if let Some(given) = std::env::var_os(variable) {
             let path = Path::new(&given);
             check(path).with_context(|| {
                 format!(
-                    "{VARIABLE} names the agent {}, which cannot be used",
+                    "{variable} names the agent {}, which cannot be used",
                     shown(path)
                 )
             })?;
             return Ok(Self::at(std::path::absolute(path)?));
         }
-        if let Some(CarriedAgent { content, hash }) = carried.0 {
+        let carried = match libc {
+            Libc::Glibc(_) => carried.glibc,
+            Libc::Musl => carried.musl,
+        };
+        if let Some(CarriedAgent { content, hash }) = carried {
             let unpacked = Unpacked::new(content, hash)?;
             return Ok(Self {
                 path: unpacked.library().to_owned(),
                 _unpacked: Some(unpacked),
             });
         }
-        beside().map(Self::at)
+        beside(libc).map(Self::at)
     }
 
     fn at(path: PathBuf) -> Self {
@@ -74,25 +88,34 @@ impl Agent {
 }
 
 /// Where `cargo build` puts it.
-fn beside() -> Result<PathBuf> {
+fn beside(libc: Libc) -> Result<PathBuf> {
+    let (variable, name) = names(libc);
     let binary = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .context("cannot find out where sidewalk itself lies")?;
     let folder = binary.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
+    let places = [folder.join(name), folder.join("../lib").join(name)];
     for place in &places {
         if place.exists() {
             check(place).with_context(|| format!("cannot use the agent {}", shown(place)))?;
             return Ok(std::fs::canonicalize(place)?);
         }
     }
-    bail!(
-        "the agent {NAME} is missing: this sidewalk was built without it (as cargo build in the \
-         repository does), and it is neither in {} nor in ../lib beside it.\n\
-         Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or set \
-         {VARIABLE} to its path",
-        shown(folder)
-    )
+    let why = format!("it is neither in {} nor in ../lib beside it", shown(folder));
+    match libc {
+        Libc::Glibc(_) => bail!(
+            "the agent {name} is missing: this sidewalk was built without it (as cargo build in the \
+             repository does), and {why}.\n\
+             Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or \
+             set {variable} to its path"
+        ),
+        Libc::Musl => bail!(
+            "the program runs on musl (Alpine), and the agent for that, {name}, is missing: this \
+             sidewalk was built without it, and {why}.\n\
+             Build it (cargo xtask musl) and set {variable} to its path, or use an image that is based \
+             on glibc (Debian, Ubuntu, RHEL)"
+        ),
+    }
 }
 
 fn check(path: &Path) -> Result<()> {

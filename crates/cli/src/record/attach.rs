@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
 use diagnostics::{
-    Answer, Attach, Deployed, Diagnostics, Reach, Refusal, Survey, Target, Way, connect_where,
+    Answer, Attach, Deployed, Diagnostics, Libc, Reach, Refusal, Survey, Target, Way, connect_where,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::agent_library::{Agent, Carried};
 use super::session::process_of;
 use crate::console::{Console, shown};
 
@@ -73,15 +74,15 @@ enum Begun {
 ///
 /// # Errors
 /// It cannot be recorded, or another tool records it.
-pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<UnixStream> {
+pub(super) fn join(target: &Target, carried: Carried, wish: &Wish<'_>) -> Result<UnixStream> {
     let pid = target.pid();
     refuse_standstill(target)?;
-    let begun = join_once(target, agent, wish).and_then(|begun| match begun {
+    let begun = join_once(target, carried, wish).and_then(|begun| match begun {
         Begun::Recording(stream) => Ok(Begun::Recording(stream)),
         Begun::Leaving | Begun::HungUp => {
             // It is on its way out.
             let _gone = leave(target);
-            join_once(target, agent, wish)
+            join_once(target, carried, wish)
         }
     });
     let error = match begun {
@@ -101,12 +102,12 @@ pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Uni
 }
 
 /// The agent that is there, or one that is loaded now, is asked once.
-fn join_once(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Begun> {
+fn join_once(target: &Target, carried: Carried, wish: &Wish<'_>) -> Result<Begun> {
     let pid = target.pid();
     if let Some(stream) = knock(target)? {
         return begin(pid, stream, wish);
     }
-    attach(target, agent, wish)?;
+    attach(target, carried, wish)?;
     let stream = knock(target)?.with_context(|| {
         format!("the agent was loaded into process {pid} and is not to be found there")
     })?;
@@ -211,10 +212,10 @@ fn own_name() -> String {
 }
 
 /// Has the runtime load the agent, from where it can. One that was just born is given some time.
-fn attach(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
+fn attach(target: &Target, carried: Carried, wish: &Wish<'_>) -> Result<()> {
     let since = Instant::now();
     loop {
-        let attached = attach_now(target, agent, wish);
+        let attached = attach_now(target, carried, wish);
         let Err(error) = &attached else {
             return attached;
         };
@@ -252,7 +253,7 @@ fn is_not_there_yet(error: &anyhow::Error) -> bool {
     )
 }
 
-fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
+fn attach_now(target: &Target, carried: Carried, wish: &Wish<'_>) -> Result<()> {
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
     if reach.way? == Way::ControlSocket {
@@ -260,7 +261,8 @@ fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
         return Ok(());
     }
     let survey = reach.survey.unwrap_or_default();
-    let deployed = Deployed::new(target, &survey, agent)?;
+    let agent = Agent::find(carried, survey.libc.unwrap_or(Libc::Glibc(None)))?;
+    let deployed = Deployed::new(target, &survey, agent.path())?;
     let attached = load(target, deployed.library(), wish);
     if attached.is_err() {
         deployed.clean_up();

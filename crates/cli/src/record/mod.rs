@@ -36,8 +36,8 @@ use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
 
-pub use agent_library::CarriedAgent;
-pub(crate) use agent_library::{Agent, Carried};
+pub(crate) use agent_library::Agent;
+pub use agent_library::{Carried, CarriedAgent};
 pub use environment::AGENT_CLSID;
 pub(crate) use outside::{start, stop};
 pub(crate) use trials::{judge_environment, try_socket};
@@ -99,8 +99,9 @@ fn run_command(
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let agent = Agent::find(carried)?;
     let file = check_program(program)?;
+    let libc = diagnostics::libc_of_program(&file);
+    let agent = Agent::find(carried, libc)?;
     if diagnostics::is_native_aot(&file) {
         console.warning(format_args!(
             "{} is a native AOT program, which has no runtime to load the agent: only .NET processes \
@@ -150,7 +151,7 @@ fn run_command(
         only: &args.only,
     };
     let mut session = Session::new(child, listeners, wanted, &signals, console);
-    session.watch(args.start_after.is_none().then_some(&socket));
+    session.watch(args.start_after.is_none().then_some(&socket), libc);
     session.until = args.until_signal;
 
     // From here on the program runs: no `?` before it has ended.
@@ -164,7 +165,7 @@ fn run_command(
                 walks_heap: false,
                 done: "recorded",
             };
-            join_later(&mut session, time, (pid, agent.path(), &wish), console)
+            join_later(&mut session, time, (pid, carried, &wish), console)
                 .map(|targets| joined = targets)
         }
     };
@@ -220,7 +221,7 @@ fn run_command(
 fn join_later(
     session: &mut Session<'_>,
     time: Duration,
-    (pid, agent, wish): (u32, &Path, &attach::Wish<'_>),
+    (pid, carried, wish): (u32, Carried, &attach::Wish<'_>),
     console: &Console,
 ) -> Result<Vec<Target>> {
     session.idle(time)?;
@@ -229,7 +230,7 @@ fn join_later(
         if !session.is_wanted(target.pid().cast_signed()) {
             continue;
         }
-        match attach::join(&target, agent, wish) {
+        match attach::join(&target, carried, wish) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -286,7 +287,6 @@ fn run_attached(
     if args.symbols {
         servers::check()?;
     }
-    let agent = Agent::find(carried)?;
     let targets = attach::targets(&args.pids)?;
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
@@ -306,7 +306,7 @@ fn run_attached(
     };
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
     for target in &targets {
-        match attach::join(target, agent.path(), &wish) {
+        match attach::join(target, carried, &wish) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -389,7 +389,6 @@ pub(crate) fn dump(
     carried: Carried,
     console: &Console,
 ) -> Result<Profile> {
-    let agent = Agent::find(carried)?;
     let target = attach::target(word)?;
     let wanted = args.output.as_deref().map(file_at).transpose()?;
     let temporary = std::env::temp_dir();
@@ -409,7 +408,7 @@ pub(crate) fn dump(
         // may be there already.
         let _gone = attach::leave(&target);
     }
-    let stream = attach::join(&target, agent.path(), &wish)?;
+    let stream = attach::join(&target, carried, &wish)?;
     let mut session = Session::of_none(&signals, console);
     session.join(vec![(stream, target.pid())])?;
     if args.suspended {
