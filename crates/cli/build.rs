@@ -28,8 +28,8 @@ fn main() {
         }
     };
     let musl = var_os(MUSL).map(PathBuf::from);
-    if let Some(path) = &musl {
-        println!("cargo::rerun-if-changed={}", path.display());
+    if let Some(path) = musl.as_deref().and_then(Path::to_str) {
+        println!("cargo::rerun-if-changed={path}");
     }
     let text = format!(
         "/// The agents.\nconst CARRIED: sidewalk_cli::Carried = sidewalk_cli::Carried {{\n    \
