@@ -3,8 +3,8 @@
 //! Cargo builds no package for its library's file on behalf of another one, so this runs another
 //! cargo for `libsidewalk`, in a target folder of its own. `SIDEWALK_CARRY` says otherwise: `no`
 //! (the repository's `.cargo/config.toml`, where each `cargo build` would build the agent twice),
-//! or the path of an agent that was built (`cargo xtask dist`). `SIDEWALK_CARRY_MUSL` is the path of
-//! one for musl, which has a toolchain of its own; without it there is none.
+//! or the path of an agent that was built (`cargo xtask dist`). `SIDEWALK_CARRY_MUSL` is the path
+//! of one for musl, which has a toolchain of its own; without it there is none.
 
 use std::env::{self, var_os};
 use std::fs;

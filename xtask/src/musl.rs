@@ -1,8 +1,8 @@
 //! The toolchain for musl: Rust with the sources of its standard library, and zig as the linker.
 //!
 //! Rust's own builds for musl are in no registry of packages, so the standard library is built with
-//! ours, by Debian's compiler (the one for browsers, which is a new one). Packages are unpacked into
-//! the cache; nothing is installed. The invariant: what is used is what the pins below name.
+//! ours, by Debian's compiler (the one for browsers, which is new). Packages are unpacked into the
+//! cache; nothing is installed. The invariant: what is used is what the pins below name.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

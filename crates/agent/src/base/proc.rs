@@ -272,8 +272,8 @@ pub fn own_stack() -> Option<Range<u64>> {
     Some(grown(stack, limit, below.map_or(0, |m| m.range.end)))
 }
 
-/// What the main thread's stack may become, which grows as it is used: down to its limit, or to the
-/// mapping `below`. glibc says that; musl says how far it has grown.
+/// The range that the main thread's stack may grow to, downwards as it is used: to its limit, or to
+/// the mapping `below`. glibc says that; musl says how far it has grown.
 fn grown(stack: Range<u64>, limit: u64, below: u64) -> Range<u64> {
     let lowest = stack.end.saturating_sub(limit).max(below);
     lowest.min(stack.start)..stack.end
