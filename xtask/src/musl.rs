@@ -4,7 +4,6 @@
 //! ours, by Debian's compiler (the one for browsers, which is new). Packages are unpacked into the
 //! cache; nothing is installed. The invariant: what is used is what the pins below name.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,33 +105,13 @@ pub struct Musl {
     zigbuild: PathBuf,
 }
 
-/// How a build uses the C library.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Linked {
-    /// The program's, as a library must.
-    Dynamically,
-    /// One of its own: such an executable runs on any Linux.
-    Statically,
-}
-
 impl Musl {
-    /// Cargo, with these arguments, flags of the compiler and cargo's own variables.
+    /// Builds libraries, which use the C library of the program that loads them.
     ///
     /// # Errors
     /// The build fails.
-    pub fn build(
-        &self,
-        linked: Linked,
-        target_dir: &Path,
-        packages: &[&str],
-        flags: &[String],
-        variables: &[(&str, &OsStr)],
-    ) -> Result<()> {
+    pub fn build(&self, target_dir: &Path, packages: &[&str]) -> Result<()> {
         let usr = self.rust.join("usr");
-        let mut flags = flags.to_vec();
-        if linked == Linked::Dynamically {
-            flags.push("-Ctarget-feature=-crt-static".to_owned());
-        }
         let mut command = Command::new(&self.zigbuild);
         command.args(["zigbuild", "--release", "--locked", "--target", TARGET]);
         command.args(["-Zbuild-std=std,panic_unwind", "--target-dir"]);
@@ -149,17 +128,14 @@ impl Musl {
             // Cargo's `build-std` is not stable.
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_ZIGBUILD_ZIG_PATH", &self.zig)
-            // In the form in which a flag may have blanks.
-            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+            .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=-crt-static")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-            .env("CARGO_INCREMENTAL", "0")
-            .envs(variables.iter().copied());
+            .env("CARGO_INCREMENTAL", "0");
         run(&mut command)
     }
 }
 
-/// Agent and tool for musl in `target/musl`: `libsidewalk-musl.so`, and `sidewalk`, which needs no
-/// library and carries it.
+/// The agent for musl: `target/musl/libsidewalk-musl.so`.
 ///
 /// # Errors
 /// The toolchain cannot be had, or the build fails.
@@ -167,29 +143,10 @@ pub fn build() -> Result<()> {
     // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
     let folder = testkit::target_dir().join("musl");
-    let built = folder.join(TARGET).join("release");
-    let no = OsStr::new("no");
-    musl.build(
-        Linked::Dynamically,
-        &folder,
-        &["libsidewalk"],
-        &[],
-        &[("SIDEWALK_CARRY", no)],
-    )?;
+    musl.build(&folder, &["libsidewalk"])?;
     let agent = folder.join("libsidewalk-musl.so");
-    std::fs::copy(built.join("libsidewalk.so"), &agent)?;
-    musl.build(
-        Linked::Statically,
-        &folder,
-        &["sidewalk"],
-        &[],
-        &[
-            ("SIDEWALK_CARRY", no),
-            ("SIDEWALK_CARRY_MUSL", agent.as_os_str()),
-        ],
-    )?;
-    let tool = folder.join("sidewalk");
-    std::fs::copy(built.join("sidewalk"), &tool)?;
-    eprintln!("built {} and {}", agent.display(), tool.display());
+    let built = folder.join(TARGET).join("release/libsidewalk.so");
+    std::fs::copy(built, &agent)?;
+    eprintln!("built {}", agent.display());
     Ok(())
 }

@@ -176,8 +176,8 @@ fn chosen(options: &Options, roots: &[PathBuf]) -> Result<()> {
     run(tests.args(&options.names))
 }
 
-/// The tests of programs on musl, by the development build and the tool that `cargo xtask musl`
-/// builds.
+/// The tests of programs on musl, by the development build of the tool and the agent that `cargo
+/// xtask musl` builds.
 fn on_musl(options: &Options, libraries: Option<&Path>, roots: &[PathBuf]) -> Result<()> {
     ensure!(
         !roots.is_empty(),

@@ -1,15 +1,14 @@
-//! Programs on .NET for musl, recorded from their start and by an attach, and one on glibc, all by
-//! the one tool that carries the agents.
+//! Programs on .NET for musl, recorded from their start and by an attach, by a tool on glibc.
 //!
 //! A trial exists for each runtime that `cargo xtask test --libc musl` has found, and nowhere else
 //! one that would have to be skipped.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
-use testkit::{Answer, Recorded, Running, Runtime, agent, target_dir, test_folder, workload};
+use testkit::{Answer, Recorded, Running, Runtime, target_dir, test_folder, workload};
 
 /// A program, its arguments, and methods that its profile must name.
 type Program = (
@@ -55,58 +54,65 @@ fn main() -> ExitCode {
             },
         ));
     }
-    if !trials.is_empty() {
-        trials.push(Trial::test("the_same_tool_records_on_glibc", || {
-            the_same_tool_records_on_glibc();
-            Ok(())
-        }));
-    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// `sidewalk` as `cargo xtask musl` builds it. Libraries for musl are the program's alone: the tool
-/// needs none, and passes their place on.
+/// `sidewalk` with the agent that `cargo xtask musl` builds.
 fn sidewalk() -> Command {
-    let mut command = Command::new(target_dir().join("musl/sidewalk"));
-    command.env("SIDEWALK_AGENT", agent());
+    let mut command = Command::new(testkit::sidewalk());
+    command.env("SIDEWALK_AGENT_MUSL", agent());
     command
 }
 
-/// The command line that runs a workload, and its environment.
-fn words(runtime: &Runtime, name: &str, arguments: &[&str]) -> (Vec<OsString>, Command) {
+fn agent() -> PathBuf {
+    target_dir().join("musl/libsidewalk-musl.so")
+}
+
+/// The command that runs a workload.
+fn program(runtime: &Runtime, name: &str, arguments: &[&str]) -> Command {
     let mut command = runtime.command(&workload(name).dll);
     command.args(arguments);
     if let Some(libraries) = std::env::var_os("SIDEWALK_MUSL_LIBRARIES") {
         command.env("LD_LIBRARY_PATH", libraries);
     }
-    let mut words = vec![command.get_program().to_owned()];
-    words.extend(command.get_args().map(OsString::from));
-    (words, command)
+    command
 }
 
 /// Records a workload from its start.
 fn record(runtime: &Runtime, (name, arguments, _): Program, options: &[&str]) -> Recorded {
     let file = test_folder(name).join("recording.swk");
-    let (words, like) = words(runtime, name, arguments);
+    let like = program(runtime, name, arguments);
     let mut command = sidewalk();
-    for (key, value) in like.get_envs() {
+    command.arg("record").args(options).arg("--output");
+    command.arg(&file).arg("--");
+    let is_libraries = |(key, _): &(&OsStr, Option<&OsStr>)| *key == "LD_LIBRARY_PATH";
+    if let Some((key, Some(value))) = like.get_envs().find(is_libraries) {
+        // They are the program's alone: the tool is on glibc. `env` is too, so the agent is named.
+        let mut word = key.to_owned();
+        word.push("=");
+        word.push(value);
+        command
+            .env("SIDEWALK_AGENT", agent())
+            .args(["env"])
+            .arg(word);
+    }
+    command.arg(like.get_program()).args(like.get_args());
+    for (key, value) in like.get_envs().filter(|pair| !is_libraries(pair)) {
         match value {
             Some(value) => command.env(key, value),
             None => command.env_remove(key),
         };
     }
-    command.arg("record").args(options).arg("--output");
-    command.arg(&file).arg("--").args(words);
     Recorded::new(file, testkit::output_in_time(&mut command))
 }
 
-fn a_program_runs_as_ever_and_is_seen(runtime: &Runtime, program: Program) {
-    let (name, arguments, methods) = program;
-    let (_, mut bare) = words(runtime, name, arguments);
+fn a_program_runs_as_ever_and_is_seen(runtime: &Runtime, of: Program) {
+    let (name, arguments, methods) = of;
+    let mut bare = program(runtime, name, arguments);
     let bare = Recorded::new(PathBuf::new(), testkit::output_in_time(&mut bare)).answer;
     bare.assert_complete();
     for event in ["cpu", "wall"] {
-        let recorded = record(runtime, program, &["--event", event]);
+        let recorded = record(runtime, of, &["--event", event]);
         recorded.answer.assert_complete();
         assert_eq!(recorded.answer.results(), bare.results(), "{event}");
         assert_eq!(recorded.answer.status, bare.status, "{event}");
@@ -128,8 +134,7 @@ fn assert_names(recording: &Path, methods: &[&str], answer: &Answer) {
 }
 
 fn an_attach_comes_and_goes(runtime: &Runtime) {
-    let (_, command) = words(runtime, "waits", &[]);
-    let running = Running::start(command);
+    let running = Running::start(program(runtime, "waits", &[]));
     let pid = running.pid().to_string();
     for round in ["first", "second"] {
         let file = test_folder(round).join("recording.swk");
@@ -142,20 +147,4 @@ fn an_attach_comes_and_goes(runtime: &Runtime) {
         assert_names(&recorded.recording, &["Workloads.Waits.Main"], answer);
     }
     running.end_well();
-}
-
-fn the_same_tool_records_on_glibc() {
-    let runtime = Runtime::net8();
-    let file = test_folder("glibc").join("recording.swk");
-    let mut command = sidewalk();
-    command.args(["record", "--output"]).arg(&file).arg("--");
-    runtime.add_to(&mut command, &workload("shares").dll);
-    command.arg("3");
-    let recorded = Recorded::new(file, testkit::output_in_time(&mut command));
-    recorded.answer.assert_complete();
-    assert_names(
-        &recorded.recording,
-        &["Workloads.Shares.Rounds"],
-        &recorded.answer,
-    );
 }
