@@ -25,8 +25,8 @@ fn allowed(calls: &[Call]) -> nix::Result<()> {
     }
 }
 
-/// Makes a timer on this thread's CPU clock. It is never armed, and would signal nothing: nix has no
-/// way to name a thread on musl, and the kernel counts a timer against the same limit either way.
+/// Makes a timer on this thread's CPU clock. It is never armed, and would signal nothing: on musl
+/// nix cannot name a thread, and the kernel counts a timer against the same limit either way.
 pub(super) fn timer() -> nix::Result<()> {
     allowed(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])?;
     let notify = SigEvent::new(SigevNotify::SigevNone);
