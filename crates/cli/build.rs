@@ -3,7 +3,8 @@
 //! Cargo builds no package for its library's file on behalf of another one, so this runs another
 //! cargo for `libsidewalk`, in a target folder of its own. `SIDEWALK_CARRY` says otherwise: `no`
 //! (the repository's `.cargo/config.toml`, where each `cargo build` would build the agent twice),
-//! or the path of an agent that was built (`cargo xtask dist`).
+//! or the path of an agent that was built (`cargo xtask dist`). `SIDEWALK_CARRY_MUSL` is the path
+//! of one for musl, which has a toolchain of its own; without it there is none.
 
 use std::env::{self, var_os};
 use std::fs;
@@ -11,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const VARIABLE: &str = "SIDEWALK_CARRY";
+const MUSL: &str = "SIDEWALK_CARRY_MUSL";
 
 fn main() {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
+    println!("cargo::rerun-if-env-changed={MUSL}");
     println!("cargo::rerun-if-changed=build.rs");
     let choice = env::var(VARIABLE).unwrap_or_default();
     let agent = match choice.as_str() {
@@ -24,26 +27,35 @@ fn main() {
             Some(PathBuf::from(path))
         }
     };
-    // Copied, so that the binary is what this run saw, and no path of this machine is in it.
-    let folder = PathBuf::from(var_os("OUT_DIR").expect("cargo sets it"));
-    let content = match &agent {
-        Some(agent) => {
-            let copied = folder.join("agent.so");
-            if let Err(error) = fs::copy(agent, copied) {
-                panic!("cannot read the agent {agent:?}: {error}");
-            }
-            let hash = hash_of(&folder.join("agent.so"));
-            format!(
-                "Some(sidewalk_cli::EmbeddedAgent {{\n    content: include_bytes!(\"agent.so\"),\n    \
-                 hash: \"{hash}\",\n}})"
-            )
-        }
-        None => "None".to_owned(),
-    };
+    let musl = var_os(MUSL).map(PathBuf::from);
+    if let Some(path) = musl.as_deref().and_then(Path::to_str) {
+        println!("cargo::rerun-if-changed={path}");
+    }
     let text = format!(
-        "/// The agent.\nconst CARRIED: Option<sidewalk_cli::EmbeddedAgent> = {content};\n"
+        "/// The agents.\nconst CARRIED: sidewalk_cli::Carried = sidewalk_cli::Carried {{\n    \
+         glibc: {},\n    musl: {},\n}};\n",
+        carried(agent.as_deref(), "agent.so"),
+        carried(musl.as_deref(), "agent-musl.so")
     );
+    let folder = PathBuf::from(var_os("OUT_DIR").expect("cargo sets it"));
     fs::write(folder.join("carried.rs"), text).expect("the folder is ours to write to");
+}
+
+/// The expression for an agent. It is copied, so that the binary is what this run saw, and no path
+/// of this machine is in it.
+fn carried(agent: Option<&Path>, name: &str) -> String {
+    let Some(agent) = agent else {
+        return "None".to_owned();
+    };
+    let copied = PathBuf::from(var_os("OUT_DIR").expect("cargo sets it")).join(name);
+    if let Err(error) = fs::copy(agent, &copied) {
+        panic!("cannot read the agent {agent:?}: {error}");
+    }
+    let hash = hash_of(&copied);
+    format!(
+        "Some(sidewalk_cli::CarriedAgent {{\n        content: include_bytes!(\"{name}\"),\n        \
+         hash: \"{hash}\",\n    }})"
+    )
 }
 
 /// Builds the agent as this package is built: same compiler, target, flags, and profile.

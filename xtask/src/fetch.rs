@@ -214,7 +214,11 @@ impl Cache {
 
     /// Runs `fill` on an empty scratch folder and gives what it left the name
     /// `folder`, unless the cache has it already.
-    fn folder(&self, folder: &str, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<PathBuf> {
+    pub(crate) fn folder(
+        &self,
+        folder: &str,
+        fill: impl FnOnce(&Path) -> Result<PathBuf>,
+    ) -> Result<PathBuf> {
         let place = self.dir.join(folder);
         if !place.is_dir() {
             let scratch = self.scratch().join(folder);
@@ -418,7 +422,7 @@ fn pip(cache: &Path) -> Result<Command> {
     Ok(command)
 }
 
-fn only_file(dir: &Path) -> Result<PathBuf> {
+pub(crate) fn only_file(dir: &Path) -> Result<PathBuf> {
     let mut files = fs::read_dir(dir)
         .with_context(|| format!("nothing was downloaded to {}", dir.display()))?
         .map(|entry| entry.map(|e| e.path()))
@@ -439,7 +443,7 @@ pub fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn check(file: &Path, expected: &str) -> Result<()> {
+pub(crate) fn check(file: &Path, expected: &str) -> Result<()> {
     let found = sha256(&fs::read(file)?);
     ensure!(
         found == expected,

@@ -8,6 +8,7 @@ pub mod build;
 mod demo;
 pub mod fetch;
 mod flakes;
+pub mod musl;
 pub mod process;
 mod runtime_async;
 pub mod runtimes;

@@ -16,9 +16,12 @@ Usage: cargo xtask COMMAND
                   [NAME…]         only the tests whose names contain one of these, of all tiers
                   [--runtime V]   on the runtimes whose version begins so
                   [--full]        the whole matrix on every runtime, with the release build
+                  [--libc musl]   programs on musl, of the roots of --runtimes
+                                  [--libraries DIR]: what these need and is not installed
                   [--part K/N]    of the matrix without the default tier, the K-th of N parts
   flakes          the default tier many times beside busy loops; prints each test that failed
                   [--runs N] [--load N] [NAME…]
+  musl            the agent for musl (Alpine), in target/musl, by a toolchain of its own
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 
@@ -87,6 +90,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["setup"] => setup::run(setup::Scope::Workloads, &roots).map(drop),
         ["setup", "--all"] => setup::run(setup::Scope::Tests, &roots).map(drop),
         ["demo"] => run_demo(&roots),
+        ["musl"] => xtask::musl::build(),
         ["test", options @ ..] => run_tests(options, &roots),
         ["flakes", options @ ..] => run_flakes(options, &roots),
         ["help" | "--help" | "-h"] => {

@@ -10,10 +10,11 @@ use testkit::Setup;
 use crate::build::{BuildProfile, build, cargo};
 use crate::fetch::Cache;
 use crate::process::run;
-use crate::{setup, tiers};
+use crate::{musl, runtimes, setup, tiers};
 
 const USAGE: &str =
-    "usage: cargo xtask test [--full] [--part K/N] [--runtime V] [--runtimes DIR…] [NAME…]";
+    "usage: cargo xtask test [--full] [--part K/N] [--runtime V] [--runtimes DIR…] [NAME…]
+       cargo xtask test --libc musl [--libraries DIR] --runtimes DIR… [NAME…]";
 
 /// Options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ struct TestOptions {
     part: Option<(u32, u32)>,
     /// The beginning of a runtime's version.
     runtime: Option<String>,
+    /// Of .NET for musl, with the folder of libraries that it needs and the machine lacks.
+    musl: Option<Option<PathBuf>>,
     /// Parts of the tests' names.
     names: Vec<String>,
 }
@@ -39,6 +42,14 @@ fn options(arguments: &[&str]) -> Result<TestOptions> {
                 let (part, of) = (part.parse().context(USAGE)?, of.parse().context(USAGE)?);
                 ensure!(part >= 1 && part <= of, "--part {part}/{of}: {USAGE}");
                 options.part = Some((part, of));
+            }
+            "--libc" => {
+                ensure!(rest.next() == Some(&"musl"), "{USAGE}");
+                options.musl.get_or_insert_default();
+            }
+            "--libraries" => {
+                let folder = PathBuf::from(rest.next().context(USAGE)?);
+                options.musl = Some(Some(folder));
             }
             "--runtime" => options.runtime = Some((*rest.next().context(USAGE)?).to_owned()),
             option if option.starts_with('-') => bail!("unknown option {option}\n{USAGE}"),
@@ -59,7 +70,9 @@ fn options(arguments: &[&str]) -> Result<TestOptions> {
 pub fn run_tests(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let start = Instant::now();
-    if !options.names.is_empty() || options.runtime.is_some() {
+    if let Some(libraries) = &options.musl {
+        on_musl(&options, libraries.as_deref(), roots)?;
+    } else if !options.names.is_empty() || options.runtime.is_some() {
         chosen(&options, roots)?;
     } else if let Some(part) = options.part {
         matrix_part(part, roots)?;
@@ -161,6 +174,40 @@ fn chosen(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
         tests.args(["-E", &tiers::of_version(&setup, version)]);
     }
     run(tests.args(&options.names))
+}
+
+/// The tests of programs on musl, by the development build of the tool and the agent that `cargo
+/// xtask musl` builds.
+fn on_musl(options: &TestOptions, libraries: Option<&Path>, roots: &[PathBuf]) -> Result<()> {
+    ensure!(
+        !roots.is_empty(),
+        "--libc musl needs dotnet roots for musl, which no registry of packages here has: name them \
+         by --runtimes DIR…, and by --libraries DIR the folder of their libstdc++ and libgcc_s"
+    );
+    let loader = Path::new(musl::LOADER);
+    ensure!(
+        loader.exists(),
+        "{} is not here: install musl (Debian: apt-get install musl)",
+        loader.display()
+    );
+    let mut runtimes = Vec::new();
+    for root in roots {
+        runtimes.extend(runtimes::of_named(root)?);
+    }
+    step("set-up");
+    let setup = setup::run(setup::Scope::Workloads, &[])?;
+    step("build");
+    build_tests(&NO_LAB)?;
+    musl::build()?;
+    step("tests");
+    let mut tests = nextest(&setup, BuildProfile::Development)?;
+    tests.args(NO_LAB).args(["-E", "binary_id(testkit::musl)"]);
+    tests.args(&options.names);
+    tests.env("SIDEWALK_MUSL_RUNTIMES", serde_json::to_string(&runtimes)?);
+    if let Some(libraries) = libraries {
+        tests.env("SIDEWALK_MUSL_LIBRARIES", libraries.canonicalize()?);
+    }
+    run(&mut tests)
 }
 
 /// All crates but `lab`.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use diagnostics::newest_glibc;
+use diagnostics::{Libc, newest_glibc};
 
 use crate::console::escaped;
 use crate::record::{AgentLibrary, OptionalAgent};
@@ -28,34 +28,41 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
 /// # Errors
 /// There is no agent.
 pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
-    let agent = AgentLibrary::find(embedded)?;
+    let agents = [("agent", Libc::Glibc(None)), ("for musl", Libc::Musl)];
+    let agents = agents.map(|(what, libc)| (what, AgentLibrary::find(embedded, libc)));
     let here = std::env::current_exe().context("cannot find the path of sidewalk itself")?;
-    let hash = diagnostics::hash_of(&fs::read(agent.path())?);
     let build = option_env!("SIDEWALK_COMMIT").unwrap_or("not a release");
-    let mut text = String::new();
-    for (what, value) in [
+    let mut rows = vec![
         ("sidewalk", env!("CARGO_PKG_VERSION").to_owned()),
         ("build", build.to_owned()),
-        ("agent", format!("{hash}, {}", escaped(agent.path()))),
-        (
-            "glibc",
-            format!(
-                "sidewalk {}, agent {}",
-                needed_glibc(&here),
-                needed_glibc(agent.path())
-            ),
-        ),
-        (".NET", RUNTIMES.to_owned()),
-    ] {
+    ];
+    let mut needs = format!("sidewalk {}", needed_glibc(&here));
+    for (what, agent) in &agents {
+        // One that is not there is missing where there is no other.
+        let Ok(agent) = agent else { continue };
+        let hash = diagnostics::hash_of(&fs::read(agent.path())?);
+        rows.push((what, format!("{hash}, {}", escaped(agent.path()))));
+        if *what == "agent" {
+            let _ = write!(needs, ", agent {}", needed_glibc(agent.path()));
+        }
+    }
+    rows.push(("glibc", needs));
+    rows.push((".NET", RUNTIMES.to_owned()));
+    if let [(_, Err(_)), (_, Err(_))] = agents {
+        let [(_, missing), _] = agents;
+        missing?;
+    }
+    let mut text = String::new();
+    for (what, value) in rows {
         let _ = writeln!(text, "{what:<9} {value}");
     }
     Ok(text)
 }
 
-/// The oldest glibc that a file works with.
+/// The oldest glibc that a file works with; one that is linked statically needs none.
 fn needed_glibc(file: &Path) -> String {
     newest_glibc(file).map_or_else(
-        || "unknown".to_owned(),
+        || "none".to_owned(),
         |(major, minor)| format!("{major}.{minor}"),
     )
 }

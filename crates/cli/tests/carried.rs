@@ -25,6 +25,10 @@ fn main() -> ExitCode {
             hash: diagnostics::hash_of(&agent).leak(),
             content: agent.leak(),
         });
+        let carried = sidewalk_cli::Carried {
+            glibc: carried,
+            musl: None,
+        };
         return sidewalk_cli::run(std::env::args_os(), carried);
     }
     let setup = Setup::read().unwrap_or_else(|why| panic!("{why}"));

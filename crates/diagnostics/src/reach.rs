@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::socket::connect_to_newest;
-use crate::survey::{Libc, Profiler, Survey, release};
+use crate::survey::{Profiler, Survey, release};
 use crate::{Diagnostics, Error, ProcessInfo, Target};
 
 /// How a process can be recorded.
@@ -38,15 +38,6 @@ pub enum Refusal {
          perf record can sample it"
     )]
     NativeAot {
-        /// The process.
-        pid: u32,
-    },
-    /// The agent is built for another C library.
-    #[error(
-        "process {pid} runs on musl (Alpine), and the agent is built for glibc; use an image that \
-         is based on glibc (Debian, Ubuntu, RHEL) to record it"
-    )]
-    Musl {
         /// The process.
         pid: u32,
     },
@@ -113,7 +104,6 @@ impl Refusal {
         match self {
             Refusal::NoDotnet { .. } => "no .NET",
             Refusal::NativeAot { .. } => "native AOT",
-            Refusal::Musl { .. } => "musl",
             Refusal::TooOld { .. } => "too old",
             Refusal::DiagnosticsOff { .. } => "diagnostics off",
             Refusal::Suspended { .. } => "waits to be resumed",
@@ -233,9 +223,6 @@ fn refuse_by_survey(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     if survey.runtimes.is_empty() {
         return Err(Refusal::NoDotnet { pid });
     }
-    if survey.libc == Some(Libc::Musl) {
-        return Err(Refusal::Musl { pid });
-    }
     match survey.version() {
         Some(version) if release(version).is_some_and(|release| release < (3, 1)) => {
             Err(Refusal::TooOld {
@@ -263,37 +250,32 @@ mod tests {
     use super::*;
     use crate::survey::LoadedRuntime;
 
-    fn with(version: Option<&str>, libc: Libc) -> Survey {
+    fn with(version: Option<&str>) -> Survey {
         Survey {
             runtimes: vec![LoadedRuntime {
                 library: "/x/libcoreclr.so".into(),
                 version: version.map(str::to_owned),
             }],
-            libc: Some(libc),
             ..Survey::default()
         }
     }
 
-    /// Covers processes that cannot be made here: no musl, no native AOT compiler, no runtime that
-    /// old.
+    /// Covers processes that cannot be made here: no native AOT compiler, no runtime that old.
     #[test]
     fn what_can_be_seen_is_refused_before_it_is_asked() {
-        let glibc = Libc::Glibc(Some((2, 36)));
         let refused = |survey: &Survey| refuse_by_survey(7, survey).unwrap_err();
         let aot = Survey {
             is_native_aot: true,
             ..Survey::default()
         };
         assert!(matches!(refused(&aot), Refusal::NativeAot { pid: 7 }));
-        let musl = with(Some("8.0.4"), Libc::Musl);
-        assert!(matches!(refused(&musl), Refusal::Musl { pid: 7 }));
         for old in ["2.1.30", "3.0.3"] {
-            let refused = refused(&with(Some(old), glibc));
+            let refused = refused(&with(Some(old)));
             assert!(matches!(refused, Refusal::TooOld { .. }), "{refused}");
             assert!(refused.to_string().contains(old));
         }
         for new in [Some("3.1.0"), Some("10.0.0-rc.1"), Some("dev"), None] {
-            assert!(refuse_by_survey(7, &with(new, glibc)).is_ok());
+            assert!(refuse_by_survey(7, &with(new)).is_ok());
         }
     }
 

@@ -136,8 +136,11 @@ impl Survey {
             files.cloned().collect()
         };
         let runtimes = named(&|name| name == b"libcoreclr.so").into_iter();
-        let is_musl =
-            |name: &[u8]| name.starts_with(b"ld-musl-") || name.starts_with(b"libc.musl-");
+        // Loader and library are one file; `libc.so` where the loader's name is a link to it, as on
+        // Debian. glibc has no library of that name.
+        let is_musl = |name: &[u8]| {
+            name.starts_with(b"ld-musl-") || name.starts_with(b"libc.musl-") || name == b"libc.so"
+        };
         let libc = if files.iter().any(|file| is_musl(name_of(file))) {
             Some(Libc::Musl)
         } else {
@@ -393,9 +396,13 @@ mod tests {
 
     #[test]
     fn musl_is_seen() {
-        let maps = b"7f10-7f20 r-xp 00000000 08:01 132 /lib/ld-musl-x86_64.so.1\n\
-                     7f20-7f30 r-xp 00000000 08:01 133 /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so\n";
-        assert_eq!(survey(maps, &[]).libc, Some(Libc::Musl));
+        for library in ["ld-musl-x86_64.so.1", "x86_64-linux-musl/libc.so"] {
+            let maps = format!(
+                "7f10-7f20 r-xp 00000000 08:01 132 /lib/{library}\n\
+                 7f20-7f30 r-xp 00000000 08:01 133 /x/8.0.4/libcoreclr.so\n"
+            );
+            assert_eq!(survey(maps.as_bytes(), &[]).libc, Some(Libc::Musl));
+        }
         assert_eq!(survey(b"", &[]).libc, None);
     }
 

@@ -24,7 +24,8 @@ static IN_PROCESS: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: the loader calls each word of `.init_array` as a function `extern "C" fn(c_int, argv,
 // envp)`; one that takes no arguments may be called so on x86-64. It runs as this library is
-// loaded, on the thread that does, which may call the loader then: its lock is recursive.
+// loaded, on the thread that does, which may call the loader then: glibc's lock is recursive, musl
+// has released its own (`dlopen`, ldso/dynlink.c).
 #[unsafe(link_section = ".init_array")]
 #[used]
 static FIND: extern "C" fn() = find;
@@ -34,10 +35,12 @@ extern "C" fn find() {
     // has no code that runs when it is opened, and is never unloaded.
     let found = unsafe {
         let flags = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
-        let library = libc::dlopen(c"linux-vdso.so.1".as_ptr(), flags);
-        if library.is_null() {
+        // As glibc and as musl call it.
+        let names = [c"linux-vdso.so.1", c"linux-gate.so.1"].into_iter();
+        let mut libraries = names.map(|name| libc::dlopen(name.as_ptr(), flags));
+        let Some(library) = libraries.find(|library| !library.is_null()) else {
             return;
-        }
+        };
         libc::dlsym(library, c"__vdso_clock_gettime".as_ptr())
     };
     IN_PROCESS.store(found.addr(), Ordering::Relaxed);

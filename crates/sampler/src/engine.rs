@@ -523,11 +523,11 @@ mod perf {
     const BIT_EXCLUDE_KERNEL: u64 = 1 << 5;
     const BIT_EXCLUDE_HV: u64 = 1 << 6;
 
-    pub(super) const IOC_ENABLE: u64 = 0x2400;
-    pub(super) const IOC_DISABLE: u64 = 0x2401;
-    pub(super) const IOC_REFRESH: u64 = 0x2402;
-    pub(super) const IOC_PERIOD: u64 = 0x4008_2404;
-    const IOC_ID: u64 = 0x8008_2407;
+    pub(super) const IOC_ENABLE: libc::Ioctl = 0x2400;
+    pub(super) const IOC_DISABLE: libc::Ioctl = 0x2401;
+    pub(super) const IOC_REFRESH: libc::Ioctl = 0x2402;
+    pub(super) const IOC_PERIOD: libc::Ioctl = 0x4008_2404;
+    const IOC_ID: libc::Ioctl = 0x8008_2407_u32 as libc::Ioctl;
 
     /// Returns the id of the perf event behind a descriptor; 0 if it is not one. Handler.
     pub(super) fn id(fd: i32) -> u64 {

@@ -160,8 +160,25 @@ pub(crate) fn rule(
             cfa: Cfa::Bp(_), ..
         })) if after_pop => Ok(Some(LEAF)),
         Ok(Some(LEAF)) if !exact => Ok(Some(return_rule_at_end(code, address, state))),
+        Ok(None) if is_signal_return(code, address, exact) => Ok(Some(Rule::SignalFrame)),
         Ok(None) => Ok(code.synthesised(address)),
         rule => rule,
+    }
+}
+
+/// Whether an address without a table is that of the C library's return from a signal handler
+/// (musl's `__restore_rt`, which has none), by its two instructions. A handler returns to the first
+/// of them, and a return address is looked up one byte below.
+fn is_signal_return(code: &NativeCode, address: u64, exact: bool) -> bool {
+    let mut window = [0; x86::SIGNAL_RETURN.len()];
+    let mut is_there = |start: Option<u64>| {
+        start.is_some_and(|start| code.code_at(start, &mut window) == x86::SIGNAL_RETURN)
+    };
+    match exact {
+        true => [0, x86::SIGNAL_RETURN_CALL]
+            .iter()
+            .any(|before| is_there(address.checked_sub(*before))),
+        false => is_there(address.checked_add(1)),
     }
 }
 

@@ -173,7 +173,7 @@ impl NativeCode {
 pub(crate) type Row = (u64, u32);
 
 /// Rows of a module's code, for walks.
-pub(crate) struct Rows(Option<Part>);
+pub(crate) struct Rows(Option<ModuleBytes>);
 
 /// A row as it is kept: from so many bytes behind the first address on, a packed rule.
 const ROW: usize = 8;
@@ -188,7 +188,7 @@ impl Rows {
             [into.to_le_bytes(), packed.to_le_bytes()]
         });
         let bytes: Vec<u8> = words.flatten().collect();
-        Rows(Part::of(start, &bytes))
+        Rows(ModuleBytes::of(start, &bytes))
     }
 
     /// Async-signal-safe.
@@ -366,6 +366,8 @@ struct CopyRoom<'a> {
 #[derive(Default)]
 struct CopiedModule {
     bias: u64,
+    /// Where its program headers lie.
+    headers_at: u64,
     is_unreadable: bool,
     name: Range<usize>,
     headers: Range<usize>,
@@ -413,6 +415,7 @@ impl CopyRoom<'_> {
         }
         let mut raw = CopiedModule {
             bias,
+            headers_at: info.dlpi_phdr as u64,
             ..CopiedModule::default()
         };
         if !info.dlpi_name.is_null() {
@@ -597,12 +600,16 @@ fn describe(raw: &CopiedModule, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Opt
     }
     let (range, code) = (range?, code?);
     let name = bytes.get(raw.name.clone()).unwrap_or_default();
-    // The kernel's own: linux-vdso.so.1, a name without a file.
-    let vdso = name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate");
-    // The main program has no name here. The caller adds it.
-    let path = match vdso {
-        true => PathBuf::from("[vdso]"),
-        false => PathBuf::from(OsStr::from_bytes(name)),
+    // By the kernel's word, since their names differ: glibc calls the vdso linux-vdso.so.1, which
+    // is no file, and the main program nothing; musl calls the vdso nothing, and the main program
+    // as it was started, maybe relative to a folder that is no longer the current one.
+    let vdso = range.start == of_kernel(libc::AT_SYSINFO_EHDR);
+    let is_program = name.is_empty() || raw.headers_at == of_kernel(libc::AT_PHDR);
+    let path = match (vdso, is_program) {
+        (true, _) => PathBuf::from("[vdso]"),
+        // It gets its name from the caller.
+        (false, true) => PathBuf::new(),
+        (false, false) => PathBuf::from(OsStr::from_bytes(name)),
     };
     let copy = if copy(range.start) {
         let (avma, at) = &raw.copy;
@@ -628,6 +635,12 @@ fn describe(raw: &CopiedModule, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Opt
         copy,
         vdso,
     })
+}
+
+/// An entry of the vector that the kernel gave the program; 0 where there is none.
+fn of_kernel(entry: libc::c_ulong) -> u64 {
+    // SAFETY: takes any number; reads what the C library keeps of the vector.
+    unsafe { libc::getauxval(entry) }
 }
 
 /// Returns the descriptor of the note NT_GNU_BUILD_ID.

@@ -187,6 +187,11 @@ pub(crate) fn restores_context(code: &[u8]) -> bool {
     ])
 }
 
+/// The way back from a signal handler: mov rax, 15 (`rt_sigreturn`); syscall.
+pub(crate) const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Where in it the system call is.
+pub(crate) const SIGNAL_RETURN_CALL: u64 = 7;
+
 /// Last instructions of code that continues in another frame, after it has set that frame's stack
 /// and frame pointer: the preceding bytes, the instruction itself, and the register (by its DWARF
 /// number) that holds the address.

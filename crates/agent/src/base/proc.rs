@@ -247,7 +247,7 @@ pub fn mapping_of(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
 pub fn own_stack() -> Option<Range<u64>> {
     // SAFETY: `attr` is initialised by pthread_getattr_np before it is read and destroyed once;
     // pthread_self is always valid.
-    unsafe {
+    let stack = unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attr) != 0 {
             return None;
@@ -257,8 +257,29 @@ pub fn own_stack() -> Option<Range<u64>> {
         let result = libc::pthread_attr_getstack(&raw const attr, &raw mut low, &raw mut size);
         libc::pthread_attr_destroy(&raw mut attr);
         let low = low as u64;
-        (result == 0).then(|| low..low + size as u64)
+        (result == 0).then(|| low..low + size as u64)?
+    };
+    if own_tid() != std::process::id() {
+        return Some(stack);
     }
+    // SAFETY: writes one `rlimit`, of which all-zero is one.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        match libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) {
+            0 => limit.rlim_cur,
+            _ => 0,
+        }
+    };
+    let mappings = mappings();
+    let below = mappings.iter().rfind(|m| m.range.end <= stack.start);
+    Some(grown(stack, limit, below.map_or(0, |m| m.range.end)))
+}
+
+/// The range that the main thread's stack may grow to, downwards as it is used: to its limit, or to
+/// the mapping `below`. glibc says that; musl says how far it has grown.
+fn grown(stack: Range<u64>, limit: u64, below: u64) -> Range<u64> {
+    let lowest = stack.end.saturating_sub(limit).max(below);
+    lowest.min(stack.start)..stack.end
 }
 
 /// Returns the calling thread's id.
@@ -344,6 +365,25 @@ mod tests {
         let code = own_stack as *const () as u64;
         assert!(mapping_of(&maps, code).unwrap().executable);
         assert!(mapping_of(&maps, 8).is_none());
+    }
+
+    #[test]
+    fn the_main_stack_is_what_it_may_grow_to() {
+        let musl = 0x7ff0_0000..0x8000_0000;
+        assert_eq!(
+            grown(musl.clone(), 8 << 20, 0x1000),
+            0x7f80_0000..0x8000_0000
+        );
+        // Something lies in the way, there is no limit, or it is lower than what is used.
+        assert_eq!(
+            grown(musl.clone(), 8 << 20, 0x7fa0_0000),
+            0x7fa0_0000..0x8000_0000
+        );
+        assert_eq!(
+            grown(musl.clone(), libc::RLIM_INFINITY, 0x1000),
+            0x1000..0x8000_0000
+        );
+        assert_eq!(grown(musl.clone(), 4096, 0x1000), musl);
     }
 
     #[test]

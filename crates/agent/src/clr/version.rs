@@ -19,22 +19,38 @@ pub fn of_runtime(info: Info<'_>, major: u16, minor: u16, build: u16) -> String 
         .unwrap_or_else(|| "3.x".to_owned())
 }
 
-/// Returns the version of the CLR that is calling, before its interface is available: the name of
-/// the folder of its library. Takes the loader's lock and may load libgcc, so it must not run in a
-/// signal handler.
+/// The version of the CLR whose call we are in, before it has given us its interface: the name of
+/// the folder that its library lies in. Takes the loader's lock: not in handlers.
 pub fn of_caller() -> String {
-    const DEPTH: usize = 64;
-    let mut frames = [std::ptr::null_mut(); DEPTH];
-    // SAFETY: `frames` has room for `DEPTH` addresses. The stack above is the loader's, the agent's
-    // and the CLR's, all of it with unwind tables.
-    let found = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as i32) };
-    frames
-        .iter()
-        .take(usize::try_from(found).unwrap_or(0))
-        .filter_map(|address| library_at(*address))
-        .find(|path| path.ends_with("/libcoreclr.so"))
+    let mut found: Option<String> = None;
+    // SAFETY: the unwinder of the standard library gives `check` what it was given; the stack above
+    // us is the loader's, ours and the CLR's, and ends for it where a frame has no unwind table.
+    unsafe { _Unwind_Backtrace(check, std::ptr::from_mut(&mut found).cast()) };
+    found
         .and_then(|path| of_folder(Path::new(&path)))
         .unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Goes on (0) until a frame is one of `libcoreclr.so`, whose path it keeps.
+extern "C" fn check(frame: *mut libc::c_void, found: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the frame that the unwinder is at.
+    let address = unsafe { _Unwind_GetIP(frame) };
+    let path = library_at(std::ptr::without_provenance(address));
+    let path = path.filter(|path| path.ends_with("/libcoreclr.so"));
+    let done = path.is_some();
+    // SAFETY: `of_caller`'s, which is only used here meanwhile.
+    unsafe { *found.cast::<Option<String>>() = path };
+    libc::c_int::from(done)
+}
+
+// In each C library's world, where `backtrace` is in glibc alone: the standard library brings it.
+// SAFETY: as the Itanium C++ ABI, "Exception Handling", declares them.
+unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        each: extern "C" fn(*mut libc::c_void, *mut libc::c_void) -> libc::c_int,
+        given: *mut libc::c_void,
+    ) -> libc::c_int;
+    fn _Unwind_GetIP(frame: *mut libc::c_void) -> usize;
 }
 
 /// Returns the path of the file that contains the runtime's interface.

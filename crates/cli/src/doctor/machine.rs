@@ -63,18 +63,17 @@ fn kernel() -> Check {
 /// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
 fn agent(embedded: OptionalAgent) -> Check {
     const WHAT: &str = "agent";
-    let agent = match AgentLibrary::find(embedded) {
+    let libc = diagnostics::libc_of_machine();
+    let agent = match AgentLibrary::find(embedded, libc) {
         Ok(agent) => agent,
         Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };
-    loadable(WHAT, agent.path())
+    loadable(WHAT, agent.path(), diagnostics::loader(libc))
 }
 
-/// Whether a program here could load the library.
-fn loadable(what: &'static str, path: &Path) -> Check {
-    /// Where the ABI of x86-64 has it.
-    const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
-    let listed = Command::new(LINKER).arg("--list").arg(path).output();
+/// Whether a program here could load the library, by the linker of the library's C library.
+fn loadable(what: &'static str, path: &Path, linker: &str) -> Check {
+    let listed = Command::new(linker).arg("--list").arg(path).output();
     match listed {
         Ok(output) if output.status.success() => {
             Check::ok(what, format!("{} loads", escaped(path)))
@@ -98,8 +97,8 @@ fn loadable(what: &'static str, path: &Path) -> Check {
         Err(error) => Check::not_ok(
             what,
             format!(
-                "there is no glibc here ({LINKER}: {error}), and the agent is built for it; use an image \
-                 based on glibc"
+                "the C library's loader does not run here ({linker}: {error}), and the agent needs it; \
+                 use an image based on glibc or musl"
             ),
         ),
     }
@@ -307,7 +306,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libsidewalk.so");
         std::fs::write(&path, "no library").unwrap();
-        let Finding::NotOk(why) = loadable("agent", &path).finding else {
+        let linker = diagnostics::loader(diagnostics::libc_of_machine());
+        let Finding::NotOk(why) = loadable("agent", &path, linker).finding else {
             panic!("it loads");
         };
         assert!(why.contains("libsidewalk.so does not load"), "{why}");

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnostics::{DeployedLibrary, Reach, RecordingRoute, Survey, Target};
+use diagnostics::{DeployedLibrary, Libc, Reach, RecordingRoute, Survey, Target};
 
 use super::Check;
 use super::machine::check_headroom;
@@ -78,10 +78,9 @@ fn recording(reach: &Reach, answer_time: Duration) -> Check {
 
 fn library(target: &Target, survey: &Survey, embedded: OptionalAgent) -> Check {
     const WHAT: &str = "agent in it";
-    let agent = match AgentLibrary::find(embedded) {
+    let agent = match AgentLibrary::find(embedded, survey.libc.unwrap_or(Libc::Glibc(None))) {
         Ok(agent) => agent,
-        // Said above.
-        Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),
+        Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };
     match DeployedLibrary::new(target, survey, agent.path()) {
         Ok(deployed) => {
@@ -167,7 +166,7 @@ mod tests {
     fn a_process_that_has_ended_is_told() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        let checks = checks(child.id(), OptionalAgent(None));
+        let checks = checks(child.id(), OptionalAgent::default());
         let [
             Check {
                 finding: Finding::NotOk(why),
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_process_without_dotnet_is_told() {
-        let checks = checks(std::process::id(), OptionalAgent(None));
+        let checks = checks(std::process::id(), OptionalAgent::default());
         let [
             _,
             Check {

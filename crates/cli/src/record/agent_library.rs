@@ -1,21 +1,30 @@
-//! Where the agent, `libsidewalk.so`, is.
+//! Where the agent is: `libsidewalk.so`, and `libsidewalk-musl.so` for programs on musl.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use diagnostics::UnpackedLibrary;
+use diagnostics::{Libc, UnpackedLibrary};
 
 use crate::console::escaped;
 
-/// Names another agent, for packagers and tests.
-const VARIABLE: &str = "SIDEWALK_AGENT";
-const NAME: &str = "libsidewalk.so";
+/// The variable that names another agent for a C library, for packagers and tests, and its file.
+fn names(libc: Libc) -> (&'static str, &'static str) {
+    match libc {
+        Libc::Glibc(_) => ("SIDEWALK_AGENT", "libsidewalk.so"),
+        Libc::Musl => ("SIDEWALK_AGENT_MUSL", "libsidewalk-musl.so"),
+    }
+}
 
-/// The agent that this binary has in it, if it was built with one.
-#[derive(Clone, Copy)]
-pub(crate) struct OptionalAgent(pub(crate) Option<EmbeddedAgent>);
+/// The agents that this binary has in it, if it was built with them.
+#[derive(Clone, Copy, Default)]
+pub struct OptionalAgent {
+    /// The one for programs on glibc.
+    pub glibc: Option<EmbeddedAgent>,
+    /// The one for programs on musl.
+    pub musl: Option<EmbeddedAgent>,
+}
 
 /// An agent that a binary has in it.
 #[derive(Clone, Copy)]
@@ -34,30 +43,35 @@ pub(crate) struct AgentLibrary {
 }
 
 impl AgentLibrary {
-    /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The
-    /// path is absolute.
+    /// The one for programs on a C library: what the variable names, or what this binary carries,
+    /// or the one beside it, or in `../lib`. The path is absolute.
     ///
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.
-    pub(crate) fn find(embedded: OptionalAgent) -> Result<Self> {
-        if let Some(given) = std::env::var_os(VARIABLE) {
+    pub(crate) fn find(embedded: OptionalAgent, libc: Libc) -> Result<Self> {
+        let (variable, _) = names(libc);
+        if let Some(given) = std::env::var_os(variable) {
             let path = Path::new(&given);
             check(path).with_context(|| {
                 format!(
-                    "{VARIABLE} names the agent {}, which cannot be used",
+                    "{variable} names the agent {}, which cannot be used",
                     escaped(path)
                 )
             })?;
             return Ok(Self::at(std::path::absolute(path)?));
         }
-        if let Some(EmbeddedAgent { content, hash }) = embedded.0 {
+        let embedded = match libc {
+            Libc::Glibc(_) => embedded.glibc,
+            Libc::Musl => embedded.musl,
+        };
+        if let Some(EmbeddedAgent { content, hash }) = embedded {
             let unpacked = UnpackedLibrary::new(content, hash)?;
             return Ok(Self {
                 path: unpacked.library().to_owned(),
                 _unpacked: Some(unpacked),
             });
         }
-        beside().map(Self::at)
+        beside(libc).map(Self::at)
     }
 
     fn at(path: PathBuf) -> Self {
@@ -74,25 +88,37 @@ impl AgentLibrary {
 }
 
 /// Where `cargo build` puts it.
-fn beside() -> Result<PathBuf> {
+fn beside(libc: Libc) -> Result<PathBuf> {
+    let (variable, name) = names(libc);
     let binary = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .context("cannot find the path of sidewalk itself")?;
     let folder = binary.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
+    let places = [folder.join(name), folder.join("../lib").join(name)];
     for place in &places {
         if place.exists() {
             check(place).with_context(|| format!("cannot use the agent {}", escaped(place)))?;
             return Ok(std::fs::canonicalize(place)?);
         }
     }
-    bail!(
-        "the agent {NAME} is missing: this sidewalk was built without it (as cargo build in the \
-         repository does), and it is neither in {} nor in ../lib beside it.\n\
-         Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or set \
-         {VARIABLE} to its path",
+    let why = format!(
+        "it is neither in {} nor in ../lib beside it",
         escaped(folder)
-    )
+    );
+    match libc {
+        Libc::Glibc(_) => bail!(
+            "the agent {name} is missing: this sidewalk was built without it (as cargo build in the \
+             repository does), and {why}.\n\
+             Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or \
+             set {variable} to its path"
+        ),
+        Libc::Musl => bail!(
+            "the program runs on musl (Alpine), and the agent for that, {name}, is missing: this \
+             sidewalk was built without it, and {why}.\n\
+             Build it (cargo xtask musl) and set {variable} to its path, or use an image that is based \
+             on glibc (Debian, Ubuntu, RHEL)"
+        ),
+    }
 }
 
 fn check(path: &Path) -> Result<()> {

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use control::{LoadMode, Message, PROTOCOL, ProfilerSlot, class_of, keys, reply, verb};
 use diagnostics::{
-    Attach, DeployedLibrary, Diagnostics, Reach, RecordingRoute, Refusal, RefusalCode, Survey,
-    Target, connect_to_newest,
+    Attach, DeployedLibrary, Diagnostics, Libc, Reach, RecordingRoute, Refusal, RefusalCode,
+    Survey, Target, connect_to_newest,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::agent_library::{AgentLibrary, OptionalAgent};
 use super::session::pidfd_of;
 use crate::console::{Console, escaped};
 
@@ -76,17 +77,17 @@ enum BeginReply {
 /// It cannot be recorded, or another tool records it.
 pub(super) fn begin_recording(
     target: &Target,
-    agent: &Path,
+    embedded: OptionalAgent,
     request: &RecordingRequest<'_>,
 ) -> Result<UnixStream> {
     let pid = target.pid();
     refuse_stopped(target)?;
-    let begun = try_begin(target, agent, request).and_then(|begun| match begun {
+    let begun = try_begin(target, embedded, request).and_then(|begun| match begun {
         BeginReply::Recording(stream) => Ok(BeginReply::Recording(stream)),
         BeginReply::Detaching | BeginReply::Closed => {
             // It is on its way out.
             let _gone = detach(target);
-            try_begin(target, agent, request)
+            try_begin(target, embedded, request)
         }
     });
     let error = match begun {
@@ -106,12 +107,16 @@ pub(super) fn begin_recording(
 }
 
 /// The agent that is there, or one that is loaded now, is asked once.
-fn try_begin(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> Result<BeginReply> {
+fn try_begin(
+    target: &Target,
+    embedded: OptionalAgent,
+    request: &RecordingRequest<'_>,
+) -> Result<BeginReply> {
     let pid = target.pid();
     if let Some(stream) = connect_to_agent(target)? {
         return request_recording(pid, stream, request);
     }
-    attach(target, agent, request)?;
+    attach(target, embedded, request)?;
     let stream = connect_to_agent(target)?.with_context(|| {
         format!("the agent was loaded into process {pid}, but has no control socket there")
     })?;
@@ -220,10 +225,10 @@ fn recorder_name() -> String {
 }
 
 /// Has the runtime load the agent, from where it can. One that was just born is given some time.
-fn attach(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> Result<()> {
+fn attach(target: &Target, embedded: OptionalAgent, request: &RecordingRequest<'_>) -> Result<()> {
     let since = Instant::now();
     loop {
-        let attached = attach_now(target, agent, request);
+        let attached = attach_now(target, embedded, request);
         let Err(error) = &attached else {
             return attached;
         };
@@ -261,7 +266,11 @@ fn is_not_listening(error: &anyhow::Error) -> bool {
     )
 }
 
-fn attach_now(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> Result<()> {
+fn attach_now(
+    target: &Target,
+    embedded: OptionalAgent,
+    request: &RecordingRequest<'_>,
+) -> Result<()> {
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
     if reach.route? == RecordingRoute::ControlSocket {
@@ -269,7 +278,8 @@ fn attach_now(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> 
         return Ok(());
     }
     let survey = reach.survey.unwrap_or_default();
-    let deployed = DeployedLibrary::new(target, &survey, agent)?;
+    let agent = AgentLibrary::find(embedded, survey.libc.unwrap_or(Libc::Glibc(None)))?;
+    let deployed = DeployedLibrary::new(target, &survey, agent.path())?;
     let attached = load(target, deployed.library(), request);
     if attached.is_err() {
         deployed.clean_up();

@@ -34,6 +34,8 @@ pub(super) struct Descendants {
     newest: Option<u32>,
     /// The socket that our agents connect to; `None` where the command was started without one.
     socket: Option<OsString>,
+    /// The C library that they have the agent for.
+    libc: Libc,
     /// Processes that were there before, or are not the command's.
     foreign_pids: BTreeSet<u32>,
     /// The command's processes; each is watched until it is clear what it is.
@@ -66,13 +68,15 @@ struct BuildServer {
 }
 
 impl Descendants {
-    /// Begins with `root`, whose agents are to connect to `socket`, if they have one.
-    pub(super) fn of(root: u32, socket: Option<&PathBuf>) -> Self {
+    /// Begins with `root`, whose agents, those for `libc`, are to connect to `socket`, if they have
+    /// one.
+    pub(super) fn of(root: u32, socket: Option<&PathBuf>, libc: Libc) -> Self {
         let now = Instant::now();
         let mut found = Self {
             loadavg: File::open("/proc/loadavg").ok(),
             newest: None,
             socket: socket.map(Into::into),
+            libc,
             foreign_pids: BTreeSet::new(),
             watched_pids: HashMap::new(),
             unrecorded: Vec::new(),
@@ -227,9 +231,6 @@ impl Descendants {
     /// Reason why no agent connects from a process, should that be so in the end.
     fn reason(&self, target: &Target, survey: &Survey) -> String {
         let variable = |name: &str| target.variable(name);
-        if survey.libc == Some(Libc::Musl) {
-            return "it runs on musl (Alpine), and the agent is built for glibc".to_owned();
-        }
         let version = survey.version().unwrap_or_default();
         let number = release(version);
         if number.is_some_and(|number| number < (3, 1)) {
@@ -238,6 +239,12 @@ impl Descendants {
         let Some(socket) = &self.socket else {
             return "it started after --start-after was over, or attaching to it failed".to_owned();
         };
+        let is_other = |libc: Libc| (libc == Libc::Musl) != (self.libc == Libc::Musl);
+        if survey.libc.is_some_and(is_other) {
+            return "it runs on another C library (musl or glibc) than the command, whose agent it \
+                    cannot load: record it by its own command, or attach to it (--pid)"
+                .to_owned();
+        }
         if let Some(reason) = environment::why_not_loaded(&variable, number) {
             return reason;
         }
@@ -343,7 +350,7 @@ thread.join()
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libcoreclr.so"), "x").unwrap();
         let socket = folder.path().join("agents");
-        let mut found = Descendants::of(std::process::id(), Some(&socket));
+        let mut found = Descendants::of(std::process::id(), Some(&socket), Libc::Glibc(None));
         found.check_due(Instant::now(), &|_| false);
         let mut reasons = Vec::new();
         for (variables, socket) in [

@@ -36,8 +36,8 @@ use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
 
-pub use agent_library::EmbeddedAgent;
-pub(crate) use agent_library::{AgentLibrary, OptionalAgent};
+pub(crate) use agent_library::AgentLibrary;
+pub use agent_library::{EmbeddedAgent, OptionalAgent};
 pub(crate) use background::{start, stop};
 pub use environment::AGENT_CLSID;
 pub(crate) use trials::{check_environment, try_socket};
@@ -103,8 +103,9 @@ fn run_command(
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let agent = AgentLibrary::find(embedded)?;
     let file = check_program(program)?;
+    let libc = diagnostics::libc_of_program(&file);
+    let agent = AgentLibrary::find(embedded, libc)?;
     if diagnostics::is_native_aot(&file) {
         console.warning(format_args!(
             "{} is a native AOT program, which has no runtime to load the agent: only .NET processes \
@@ -154,7 +155,7 @@ fn run_command(
         only: &args.only,
     };
     let mut session = Session::new(child, listeners, wanted, &signals, console);
-    session.watch(args.start_after.is_none().then_some(&socket));
+    session.watch(args.start_after.is_none().then_some(&socket), libc);
     session.end_signal = args.until_signal;
 
     // From here on the program runs: no `?` before it has ended.
@@ -168,7 +169,7 @@ fn run_command(
                 walks_heap: false,
                 done: "recorded",
             };
-            record_later(&mut session, time, (pid, agent.path(), &request), console)
+            record_later(&mut session, time, (pid, embedded, &request), console)
                 .map(|targets| joined = targets)
         }
     };
@@ -228,7 +229,7 @@ fn run_command(
 fn record_later(
     session: &mut Session<'_>,
     time: Duration,
-    (pid, agent, request): (u32, &Path, &attach::RecordingRequest<'_>),
+    (pid, embedded, request): (u32, OptionalAgent, &attach::RecordingRequest<'_>),
     console: &Console,
 ) -> Result<Vec<Target>> {
     session.idle(time)?;
@@ -237,7 +238,7 @@ fn record_later(
         if !session.is_wanted(target.pid().cast_signed()) {
             continue;
         }
-        match attach::begin_recording(&target, agent, request) {
+        match attach::begin_recording(&target, embedded, request) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -298,7 +299,6 @@ fn run_attached(
     if args.symbols {
         servers::check()?;
     }
-    let agent = AgentLibrary::find(embedded)?;
     let targets = attach::targets(&args.pids)?;
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
@@ -318,7 +318,7 @@ fn run_attached(
     };
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
     for target in &targets {
-        match attach::begin_recording(target, agent.path(), &request) {
+        match attach::begin_recording(target, embedded, &request) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -401,7 +401,6 @@ pub(crate) fn dump(
     embedded: OptionalAgent,
     console: &Console,
 ) -> Result<Profile> {
-    let agent = AgentLibrary::find(embedded)?;
     let target = attach::target(word)?;
     let wanted = args.output.as_deref().map(resolved_file).transpose()?;
     let temporary = std::env::temp_dir();
@@ -421,7 +420,7 @@ pub(crate) fn dump(
         // may be there already.
         let _gone = attach::detach(&target);
     }
-    let stream = attach::begin_recording(&target, agent.path(), &request)?;
+    let stream = attach::begin_recording(&target, embedded, &request)?;
     let mut session = Session::without_command(&signals, console);
     session.join(vec![(stream, target.pid())])?;
     if args.suspended {

@@ -17,7 +17,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use diagnostics::Target;
+use diagnostics::{Libc, Target};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -181,10 +181,10 @@ impl<'s> Session<'s> {
     }
 
     /// Looks for processes of the command that do not connect to `socket`; where there is `None`,
-    /// that are not joined.
-    pub(super) fn watch(&mut self, socket: Option<&PathBuf>) {
+    /// that are not joined. Their agent is the one for `libc`.
+    pub(super) fn watch(&mut self, socket: Option<&PathBuf>, libc: Libc) {
         if let Some(child) = self.child.as_ref().filter(|_| !self.wanted.first) {
-            self.descendants = Some(Descendants::of(child.id(), socket));
+            self.descendants = Some(Descendants::of(child.id(), socket, libc));
         }
     }
 

@@ -441,9 +441,22 @@ fn every_way_to_break_has_its_name() {
 
 #[test]
 fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
-    let (start, body) = framed();
     // `__restore_rt`: a CIE with 'S' that covers one byte before the label.
-    let map = map_with(&[body], signal_table());
+    leads_out_of_a_handler(signal_table());
+}
+
+/// musl's, which no table speaks of.
+#[test]
+fn a_signal_frame_is_known_by_the_two_instructions_that_leave_it() {
+    let mut bytes = vec![0x90; 0x900];
+    bytes[0x801..0x80a].copy_from_slice(&x86::SIGNAL_RETURN);
+    leads_out_of_a_handler(bytes);
+}
+
+/// A handler returns to `NATIVE.start + 0x801`, of whose module these are the bytes.
+fn leads_out_of_a_handler(bytes: Vec<u8>) {
+    let (start, body) = framed();
+    let map = map_with(&[body], bytes);
     let (interrupted, caller) = (start + 8, start + RETURN);
     let handler = NATIVE.start + 0x801;
     let on_alt = |at: u64| ALT + at * 8;

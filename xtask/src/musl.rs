@@ -1,0 +1,152 @@
+//! The toolchain for musl: Rust with the sources of its standard library, and zig as the linker.
+//!
+//! Rust's own builds for musl are in no registry of packages, so the standard library is built with
+//! ours, by Debian's compiler (the one for browsers, which is new). Packages are unpacked into the
+//! cache; nothing is installed. The invariant: what is used is what the pins below name.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::cargo;
+use crate::fetch::{Cache, ZIG, ZIGBUILD, check, only_file};
+use crate::process::{on_path, run, run_quietly};
+
+/// The target's name for cargo.
+pub const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// A package of Debian's: name, version, SHA-256.
+type Package = (&'static str, &'static str, &'static str);
+
+/// The compiler with its libraries; cargo is ours.
+const RUST: [Package; 6] = [
+    (
+        "rustc-web",
+        "1.96.0+dfsg1-1~deb12u2",
+        "8fefe1d6377fe4082f5a9d2a47e095e2d20319eaab9754bd2f0275155c9adf90",
+    ),
+    (
+        "libstd-rust-web-dev",
+        "1.96.0+dfsg1-1~deb12u2",
+        "e38dbeaaad673fc63fb47c5140cf34da271ac71c3ecafc828b762c2fb01fe77a",
+    ),
+    (
+        "libstd-rust-web-1.96",
+        "1.96.0+dfsg1-1~deb12u2",
+        "3755f30434ae29574c91b0beb86632bee401607b0ac35c3e52810f9a53fae0d1",
+    ),
+    (
+        "rust-web-src",
+        "1.96.0+dfsg1-1~deb12u2",
+        "9de8597c464d0a9283672973ed7e50092b49a92b95861429043fe8b57468a208",
+    ),
+    (
+        "libllvm22",
+        "1:22.1.8-1~deb12u1",
+        "729ec3e943d320515c2bbdc96acfffd7ce34861e62bd5c42726bf586d644dfe2",
+    ),
+    (
+        "libz3-4",
+        "4.8.12-3.1",
+        "6221ca25ad5abcfbe1965801029d85a88b4775320384b4b716de8fab7a4d2f7a",
+    ),
+];
+
+/// The place of musl's loader, which is also its C library.
+pub const LOADER: &str = "/lib/ld-musl-x86_64.so.1";
+
+impl Cache {
+    /// Packages of Debian's, unpacked into one folder.
+    fn debian(&self, folder: &str, what: &str, packages: &[Package]) -> Result<PathBuf> {
+        self.folder(folder, |scratch| {
+            if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
+                bail!("{what} comes as packages of Debian 12: apt-get and dpkg-deb are not here");
+            }
+            eprintln!("fetching {what}: {} packages of Debian's", packages.len());
+            let unpacked = scratch.join("unpacked");
+            for (name, version, sha256) in packages {
+                let place = scratch.join(name);
+                std::fs::create_dir_all(&place)?;
+                let mut apt = Command::new("apt-get");
+                apt.args(["download", "--quiet"]).current_dir(&place);
+                run_quietly(apt.arg(format!("{name}={version}"))).with_context(|| {
+                    format!(
+                        "Debian serves no {name} {version}: run apt-get update, or pin the version \
+                         that it has now (xtask/src/musl.rs)"
+                    )
+                })?;
+                let file = only_file(&place)?;
+                check(&file, sha256)?;
+                let mut dpkg = Command::new("dpkg-deb");
+                run_quietly(dpkg.arg("--extract").args([&file, &unpacked]))?;
+            }
+            Ok(unpacked)
+        })
+    }
+
+    /// The toolchain.
+    ///
+    /// # Errors
+    /// A package cannot be had.
+    pub fn musl(&self) -> Result<Musl> {
+        Ok(Musl {
+            rust: self.debian("rust-1.96.0-src", "Rust 1.96.0 with its sources", &RUST)?,
+            zig: self.wheel(&ZIG)?.join(ZIG.executable),
+            zigbuild: self.wheel(&ZIGBUILD)?.join(ZIGBUILD.executable),
+        })
+    }
+}
+
+/// A toolchain that builds for musl.
+pub struct Musl {
+    rust: PathBuf,
+    zig: PathBuf,
+    zigbuild: PathBuf,
+}
+
+impl Musl {
+    /// Builds libraries, which use the C library of the program that loads them.
+    ///
+    /// # Errors
+    /// The build fails.
+    pub fn build(&self, target_dir: &Path, packages: &[&str]) -> Result<()> {
+        let usr = self.rust.join("usr");
+        let mut command = Command::new(&self.zigbuild);
+        command.args(["zigbuild", "--release", "--locked", "--target", TARGET]);
+        command.args(["-Zbuild-std=std,panic_unwind", "--target-dir"]);
+        command.arg(target_dir);
+        for package in packages {
+            command.args(["--package", package]);
+        }
+        command
+            .current_dir(testkit::repository())
+            .env("CARGO", cargo(&[]).get_program())
+            .env("RUSTC", usr.join("bin/rustc"))
+            // It is linked against libraries of its packages.
+            .env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"))
+            // Cargo's `build-std` is not stable.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_ZIGBUILD_ZIG_PATH", &self.zig)
+            .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=-crt-static")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+            .env("CARGO_INCREMENTAL", "0");
+        run(&mut command)
+    }
+}
+
+/// The agent for musl: `target/musl/libsidewalk-musl.so`.
+///
+/// # Errors
+/// The toolchain cannot be had, or the build fails.
+pub fn build() -> Result<()> {
+    // No other process gets anything from the cache while it is open.
+    let musl = Cache::open()?.musl()?;
+    let folder = testkit::target_dir().join("musl");
+    musl.build(&folder, &["libsidewalk"])?;
+    let agent = folder.join("libsidewalk-musl.so");
+    let built = folder.join(TARGET).join("release/libsidewalk.so");
+    std::fs::copy(built, &agent)?;
+    eprintln!("built {}", agent.display());
+    Ok(())
+}
