@@ -1,5 +1,5 @@
-//! CPU time that no sample stands for, and why: what threads have used, by the kernel's clocks, against
-//! what their ticks have stood for.
+//! CPU time that no sample stands for, and why: what threads have used, by the kernel's clocks,
+//! against what their ticks have stood for.
 //!
 //! It decides nothing about who is sampled. Invariant: the clocks of all threads, those that have
 //! ended and the agent's own together are the process's; what the agent's thread uses is due to
@@ -140,8 +140,8 @@ impl Account {
         }
     }
 
-    /// The thread's clock shows this (`None`: it is gone), its ticks have told that. Answers what it has
-    /// used since.
+    /// The thread's clock shows this (`None`: it is gone), its ticks have told that. Answers what
+    /// it has used since.
     pub fn settle(&mut self, clock_ns: Option<u64>, reported_ns: u64) -> u64 {
         let clock_ns = clock_ns.unwrap_or(self.clock_ns).max(self.clock_ns);
         let used = clock_ns - self.clock_ns;
@@ -248,8 +248,8 @@ impl Accounts {
         (account.reported_ns, account.owed_ns) = (reported_ns, 0);
     }
 
-    /// The thread was one of a crowd, of which some stand for all, and is sampled for itself from here on: what it owes, or has told too
-    /// much, is the crowd's. Settle the account before.
+    /// The thread was one of a crowd, of which some stand for all, and is sampled for itself from
+    /// here on: what it owes, or has told too much, is the crowd's. Settle the account before.
     pub fn promoted(&mut self, account: &mut Account) {
         if !self.is_open() {
             return;
@@ -274,8 +274,8 @@ impl Accounts {
         (account.reported_ns, account.owed_ns) = (0, 0);
     }
 
-    /// Nothing more will be heard of the thread: its account ends here. Its clock goes on in `bases`
-    /// if it still has one.
+    /// Nothing more will be heard of the thread: its account ends here. Its clock goes on in
+    /// `bases` if it still has one.
     pub fn end_account(&mut self, tid: u32, account: &Account, clock_ns: Option<u64>) {
         if !self.is_open() {
             return;

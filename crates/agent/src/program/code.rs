@@ -1,20 +1,20 @@
 //! The code that the runtimes have made: for the handler at once, for the agent thread in order.
 //!
-//! Two readers want to know of a body. The signal handler asks the code map how to unwind an address
-//! now; the agent thread asks [`CodeHistory`](super::CodeHistory) what an address was when a sample was
-//! taken, and learns it from the changes that are queued here. Both are told in one place, so that they
-//! cannot come apart.
+//! Two readers want to know of a body. The signal handler asks the code map how to unwind an
+//! address now; the agent thread asks [`CodeHistory`](super::CodeHistory) what an address was when
+//! a sample was taken, and learns it from the changes that are queued here. Both are told in one
+//! place, so that they cannot come apart.
 //!
 //! Few of all compiled bodies are ever met by a walk. So most are entered into the code map only:
 //! methods in IL whose code stays as long as their runtime, with all there is to know of them
-//! ([`CodeLifetime::Permanent`]); and dynamic methods, which come and go by the hundred thousand, with their
-//! owner. One of these is queued when a sample has met it. Other code that can go is queued at
-//! once, since no runtime can be asked about it later.
+//! ([`CodeLifetime::Permanent`]); and dynamic methods, which come and go by the hundred thousand,
+//! with their owner. One of these is queued when a sample has met it. Other code that can go is
+//! queued at once, since no runtime can be asked about it later.
 //!
-//! Invariants: a body is queued before it is in the code map, or the map says what it is, and has left the map before its
-//! removal is queued, so whatever a walk met is known to who resolves it; the lock is a leaf, held for a push;
-//! the agent thread is called before the queue is long, so that it stays short for ever, with or
-//! without a session.
+//! Invariants: a body is queued before it is in the code map, or the map says what it is, and has
+//! left the map before its removal is queued, so whatever a walk met is known to who resolves it;
+//! the lock is a leaf, held for a push; the agent thread is called before the queue is long, so
+//! that it stays short for ever, with or without a session.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -75,7 +75,8 @@ pub enum CodeLifetime {
 }
 
 impl Owner {
-    /// Bits of the word, from the lowest: which runtime, which [`CodeLifetime`] with which tier, and the FunctionID, a pointer of user space.
+    /// Bits of the word, from the lowest: which runtime, which [`CodeLifetime`] with which tier,
+    /// and the FunctionID, a pointer of user space.
     const RUNTIME_BITS: u32 = u8::BITS;
     const CODE_BITS: u32 = u8::BITS;
 
@@ -137,9 +138,10 @@ pub fn permanent_body(region: &Region) -> Option<CodeBody> {
 
 /// Whether a runtime may be asked for the method at a word of a walk.
 ///
-/// Of an address in ReadyToRun code that has never run it dies: it goes back from one method of the image to the one before
-/// until it finds one that has run, and does not stop where its table begins (`ReadyToRunJitManager::JitCodeToMethodInfo`). What
-/// was interrupted runs, and so does what a call returns to; a wrong unwind table may lead anywhere else.
+/// Of an address in ReadyToRun code that has never run it dies: it goes back from one method of the
+/// image to the one before until it finds one that has run, and does not stop where its table
+/// begins (`ReadyToRunJitManager::JitCodeToMethodInfo`). What was interrupted runs, and so does
+/// what a call returns to; a wrong unwind table may lead anywhere else.
 pub fn can_query_runtime(map: &CodeMap, word: u64) -> bool {
     let address = word & ADDRESS;
     let is_known = || map.lookup(lookup_address(word)).is_some();
@@ -183,8 +185,8 @@ impl CodeIndex {
         self.map.add_jit_body(unwind, owner.word());
     }
 
-    /// A method in IL was compiled whose code stays as long as its runtime: as [`CodeIndex::added`], and all that is known
-    /// is kept in the map where it has room there.
+    /// A method in IL was compiled whose code stays as long as its runtime: as
+    /// [`CodeIndex::added`], and all that is known is kept in the map where it has room there.
     pub fn add_permanent(&self, body: CodeBody, unwind: jit::Body) {
         let owner = Owner {
             runtime: body.runtime,
@@ -221,16 +223,16 @@ impl CodeIndex {
         Some(Owner::of_word(region.user).runtime)
     }
 
-    /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose it is. False, and nothing
-    /// done, for an id that is none.
+    /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose
+    /// it is. False, and nothing done, for an id that is none.
     pub fn dynamic_added(&self, unwind: jit::Body, runtime: u8, function: usize) -> bool {
         let body = CodeLifetime::Unnamed(function);
         let word = Owner { runtime, body }.whole_word();
         word.is_some_and(|word| self.map.add_jit_body(unwind, word))
     }
 
-    /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is queued. `None` where the
-    /// map has it not, or with its names.
+    /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is
+    /// queued. `None` where the map has it not, or with its names.
     pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<TakenBody> {
         let body = CodeLifetime::Unnamed(function);
         let owner = Owner { runtime, body };
@@ -263,8 +265,8 @@ impl CodeIndex {
         self.map.remove_range(code);
     }
 
-    /// Adds changes. Called in callbacks (rule 20 of the seeds: the CLR is not called while the lock is
-    /// held).
+    /// Adds changes. Called in callbacks (rule 20 of the seeds: the CLR is not called while the
+    /// lock is held).
     pub(crate) fn push(&self, new: impl IntoIterator<Item = CodeChange>) {
         if self.phase.get() == Phase::Left {
             return;

@@ -1,11 +1,11 @@
 //! Where the runtimes keep the return addresses that they have replaced, thread by thread.
 //!
 //! A table that the signal handler reads: for each thread of the sampler one place for each of the
-//! [`HIJACKS`] CLRs that run at once, an address inside that CLR's own thread object (`stackwalk` says what
-//! lies there). It knows no threads and hears no callbacks; `threads` and `clr` do.
+//! [`HIJACKS`] CLRs that run at once, an address inside that CLR's own thread object (`stackwalk`
+//! says what lies there). It knows no threads and hears no callbacks; `threads` and `clr` do.
 //!
-//! A CLR gets its place when it is admitted and gives it back when it has ended or been left, so that the
-//! fifth CLR in a row has one; more at once than places go without.
+//! A CLR gets its place when it is admitted and gives it back when it has ended or been left, so
+//! that the fifth CLR in a row has one; more at once than places go without.
 //!
 //! Invariant: a place is in the table only while its thread object lives, from the callback that
 //! announced it to `ThreadDestroyed`.

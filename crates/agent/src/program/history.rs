@@ -1,9 +1,9 @@
 //! The method that an address belonged to, at the time of the sample.
 //!
-//! The handler's code map answers how to unwind an address now; this answers, on the agent
-//! thread, what it was when the sample was taken. It learns of bodies from
-//! [`CodeIndex`], in order, and lives as long as the process. It does not know code that stays as long as its runtime: of
-//! that the map itself says all there is, whenever the sample was taken
+//! The handler's code map answers how to unwind an address now; this answers, on the agent thread,
+//! what it was when the sample was taken. It learns of bodies from [`CodeIndex`], in order, and
+//! lives as long as the process. It does not know code that stays as long as its runtime: of that
+//! the map itself says all there is, whenever the sample was taken
 //! ([`permanent_body`](super::code::permanent_body)).
 //!
 //! Invariant: a body that was removed stays in the history until every sample taken before its
@@ -72,8 +72,8 @@ impl CodeHistory {
 
     /// Ends every live body that overlaps `range`.
     fn remove(&mut self, range: Range<u64>, end_ns: u64) {
-        // The last first: a body may begin before the range and reach into it, and only the nearest one can, as
-        // live bodies do not overlap.
+        // The last first: a body may begin before the range and reach into it, and only the nearest
+        // one can, as live bodies do not overlap.
         while let Some((&start, body)) = self.live.range(..range.end).next_back()
             && body.range.end > range.start
             && let Some(body) = self.live.remove(&start)

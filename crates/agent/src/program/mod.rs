@@ -1,9 +1,9 @@
 //! The program as far as it is known without a call into a CLR and without a record: which code is
 //! where, which native modules are loaded, which threads there are.
 //!
-//! Callbacks keep it true at once, whether or not there is a session; a session reads it. Invariant:
-//! its memory is bounded by what the program itself holds (live code, loaded modules, threads that
-//! run), for as long as the process lives.
+//! Callbacks keep it true at once, whether or not there is a session; a session reads it.
+//! Invariant: its memory is bounded by what the program itself holds (live code, loaded modules,
+//! threads that run), for as long as the process lives.
 
 pub mod accounts;
 pub mod chains;

@@ -1,8 +1,9 @@
 //! The native modules of the process: which are loaded, and which number each has.
 //!
-//! The code map finds them (`dl_iterate_phdr`); here they are kept by number, so that a session that
-//! begins late hears of all, and one that runs hears of changes. Invariant: what is kept is what is
-//! loaded, and nothing once we have left; changes are queued only while a session wants them.
+//! The code map finds them (`dl_iterate_phdr`); here they are kept by number, so that a session
+//! that begins late hears of all, and one that runs hears of changes. Invariant: what is kept is
+//! what is loaded, and nothing once we have left; changes are queued only while a session wants
+//! them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -51,7 +52,8 @@ impl NativeModules {
     }
 
     /// Looks whether native modules came or went. Cheap when none did, so that callbacks call it
-    /// too: a module is known before much of its code has run. Takes the loader's lock for a moment.
+    /// too: a module is known before much of its code has run. Takes the loader's lock for a
+    /// moment.
     pub fn refresh(&self) {
         CODE_MAP
             .refresh_native(&mut |change| u64::from(self.state().note(&change, self.phase.get())));

@@ -5,9 +5,9 @@
 //! /proc/self/task. This module does not sample; it tells the sampler whom to sample and the
 //! recording who they are.
 //!
-//! Invariants: each kernel thread has at most one entry; its number is never used again; the lock is
-//! held for map operations only, never while the CLR or the kernel is asked; without a session nothing
-//! is queued, and only threads that a CLR knows are kept.
+//! Invariants: each kernel thread has at most one entry; its number is never used again; the lock
+//! is held for map operations only, never while the CLR or the kernel is asked; without a session
+//! nothing is queued, and only threads that a CLR knows are kept.
 
 mod cpu;
 mod entry;
@@ -163,7 +163,8 @@ impl Threads {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The calling thread is one of ours, and no thread of the recording, as long as the answer lives. Before a CLR knows it.
+    /// The calling thread is one of ours, and no thread of the recording, as long as the answer
+    /// lives. Before a CLR knows it.
     pub fn exclude_calling_thread(&'static self) -> AgentThreadGuard {
         let tid = proc::own_tid();
         self.agent_threads().push(tid);
@@ -222,8 +223,8 @@ impl Threads {
         state.slots = NumberMap::default();
     }
 
-    /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
-    /// again stays the same thread of the recording.
+    /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one
+    /// is again stays the same thread of the recording.
     pub fn stop_sampling(&self) {
         let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
@@ -253,8 +254,9 @@ impl Threads {
         state.short_lived.configure(is_wanted, proc::now_ns());
     }
 
-    /// A managed thread starts, and is the calling one: how many threads its ticks are to stand for, itself among them. `None`: it is
-    /// left out, and all that is known of it is kept until it ends or grows up.
+    /// A managed thread starts, and is the calling one: how many threads its ticks are to stand
+    /// for, itself among them. `None`: it is left out, and all that is known of it is kept until it
+    /// ends or grows up.
     pub fn choose(
         &self,
         managed: ManagedThread,
@@ -313,8 +315,8 @@ impl Threads {
         self.arm(tid, own.stack, true);
     }
 
-    /// Gives a thread, which may be the calling one, a slot if it has none, and its stack if that is known by now.
-    /// Outside the lock, as it asks the kernel for a timer.
+    /// Gives a thread, which may be the calling one, a slot if it has none, and its stack if that
+    /// is known by now. Outside the lock, as it asks the kernel for a timer.
     fn arm(&self, tid: u32, stack: Option<Range<u64>>, is_own: bool) {
         if !self.phase.is_recording() {
             return;
@@ -423,7 +425,8 @@ impl Threads {
         }
         let sampler = state.sampler;
         drop(state);
-        // On the thread itself no handler runs now, though one that was jumped out of looks as if it did.
+        // On the thread itself no handler runs now, though one that was jumped out of looks as if
+        // it did.
         if let Some(slot) = slot
             && let Some(sampler) = sampler
             && sampler.is_in_handler(slot)
@@ -460,7 +463,8 @@ impl Threads {
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, probes: StackProbes) {
         let is_session = self.phase.get().is_session();
         {
-            // Before the kernel's list, in which a thread that starts meanwhile may be missing: that one says itself that it lives.
+            // Before the kernel's list, in which a thread that starts meanwhile may be missing:
+            // that one says itself that it lives.
             let mut state = self.state();
             state.promote_waiting(is_session);
             for entry in state.by_tid.values_mut() {
@@ -578,8 +582,8 @@ impl Threads {
         entry.slot
     }
 
-    /// Looks for new names of threads that have done anything since they were last asked for theirs, of a
-    /// few at a time as each costs a file. Agent thread only.
+    /// Looks for new names of threads that have done anything since they were last asked for
+    /// theirs, of a few at a time as each costs a file. Agent thread only.
     pub fn refresh_names(&self) {
         let mut asked: Vec<(u32, Option<String>)> = Vec::new();
         {
@@ -613,8 +617,8 @@ impl Threads {
         }
     }
 
-    /// Whether the next scan has something to do though there are as many threads as before: some thread
-    /// is not sampled yet, or one went, for which another may have come, as far as is known.
+    /// Whether the next scan has something to do though there are as many threads as before: some
+    /// thread is not sampled yet, or one went, for which another may have come, as far as is known.
     pub fn schedule_scan(&self) -> ScanSchedule {
         let state = self.state();
         if state.waiting || state.some_went || state.short_lived.has_promotable() {
@@ -738,8 +742,8 @@ impl Threads {
         news
     }
 
-    /// The same, for who comes again: gives his empty list in exchange, so that threads do not make a new one
-    /// each time.
+    /// The same, for who comes again: gives his empty list in exchange, so that threads do not make
+    /// a new one each time.
     pub fn swap_news(&self, empty: &mut Vec<ThreadChange>) {
         std::mem::swap(&mut self.state().news, empty);
     }
@@ -752,8 +756,8 @@ impl Threads {
         state.next_thread = left.next_thread;
     }
 
-    /// A CLR has ended or been left. Its threads are its own no more, and nothing of its thread objects
-    /// is read from here on; those threads that are left are the host's.
+    /// A CLR has ended or been left. Its threads are its own no more, and nothing of its thread
+    /// objects is read from here on; those threads that are left are the host's.
     pub fn runtime_ended(&self, runtime: u8) {
         let mut slots = Vec::new();
         let mut state = self.state();

@@ -34,7 +34,8 @@ pub fn make_safe() {
     Sampler::move_off_alternate_stack(activation::signal_number());
 }
 
-/// As [`install_on_top`], where something has changed; and what others have made of our signals is seen.
+/// As [`install_on_top`], where something has changed; and what others have made of our signals is
+/// seen.
 pub(super) fn recheck(agent: &AgentState) {
     let Some(sampler) = agent.sampler().filter(|sampler| sampler.is_running()) else {
         return;

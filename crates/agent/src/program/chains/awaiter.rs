@@ -9,7 +9,8 @@
 //! found.
 //!
 //! Invariants: all is read by the kernel, as a word may be an address of before; so many words are
-//! looked at, and so many questions asked, and no more; runs in the signal handler, inside the gate.
+//! looked at, and so many questions asked, and no more; runs in the signal handler, inside the
+//! gate.
 
 use std::cell::{Cell, RefCell};
 

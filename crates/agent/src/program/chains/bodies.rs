@@ -1,9 +1,10 @@
 //! The bodies of async methods, and where in their frames the state machine's address is: for the
 //! handler.
 //!
-//! A table by pieces of code of [`PIECE`] bytes, open-addressed, of a fixed size, which only grows: code that may be freed is
-//! never entered. So asking for code that is no async method's is one load and a comparison. Invariant: an entry is seen whole
-//! or not at all; no lock and no allocation for who asks.
+//! A table by pieces of code of [`PIECE`] bytes, open-addressed, of a fixed size, which only grows:
+//! code that may be freed is never entered. So asking for code that is no async method's is one
+//! load and a comparison. Invariant: an entry is seen whole or not at all; no lock and no
+//! allocation for who asks.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -22,7 +23,8 @@ pub struct MachineHome {
     pub from_bp: i32,
     /// Offsets in the body between which it is there.
     pub live: Box<[Range<u32>]>,
-    /// It is told by its contents only: one of several places, any of which may hold something else.
+    /// It is told by its contents only: one of several places, any of which may hold something
+    /// else.
     pub is_guess: bool,
 }
 
@@ -31,7 +33,8 @@ pub struct MachineHome {
 pub struct HeldTask {
     /// Offsets in the body to which the call returns.
     pub at: Range<u32>,
-    /// A register that calls preserve, numbered as in instructions, or a place from the frame pointer.
+    /// A register that calls preserve, numbered as in instructions, or a place from the frame
+    /// pointer.
     pub place: HeldIn,
 }
 
@@ -47,7 +50,8 @@ pub enum HeldIn {
 /// The role of a body of code in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodeRole {
-    /// `MoveNext` of a state machine that is a value: on the stack when it runs for the first time, then in its task.
+    /// `MoveNext` of a state machine that is a value: on the stack when it runs for the first time,
+    /// then in its task.
     OfValue,
     /// `MoveNext` of a state machine that is an object of its own: always in the heap.
     OfObject,
@@ -61,7 +65,8 @@ pub enum CodeRole {
     /// continuation of who awaits what runs, and behind that the task that it runs
     /// (`AsyncDispatcherInfo`).
     Dispatcher,
-    /// `Task.ExecuteWithThreadLocal`, which runs a task: its home leads to where the thread has the task that it runs.
+    /// `Task.ExecuteWithThreadLocal`, which runs a task: its home leads to where the thread has the
+    /// task that it runs.
     OfTask,
 }
 
@@ -98,11 +103,12 @@ pub struct AsyncBody {
     pub held: Box<[HeldTask]>,
     /// Of a task's own code, or a promise's, the class of that; 0 where the runtime does not say.
     pub class: u64,
-    /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
-    /// runtime does not say (code that several types share, before .NET 10).
+    /// Where in the state machine the builder is, which begins with the task or with what comes
+    /// before it; `None` where the runtime does not say (code that several types share, before .NET
+    /// 10).
     pub builder: Option<u16>,
-    /// Where in the state machine the task was found, if that has been searched for, and 1: the types that share the code have
-    /// it in the same place, mostly.
+    /// Where in the state machine the task was found, if that has been searched for, and 1: the
+    /// types that share the code have it in the same place, mostly.
     pub task_found_at: AtomicU32,
     /// Of a state machine that is an object, where the runtime says.
     pub object: Option<ObjectAt>,
@@ -189,7 +195,8 @@ impl AsyncBodies {
         None
     }
 
-    /// Adds a body of code that stays as long as its runtime. Not in a handler. False: there is no room, or it is there.
+    /// Adds a body of code that stays as long as its runtime. Not in a handler. False: there is no
+    /// room, or it is there.
     pub fn add(&self, body: AsyncBody) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let pieces =

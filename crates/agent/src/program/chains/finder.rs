@@ -1,12 +1,14 @@
-//! Finds the youngest async method of a stack that was resumed, while the stack is walked, and reads its chain.
+//! Finds the youngest async method of a stack that was resumed, while the stack is walked, and
+//! reads its chain.
 //!
-//! Frames come leaf first. An async method whose state machine lies on the thread's own stack runs for the first time: its
-//! callers are the physical ones, and the search goes on. One whose state machine lies in its task was resumed: what is older
-//! is whoever resumed it, and the chain begins at the task. Whatever else is found ends the search: better no chain than
-//! another task's.
+//! Frames come leaf first. An async method whose state machine lies on the thread's own stack runs
+//! for the first time: its callers are the physical ones, and the search goes on. One whose state
+//! machine lies in its task was resumed: what is older is whoever resumed it, and the chain begins
+//! at the task. Whatever else is found ends the search: better no chain than another task's.
 //!
-//! Invariants: an address that is not proved to be an object's is read by the kernel, which does not fault; objects are read
-//! inside the gate alone; runs in the signal handler, with no lock and no allocation.
+//! Invariants: an address that is not proved to be an object's is read by the kernel, which does
+//! not fault; objects are read inside the gate alone; runs in the signal handler, with no lock and
+//! no allocation.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -21,13 +23,14 @@ use crate::model::chain::{CHAIN_WORDS, ChainBegin, ChainEnd, ChainHead};
 
 /// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
 const LONGEST: u64 = 600_000;
-/// Most that a link counts for, some 10 µs: what takes longer is another thread's turn on the processor, and who closes the gate has
-/// waited for its end already.
+/// Most that a link counts for, some 10 µs: what takes longer is another thread's turn on the
+/// processor, and who closes the gate has waited for its end already.
 const LONGEST_LINK: u64 = 30_000;
 /// Before its state machine a task has no more than this.
 const MOST_BEFORE: u64 = 1 << 16;
 
-/// Frames between an async method's and the one of its task that resumes it: what an ExecutionContext needs.
+/// Frames between an async method's and the one of its task that resumes it: what an
+/// ExecutionContext needs.
 const MOST_BETWEEN: usize = 4;
 
 /// Numbers of registers in instructions.
@@ -36,7 +39,8 @@ const RDI: u8 = 7;
 
 const PAGE: u64 = 4096;
 
-/// Most questions to the kernel for one sample, some 130 µs. One whose method's type is known asks two or three.
+/// Most questions to the kernel for one sample, some 130 µs. One whose method's type is known asks
+/// two or three.
 const MOST_QUESTIONS: u32 = 64;
 
 /// Fields of a state machine that are looked at at once, and how often.
@@ -66,8 +70,9 @@ impl Heap for GatedHeap<'_> {
         if !is_plausible(at) || !self.gate.holds() {
             return None;
         }
-        // SAFETY: the address is a field of an object that a live object refers to, or of its class; the gate keeps the
-        // collector from moving or freeing either, and classes that can go away end a chain before they are read.
+        // SAFETY: the address is a field of an object that a live object refers to, or of its
+        // class; the gate keeps the collector from moving or freeing either, and classes that can
+        // go away end a chain before they are read.
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
@@ -127,14 +132,15 @@ impl CheckedHeap {
         Some(())
     }
 
-    /// The method table of what may be an object at `at`, which the word at `field` names: that has just been read.
+    /// The method table of what may be an object at `at`, which the word at `field` names: that has
+    /// just been read.
     fn table_named_at(&self, field: u64, at: u64) -> Option<u64> {
         if !is_plausible(at) {
             return None;
         }
         let word = if at / PAGE == field / PAGE {
-            // SAFETY: aligned, and in the page of a word that has just been read, in the gate: nothing of the heap goes
-            // away meanwhile.
+            // SAFETY: aligned, and in the page of a word that has just been read, in the gate:
+            // nothing of the heap goes away meanwhile.
             unsafe { (at as *const u64).read_volatile() }
         } else {
             let [word] = self.words_at(at)?;
@@ -172,7 +178,8 @@ pub(super) struct StackWord(u64);
 
 impl StackWord {
     pub(super) fn read(self) -> u64 {
-        // SAFETY: aligned, and between the stack pointer of a frame of the walk and the stack's end, as the walk's own reads.
+        // SAFETY: aligned, and between the stack pointer of a frame of the walk and the stack's
+        // end, as the walk's own reads.
         unsafe { (self.0 as *const u64).read_volatile() }
     }
 }
@@ -189,12 +196,14 @@ pub struct AsyncFrameFinder<'a> {
     /// back.
     inside: &'a mut u32,
     found: Option<FoundChain>,
-    /// The frame before, whose state machine is an object: it was resumed if this one is of who resumes.
+    /// The frame before, whose state machine is an object: it was resumed if this one is of who
+    /// resumes.
     undecided: Option<AsyncFrame>,
     /// The frame that begins a chain if nothing older does, and the agent thread says so: the
     /// youngest that runs a task; else the youngest whose next frame is of code that is not known.
     unsure: Option<AsyncFrame>,
-    /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
+    /// The one that was looked for, without a home: the frame of its task that resumes it may say
+    /// which.
     without_home: Option<(AsyncFrame, ChainEnd)>,
     code: &'static CodeMap,
     pub(super) careful: CheckedHeap,
@@ -264,9 +273,9 @@ impl Out for AsyncFrameFinder<'_> {
 }
 
 impl<'a> AsyncFrameFinder<'a> {
-    /// Into `out`, which has room for frames and, behind them, a chain. `registers` are those of the
-    /// context that is walked ([`stackwalk::Regs::all`]). `inside` is the thread's, 0 at first; `None` where
-    /// there is no room for a chain.
+    /// Into `out`, which has room for frames and, behind them, a chain. `registers` are those of
+    /// the context that is walked ([`stackwalk::Regs::all`]). `inside` is the thread's, 0 at first;
+    /// `None` where there is no room for a chain.
     pub fn new(
         tables: &'static ChainTables,
         code: &'static CodeMap,
@@ -301,7 +310,8 @@ impl<'a> AsyncFrameFinder<'a> {
         })
     }
 
-    /// The walk has ended with so many frames: puts the chain behind them. Answers how many words there are.
+    /// The walk has ended with so many frames: puts the chain behind them. Answers how many words
+    /// there are.
     pub fn finish(mut self, depth: usize) -> usize {
         self.give_up();
         if self.found.is_none()
@@ -368,7 +378,8 @@ impl<'a> AsyncFrameFinder<'a> {
         }
         let before = self.undecided.take();
         let Some(body) = body else {
-            // Precompiled code that resumes others is learned when it has been met: the agent thread will know.
+            // Precompiled code that resumes others is learned when it has been met: the agent
+            // thread will know.
             self.unsure = self.unsure.or(before);
             return;
         };
@@ -432,7 +443,8 @@ impl<'a> AsyncFrameFinder<'a> {
         done
     }
 
-    /// A frame of an async method that was resumed, or runs for the first time if its state machine is on the stack.
+    /// A frame of an async method that was resumed, or runs for the first time if its state machine
+    /// is on the stack.
     fn visit_resumed(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut end = ChainEnd::NotLive;
@@ -580,8 +592,9 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// A frame of a task's own code that has called what resumes the one without a home: it has the task in what a collection would
-    /// look for there. Whether it is the task of that method is told by the agent thread.
+    /// A frame of a task's own code that has called what resumes the one without a home: it has the
+    /// task in what a collection would look for there. Whether it is the task of that method is
+    /// told by the agent thread.
     fn visit_task(&mut self, resumer: AsyncFrame) {
         let Some((frame, _)) = self.without_home else {
             return;
@@ -657,7 +670,8 @@ impl<'a> AsyncFrameFinder<'a> {
             };
             let held = place.read();
             let read = self.inside(body, |finder, gate| {
-                // The thread's own `t_currentTask`, which has the task; in code that was not optimised the task itself.
+                // The thread's own `t_currentTask`, which has the task; in code that was not
+                // optimised the task itself.
                 let task = finder
                     .careful
                     .words_at(held)
@@ -755,7 +769,8 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Whether there is a task at an address that may be anything, and one that a dispatcher may run.
+    /// Whether there is a task at an address that may be anything, and one that a dispatcher may
+    /// run.
     fn is_dispatched(&self, at: u64) -> bool {
         matches!(
             self.kind_at(at),
@@ -791,7 +806,8 @@ impl<'a> AsyncFrameFinder<'a> {
         this: u64,
     ) -> (usize, ChainEnd) {
         self.read_chain(gate, |reader| match body.code {
-            // How it goes on is in the state machine, of which nothing may be known yet but by its code.
+            // How it goes on is in the state machine, of which nothing may be known yet but by its
+            // code.
             CodeRole::OfObject => reader.read_object(task, this, body.object),
             _ => reader.read(task),
         })
@@ -817,7 +833,8 @@ impl<'a> AsyncFrameFinder<'a> {
         (reader.count, end)
     }
 
-    /// The task that a state machine at `this` lies in: the one that its builder names, if it does lie in it.
+    /// The task that a state machine at `this` lies in: the one that its builder names, if it does
+    /// lie in it.
     fn task_of(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         if !is_plausible(this) {
             return None;
@@ -854,7 +871,8 @@ impl<'a> AsyncFrameFinder<'a> {
         (types.get(table).is_none() && self.careful().is_class(table)).then_some(table)
     }
 
-    /// The task that a state machine at `this` lies in, by all that it has: one of its fields names the task.
+    /// The task that a state machine at `this` lies in, by all that it has: one of its fields names
+    /// the task.
     fn task_anywhere(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let found = body.task_found_at.load(Ordering::Relaxed);
         if let Some(before) = found.checked_sub(1) {
@@ -906,7 +924,8 @@ impl<'a> AsyncFrameFinder<'a> {
         is_task && fields.is_some_and(|fields| fields.contains(&this))
     }
 
-    /// Whether the task at `task`, which the word at `field` names, has its state machine at `this`.
+    /// Whether the task at `task`, which the word at `field` names, has its state machine at
+    /// `this`.
     fn holds(&self, field: u64, task: u64, this: u64) -> bool {
         if task >= this || this - task >= MOST_BEFORE {
             return false;
@@ -921,7 +940,8 @@ impl<'a> AsyncFrameFinder<'a> {
                 | LinkKind::Pooled { machine, .. },
             ) => task + u64::from(machine) == this,
             Some(LinkKind::Task(_)) | None => {
-                // A box of a class that is not known yet: derived from a task, and so large that it can be.
+                // A box of a class that is not known yet: derived from a task, and so large that it
+                // can be.
                 let Some([first]) = self.careful.words_at::<1>(table) else {
                     return false;
                 };

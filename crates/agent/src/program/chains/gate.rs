@@ -1,13 +1,14 @@
 //! The gate between readers of a runtime's heap and its collector.
 //!
-//! The collector moves objects only between `RuntimeSuspendStarted` and `RuntimeResumeStarted`. A handler that reads the heap
-//! counts itself in first and looks whether the gate is closed then; the callback closes it and
-//! waits until no reader is left inside, as the collector waits for any thread that runs managed
-//! code. The handler never waits.
+//! The collector moves objects only between `RuntimeSuspendStarted` and `RuntimeResumeStarted`. A
+//! handler that reads the heap counts itself in first and looks whether the gate is closed then;
+//! the callback closes it and waits until no reader is left inside, as the collector waits for any
+//! thread that runs managed code. The handler never waits.
 //!
-//! Invariants: a read inside the gate is before or after all moving, never during it; the callback waits for a bounded time.
-//! A reader that does not come out (the program jumped out of a handler that had interrupted ours) breaks the gate, which
-//! then stays closed for good, and one that was only late sees that before its next read.
+//! Invariants: a read inside the gate is before or after all moving, never during it; the callback
+//! waits for a bounded time. A reader that does not come out (the program jumped out of a handler
+//! that had interrupted ours) breaks the gate, which then stays closed for good, and one that was
+//! only late sees that before its next read.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use std::time::Duration;
 const SPINS: u32 = 2000;
 /// Looks that give it away.
 const YIELDS: u32 = 200;
-/// Looks with a sleep between them. Counted and not timed: a process that is stopped meanwhile goes on with as many.
+/// Looks with a sleep between them. Counted and not timed: a process that is stopped meanwhile goes
+/// on with as many.
 const SLEEPS: u32 = 2000;
 const SLEEP: Duration = Duration::from_micros(500);
 
@@ -46,9 +48,11 @@ impl HeapGate {
         }
     }
 
-    /// A reader asks to come in; `false` where the gate is closed. After `true`, [`HeapGate::leave`]. Async-signal-safe.
+    /// A reader asks to come in; `false` where the gate is closed. After `true`,
+    /// [`HeapGate::leave`]. Async-signal-safe.
     pub fn enter(&self) -> bool {
-        // SeqCst, as the store and the load of `close`: of the two sides at least one sees the other.
+        // SeqCst, as the store and the load of `close`: of the two sides at least one sees the
+        // other.
         self.readers.fetch_add(1, Ordering::SeqCst);
         if self.closed.load(Ordering::SeqCst) {
             self.leave();
@@ -102,8 +106,8 @@ impl HeapGate {
         }
     }
 
-    /// From now on the runtime tells us when it stops and goes on. What it does now is not known: the gate stays closed until
-    /// it has gone on once.
+    /// From now on the runtime tells us when it stops and goes on. What it does now is not known:
+    /// the gate stays closed until it has gone on once.
     pub fn watch(&self) {
         if self.readers.load(Ordering::SeqCst) == 0 {
             self.broken.store(false, Ordering::Relaxed);

@@ -1,14 +1,15 @@
-//! Chains of async methods: what the handler knows and does to find who awaits the method that it interrupted.
+//! Chains of async methods: what the handler knows and does to find who awaits the method that it
+//! interrupted.
 //!
-//! `bodies` says which frames are async methods' and where they have their state machine, `types` what the objects are that
-//! refer to each other, `gate` when they may be read, `reader` how; `finder` puts it together, while the stack is walked;
-//! `awaiter` finds who awaited a task that is
+//! `bodies` says which frames are async methods' and where they have their state machine, `types`
+//! what the objects are that refer to each other, `gate` when they may be read, `reader` how;
+//! `finder` puts it together, while the stack is walked; `awaiter` finds who awaited a task that is
 //! done; `suspended` reads the chains of all suspended methods, which no thread runs, in a walk of
 //! the heap. All of it is learned in callbacks and on the agent thread (`clr::async_types`).
 //! Nothing here names anything.
 //!
-//! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never freed and only grow, so the
-//! handler needs no grace period, and their size is fixed.
+//! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never
+//! freed and only grow, so the handler needs no grace period, and their size is fixed.
 
 mod awaiter;
 pub mod bodies;

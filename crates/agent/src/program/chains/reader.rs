@@ -1,10 +1,11 @@
 //! Reads a chain: from the task of a method that runs to who awaits it, and so on to the root.
 //!
-//! One rule for each kind of continuation that `Task.RunContinuations` knows (System.Private.CoreLib, Task.cs). It runs in the
-//! signal handler, inside the gate, and reads by plain loads: each address is an object's that the one before refers to.
+//! One rule for each kind of continuation that `Task.RunContinuations` knows
+//! (System.Private.CoreLib, Task.cs). It runs in the signal handler, inside the gate, and reads by
+//! plain loads: each address is an object's that the one before refers to.
 //!
-//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, and no longer than it is given; what it does
-//! not know ends the chain, and is said.
+//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, and no longer than it is
+//! given; what it does not know ends the chain, and is said.
 
 use super::bodies::ObjectAt;
 use super::types::{LinkKind, PARENT, Types};
@@ -22,9 +23,10 @@ pub(super) const DONE: u64 = 0x160_0000;
 const DONE_STATE: i32 = -2;
 /// The lowest bits of an object's first word are the collector's.
 pub(super) const TABLE: u64 = !7;
-/// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the references of a value whose
-/// fields the runtime places come first, in the order of their declaration, and these two are first (3.1 to 10). What
-/// is there is believed only where it leads to a task.
+/// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the
+/// references of a value whose fields the runtime places come first, in the order of their
+/// declaration, and these two are first (3.1 to 10). What is there is believed only where it leads
+/// to a task.
 pub const PROMISE_STATE: u64 = 8;
 /// Where an array of references has its first one.
 const ARRAY: u64 = 16;
@@ -58,8 +60,8 @@ pub(super) enum NextLink {
 }
 
 impl<H: Heap> ChainReader<'_, H> {
-    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. Where nothing is known of the task's
-    /// own class, `known` tells what is of the state machine's.
+    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. Where
+    /// nothing is known of the task's own class, `known` tells what is of the state machine's.
     pub fn read_object(&mut self, task: u64, machine: u64, known: Option<ObjectAt>) -> ChainEnd {
         let Some((table, kind)) = self.object(task) else {
             return ChainEnd::Strange;
@@ -356,7 +358,8 @@ impl<H: Heap> ChainReader<'_, H> {
         NextLink::End(ChainEnd::Strange)
     }
 
-    /// The first entry of a list that leads to a task, or the first there is; notes how many others there are. 0: none.
+    /// The first entry of a list that leads to a task, or the first there is; notes how many others
+    /// there are. 0: none.
     fn first_of(&mut self, list: u64, items: u16, size: u16) -> Option<u64> {
         let array = self.field(list, items)?;
         let size = u64::from(self.half(list, size)?);
@@ -642,8 +645,8 @@ pub(super) mod tests {
     #[test]
     fn callers_of_runtime_async_are_in_the_list_and_behind_its_task() {
         let mut made = Made::default();
-        // A state machine awaits the outer task of runtime async, whose methods await a state machine
-        // that awaits the task of the method that runs.
+        // A state machine awaits the outer task of runtime async, whose methods await a state
+        // machine that awaits the task of the method that runs.
         let root = made.boxed(3, 0);
         let outer = made.object(RUNTIME, &[(AT.continuation, root)]);
         let first = suspended(&mut made, SHAPE, 0x7001, 0);

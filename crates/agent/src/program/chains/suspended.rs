@@ -6,9 +6,9 @@
 //! thread asks the runtime in between; the second one finds tasks whose method is suspended, and at
 //! its end reads the chains of those that no other one awaits.
 //!
-//! Invariants: objects are read only between the beginning and the end of a collection that took all generations, so
-//! all of them are alive and none moves; memory is bounded by `MAX_CLASSES`, `MAX_TASKS`, `MAX_GROUPS` and
-//! `MAX_WORDS`, and what does not fit is counted.
+//! Invariants: objects are read only between the beginning and the end of a collection that took
+//! all generations, so all of them are alive and none moves; memory is bounded by `MAX_CLASSES`,
+//! `MAX_TASKS`, `MAX_GROUPS` and `MAX_WORDS`, and what does not fit is counted.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
 
 /// Most classes that are looked at.
 const MAX_CLASSES: usize = 64 * 1024;
-/// Most suspended methods that are kept during a walk, in 8 bytes each, and as much for those that await others.
+/// Most suspended methods that are kept during a walk, in 8 bytes each, and as much for those that
+/// await others.
 const MAX_TASKS: usize = 8 << 20;
 /// Most different chains.
 const MAX_GROUPS: usize = 64 * 1024;
@@ -36,9 +37,10 @@ impl Heap for StoppedHeap {
         if !is_plausible(at) {
             return None;
         }
-        // SAFETY: the address is a field of an object that a live object refers to, or of its class. The survey reads
-        // only while the runtime stands still at the end of a collection of all generations, so that objects that are
-        // reported, and those that they refer to, are alive and stay where they are.
+        // SAFETY: the address is a field of an object that a live object refers to, or of its
+        // class. The survey reads only while the runtime stands still at the end of a collection of
+        // all generations, so that objects that are reported, and those that they refer to, are
+        // alive and stay where they are.
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
@@ -55,7 +57,8 @@ pub type ChainGroups = (Vec<(Box<[u64]>, u64)>, u64);
 enum SurveyStep {
     Classes,
     Chains,
-    /// For nothing any more: the program may collect once more, before the runtime is asked for no more walks.
+    /// For nothing any more: the program may collect once more, before the runtime is asked for no
+    /// more walks.
     Over,
 }
 
@@ -142,15 +145,15 @@ impl<'t, H: Heap> Survey<'t, H> {
         self.step == SurveyStep::Over
     }
 
-    /// The classes that were met, by their method tables, and what is in each where its parent is expected. From here on
-    /// chains are looked for.
+    /// The classes that were met, by their method tables, and what is in each where its parent is
+    /// expected. From here on chains are looked for.
     pub fn take_classes(&mut self) -> Vec<(u64, u64)> {
         self.step = SurveyStep::Chains;
         std::mem::take(&mut self.classes).into_iter().collect()
     }
 
-    /// The chains as words of [`crate::model::chain`], the head last, with the number of each; and how many suspended
-    /// methods there was no room for.
+    /// The chains as words of [`crate::model::chain`], the head last, with the number of each; and
+    /// how many suspended methods there was no room for.
     pub fn into_groups(self) -> ChainGroups {
         let mut groups: Vec<_> = self.groups.into_iter().collect();
         groups.sort_unstable_by(|(words, count), (others, other)| {

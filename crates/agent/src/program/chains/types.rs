@@ -1,9 +1,9 @@
 //! The kinds of the objects of a chain, by their method tables: for the handler to ask, for others
 //! to teach.
 //!
-//! An open-addressed table of a fixed size, which only grows: classes that may be unloaded are never entered, so what it says
-//! of an address stays true. Invariant: a reader sees an entry whole or not at all; no lock, no allocation after
-//! [`Types::new`].
+//! An open-addressed table of a fixed size, which only grows: classes that may be unloaded are
+//! never entered, so what it says of an address stays true. Invariant: a reader sees an entry whole
+//! or not at all; no lock, no allocation after [`Types::new`].
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +22,8 @@ pub enum LinkKind {
         /// Where the state machine begins.
         machine: u16,
     },
-    /// The same, where the state machine is an object of its own: async iterators, and what was compiled for a debugger.
+    /// The same, where the state machine is an object of its own: async iterators, and what was
+    /// compiled for a debugger.
     Object {
         /// As of any task.
         task: TaskAt,
@@ -68,7 +69,8 @@ pub enum LinkKind {
     },
     /// `Action`: where its target is.
     Action(u16),
-    /// Something that has the address of what goes on: `AwaitTaskContinuation`, `ContinuationWrapper`.
+    /// Something that has the address of what goes on: `AwaitTaskContinuation`,
+    /// `ContinuationWrapper`.
     Through(u16),
     /// The same of a continuation that has a task of its own: `ContinueWith`.
     ContinueWith(u16),
@@ -293,7 +295,8 @@ const NOT_SEEN: u8 = 0;
 const SEEN: u8 = 1;
 const OTHERWISE: u8 = 2;
 
-/// Where a method table has its parent's address (src/coreclr/vm/methodtable.h, `m_pParentMethodTable`, of 3.1 to 10).
+/// Where a method table has its parent's address (src/coreclr/vm/methodtable.h,
+/// `m_pParentMethodTable`, of 3.1 to 10).
 pub const PARENT: u64 = 16;
 
 impl Types {
@@ -332,7 +335,8 @@ impl Types {
         LinkKind::unpack(slot.kind.load(Ordering::Relaxed))
     }
 
-    /// From now on objects with this method table are known. Not in a handler. False: there is no room.
+    /// From now on objects with this method table are known. Not in a handler. False: there is no
+    /// room.
     pub fn learn(&self, table: u64, kind: LinkKind) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let Some(slot) = self.slot(table).filter(|_| table != 0) else {

@@ -1,7 +1,8 @@
-//! The CPU time of threads, and the part that their ticks have reported: [`Threads::settle_accounts`].
+//! The CPU time of threads, and the part that their ticks have reported:
+//! [`Threads::settle_accounts`].
 //!
-//! It asks the kernel for clocks and signal masks; what follows from them is in `accounts`. Invariant: the
-//! lock is not held meanwhile.
+//! It asks the kernel for clocks and signal masks; what follows from them is in `accounts`.
+//! Invariant: the lock is not held meanwhile.
 
 use std::sync::MutexGuard;
 
@@ -17,8 +18,8 @@ const LOOK_NS: u64 = 500_000_000;
 /// Most signal masks that are looked at for one report; each is a file.
 pub(super) const MOST_SUSPECTS: usize = 64;
 
-/// The clocks of these threads and of the calling one; of all where none is named. A list costs more than
-/// all its clocks.
+/// The clocks of these threads and of the calling one; of all where none is named. A list costs
+/// more than all its clocks.
 fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
     if ids.is_empty() {
         proc::thread_ids(ids);
@@ -50,9 +51,9 @@ impl Threads {
         state
     }
 
-    /// Holds what threads have used against what their ticks have told, and looks which of those that
-    /// owe much block the signal. `ids` is what the last scan found, or nothing. Agent thread only. Does
-    /// nothing where no thread is sampled by its CPU time.
+    /// Holds what threads have used against what their ticks have told, and looks which of those
+    /// that owe much block the signal. `ids` is what the last scan found, or nothing. Agent thread
+    /// only. Does nothing where no thread is sampled by its CPU time.
     pub fn settle_accounts(&self, ids: &mut Vec<u32>) {
         let Some(sampler) = self.sampler() else {
             return;

@@ -47,7 +47,8 @@ pub(super) struct ThreadEntry {
     pub(super) alive: bool,
     /// It has used CPU time since its name was last looked at.
     pub(super) ran: bool,
-    /// How many threads its ticks stand for while it is young; 0: other threads' ticks stand for it.
+    /// How many threads its ticks stand for while it is young; 0: other threads' ticks stand for
+    /// it.
     pub(super) stands_for: u32,
     /// A runtime has reported it, and no scan has found it since.
     pub(super) is_young: bool,
@@ -101,7 +102,8 @@ impl ThreadTable {
         Arc::clone(&self.last_name)
     }
 
-    /// A managed thread is there: its kernel thread, and what is known of its stack by whether it told so itself.
+    /// A managed thread is there: its kernel thread, and what is known of its stack by whether it
+    /// told so itself.
     pub(super) fn managed_started(
         &mut self,
         started: StartedThread,
@@ -215,7 +217,8 @@ impl ThreadTable {
         self.news.extend(news);
     }
 
-    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news. Answers its clock.
+    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is
+    /// news. Answers its clock.
     pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) -> Option<u64> {
         let entry = self.by_tid.get_mut(&tid)?;
         let slot = entry.slot.take();

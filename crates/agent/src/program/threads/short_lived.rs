@@ -7,8 +7,8 @@
 //! is grown up: it is sampled for itself from then on, as all threads are that are made one now and
 //! then.
 //!
-//! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out are like those that are taken; without
-//! a crowd no thread is left out.
+//! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out
+//! are like those that are taken; without a crowd no thread is left out.
 
 use super::StartedThread;
 use crate::base::numbers::NumberMap;
@@ -24,7 +24,8 @@ const MOST: u64 = 16;
 
 /// Threads are counted for so long, nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
-/// So many in a window are a crowd. Fewer cost half a percent of a processor at most, whatever they do.
+/// So many in a window are a crowd. Fewer cost half a percent of a processor at most, whatever they
+/// do.
 const MANY: u32 = 32;
 
 /// How many lives the mean is about.
@@ -122,7 +123,8 @@ impl ShortLivedSampling {
 mod tests {
     use super::*;
 
-    /// How many of 10,000 threads that start so far apart and use so much are taken, and for how many they stand.
+    /// How many of 10,000 threads that start so far apart and use so much are taken, and for how
+    /// many they stand.
     fn taken(apart_ns: u64, cpu_ns: u64) -> (u32, u32) {
         let mut short_lived = ShortLivedSampling::default();
         short_lived.configure(true, 7);
