@@ -1,13 +1,14 @@
-//! Chains of async methods in the recording: a second, logical stack for each sample that has one.
+//! Chains (the awaiting methods behind a resumed one) in the recording, as a logical stack.
 //!
-//! The handler leaves method tables and states behind the frames (`model::chain`); here they get
-//! names, and are put in the place of the dispatcher's frames. What is learned on the way goes back
-//! to the handler's tables. Agent thread only.
+//! Input: the method tables and states that the handler stores behind a sample's frames
+//! (`model::chain`). Output: a second stack, in which the named methods replace the dispatcher's
+//! frames. Classes that are discovered here are entered into the handler's tables. Agent thread
+//! only. The chain itself is read in `program::chains`.
 //!
-//! Invariants: a chain is written only where its first link is the method whose frame it hangs on,
-//! and no younger frame was resumed; every chain that is not whole is counted by its reason, and
-//! the logical stack ends in a mark that says it. Memory is bounded by the classes that are in
-//! chains, and by what `written` bounds.
+//! Invariants: a chain is written only if its first link is the method of the frame that it is
+//! attached to and no younger frame was resumed. Every incomplete chain is counted by its reason,
+//! and its logical stack ends in a mark with that reason. Memory is bounded by the classes that
+//! occur in chains, and by the limits of `written`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,38 +26,38 @@ use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Rol
 use crate::program::code::Owner;
 use crate::program::{Program, chains};
 
-/// Reasons why a chain is missing that the agent thread finds.
+/// Reasons for a missing chain that the agent thread determines.
 const NOT_KNOWN: &str = "method not known yet";
 const MISTAKEN: &str = "not its method";
 const BETWEEN: &str = "between two methods";
 
-/// The number of no thread of the process.
+/// A number that no thread of the process has.
 const NO_THREAD: u32 = u32::MAX;
 
-/// Most classes of which the names are kept.
+/// Maximum number of classes whose names are kept.
 const MAX_NOTES: usize = 16 * 1024;
-/// Frames between the one that runs a task and the dispatcher.
+/// Maximum number of frames between the one that runs a task and the dispatcher.
 const MAX_TO_DISPATCHER: usize = 3;
 
-/// The known facts about chains. They are the process's, but for the counters.
+/// The known facts about chains. They are valid for the process; the counters are per session.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// A session wants chains.
+    /// Whether the session records chains.
     wanted: bool,
     /// The names of objects of a class, by runtime and method table.
     notes: HashMap<(u8, u64), ClassNote>,
-    /// Chains that are not whole since they were last written, by [`ChainEnd`].
+    /// Number of incomplete chains since the counters were last written, by [`ChainEnd`].
     cut: [u64; ChainEnd::ALL.len()],
-    /// The youngest resumed method was not known to the handler, or is another than its object
-    /// says.
+    /// Number of chains whose youngest resumed method the handler did not know (`not_known`), or
+    /// whose object names another method (`mistaken`).
     not_known: u64,
     mistaken: u64,
-    /// The interrupted code is the runtime's own, just before or after it resumed a method.
+    /// Number of samples in the runtime's own code, just before or after it resumed a method.
     between: u64,
 }
 
 impl Recorder {
-    /// A session begins: does it want chains?
+    /// Begins a session. `wanted`: whether it records chains.
     pub fn begin_chains(&mut self, wanted: bool) {
         self.chains.wanted = wanted;
         self.chains.cut.fill(0);

@@ -1,8 +1,8 @@
-//! The line to the tool: a unix socket over which blocks go out and single bytes come in.
+//! The connection to the tool: a Unix socket that sends blocks and receives one-byte commands.
 //!
-//! It knows nothing of what the blocks say. Invariants: the descriptor is closed on exec, a tool
-//! that is gone is an error and never a signal (SIGPIPE), and no write waits longer than
-//! `WRITE_TIMEOUT`, so that a stopped tool cannot hold the program's end.
+//! The contents of blocks are opaque here. Invariants: the descriptor is closed on exec. A tool
+//! that has exited causes an error and never a signal (SIGPIPE). No write blocks longer than
+//! `WRITE_TIMEOUT`, so a stopped tool cannot delay the program's end.
 
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
@@ -11,33 +11,33 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-/// How long the tool has to say go.
+/// Time in which the tool must send its go byte.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a block may take to be accepted.
+/// Maximum time until a block is accepted.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the tool.
 #[derive(Debug)]
 pub struct Channel {
     stream: ManuallyDrop<UnixStream>,
-    /// Device and number of the socket itself. A program may close descriptors that it does not
-    /// know, and get the number for a socket of its own.
+    /// Device and inode of the socket. A program may close descriptors that it does not know, and
+    /// then get the same descriptor for a socket of its own.
     identity: Option<(u64, u64)>,
 }
 
 /// The tool's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Flush, say goodbye and close.
+    /// Flush, write the end of the recording and close.
     Stop,
-    /// The tool is gone.
+    /// The tool has closed the connection.
     Gone,
-    /// Nothing yet.
+    /// No command yet.
     None,
 }
 
 impl From<UnixStream> for Channel {
-    /// To a tool that has said go.
+    /// Connection to a tool that has sent its go byte.
     fn from(stream: UnixStream) -> Channel {
         Channel {
             identity: identity(stream.as_raw_fd()),
@@ -46,17 +46,17 @@ impl From<UnixStream> for Channel {
     }
 }
 
-/// Returns the identity of a descriptor's file, whatever its number.
+/// Returns the device and inode of a descriptor's file.
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: all-zero is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid out-pointer; any number may be asked about.
+    // SAFETY: a valid out-pointer; `fstat` accepts any number.
     (unsafe { libc::fstat(fd, &raw mut found) } == 0).then_some((found.st_dev, found.st_ino))
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Where the number is the program's by now, closing it would close the program's.
+        // If the program has reused the descriptor, closing it would close the program's file.
         if self.is_ours() {
             // SAFETY: dropped once, here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.stream) };

@@ -1,11 +1,11 @@
-//! The recording: what is known becomes records, and goes to the tool.
+//! Writes the recording: converts samples, threads, modules and methods to records for the tool.
 //!
-//! [`Recorder`] is the agent thread's, for as long as that lives: it writes each module, method,
-//! frame and stack once, before the first sample that needs it, and samples as they come. It
-//! decides nothing about what is sampled.
+//! [`Recorder`] belongs to the agent thread and lives as long as that thread. It writes each
+//! module, method, frame and stack once, before the first sample that refers to it, and each sample
+//! as it arrives. The decision what is sampled is made elsewhere (`session`, `events`).
 //!
-//! Invariants: memory is bounded, since every table is emptied when one is full, and numbering goes
-//! on; a new epoch ([`Recorder::new_epoch`]) leans on nothing that was said before it.
+//! Invariants: memory is bounded, since every table is emptied when one is full; numbers are not
+//! reused. A new epoch ([`Recorder::new_epoch`]) refers to nothing that was written before it.
 
 mod chains;
 pub mod channel;
@@ -31,7 +31,7 @@ use crate::program::{CodeHistory, Program};
 
 pub use self::channel::{Channel, Command};
 
-/// Writes the recording.
+/// The writer of the recording.
 pub struct Recorder {
     outlet: Outlet,
     history: CodeHistory,
@@ -39,7 +39,7 @@ pub struct Recorder {
     next: NextNumbers,
     stubs: Stubs,
     chains: Chains,
-    /// Stacks whose walks broke, by [`EndCode`], since they were last told.
+    /// Number of broken stacks by [`EndCode`], since the counters were last written.
     broken: Box<[u64; 256]>,
 }
 
@@ -58,8 +58,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// From here on records go to `channel`, and nothing counts as written. The caller announces
-    /// the process, its runtimes, threads and modules.
+    /// Begins an epoch: records go to `channel`, and nothing counts as written. The caller then
+    /// writes the process, its runtimes, threads and modules.
     pub fn new_epoch(&mut self, channel: Channel) {
         self.outlet = Outlet::new(crate::base::proc::process_key(), channel);
         self.written.start_again();

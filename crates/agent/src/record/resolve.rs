@@ -1,11 +1,11 @@
-//! Addresses to frames, frames to stacks: what a sample becomes in the recording.
+//! Resolves addresses to frames and frames to stacks, and writes each of them once.
 //!
-//! Agent thread only. It asks who holds an address (bodies, code map), asks the runtimes for names
-//! once per method (`names`), and writes each module, method, frame and stack once, before the
-//! first sample that needs it. It keeps no samples.
+//! Agent thread only. An address is looked up among method bodies and in the code map; names are
+//! queried from the runtimes once per method (`names`). Each module, method, frame and stack is
+//! written before the first sample that refers to it. Samples are not kept.
 //!
-//! Invariant: memory is bounded. Every table here is emptied when it reaches its limit; numbering
-//! goes on, so the recording stays readable and only says some things twice.
+//! Invariant: memory is bounded. Every table is emptied when it reaches its limit. Numbers are not
+//! reused, so the recording stays readable and only repeats some entries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -30,36 +30,37 @@ use crate::program::code::{CodeLifetime, Owner, can_query_runtime, permanent_bod
 use crate::program::natives::NativeChange;
 use crate::program::{Program, chains};
 
-/// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
+/// Maximum number of addresses with a cached frame: 24 bytes each, so about 1.5 MiB.
 const MAX_ADDRESSES: usize = 64 * 1024;
-/// Most frames remembered by value.
+/// Maximum number of frames cached by value.
 const MAX_FRAMES: usize = 64 * 1024;
-/// Most methods and modules remembered.
+/// Maximum number of cached methods and modules.
 const MAX_METHODS: usize = 64 * 1024;
-/// Most frames from the leaf to the runtime's exception handling, or to code that reports an event.
+/// Maximum number of frames from the leaf to the runtime's exception handling, or to code that
+/// reports an event.
 const MAX_DISPATCH: usize = 24;
 
-/// The name of code to which a wrong unwind table led: [`can_query_runtime`].
+/// Name of code to which a wrong unwind table led ([`can_query_runtime`]).
 const STRAY: &str = "ReadyToRun code behind no call";
 
-/// Code that is no method's, as far as was reported.
+/// Name of code that belongs to no reported method.
 const STUB: &str = "runtime stub";
-/// For so long after its first sample such code may still turn out to be a method's: of several
-/// threads that come to a method at once one compiles it, and the others run it before that one has
-/// told us (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a busy machine some time before.
-/// Nanoseconds.
+/// Time after its first sample in which such code may still be reported as a method's, in
+/// nanoseconds. If several threads call a method at once, one compiles it. The others run it before
+/// that thread reports it (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a busy machine long
+/// before.
 const YOUNG_NS: u64 = 5_000_000_000;
 
-/// The entries that were written to the recording, by what they are.
+/// Numbers of the entries that were written to the recording, by their content.
 ///
-/// Numbers are never used again in a process, so that emptying a table only means that some things
-/// are said twice. The tables refer to each other's numbers, so they are emptied together.
+/// Numbers are never reused in a process, so emptying a table only means that some entries are
+/// written twice. The tables refer to each other's numbers, so they are emptied together.
 #[derive(Debug, Default)]
 pub(super) struct WrittenTables {
     /// Lookup address to frame number.
     by_address: NumberMap<u64, u32>,
-    /// Lookup addresses in code that may still turn out to be a method's: when they were sampled
-    /// first.
+    /// Lookup addresses in code that may still be reported as a method's, with the time of their
+    /// first sample.
     young: NumberMap<u64, u64>,
     frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,

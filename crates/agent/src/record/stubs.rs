@@ -1,11 +1,10 @@
-//! Attributes code that is no method to the runtime that made it: precode, dispatch stubs, write
-//! barriers.
+//! Attributes generated code outside methods to the runtime that made it: precode, stubs, barriers.
 //!
-//! No callback reports such code, so its memory is asked. A runtime keeps its stubs in the memory
-//! that it keeps its JITted code in: a file of its own (a memfd that it maps twice, .NET 7 on), or
-//! anonymous memory that it reserves in one piece. Other anonymous code was made by another JIT in
-//! the process. Agent thread only. Invariant: where several CLRs live in the process and the memory
-//! does not say which, none is named.
+//! No callback reports such code (precode, dispatch stubs, write barriers), so its memory mapping
+//! decides. A runtime keeps its stubs in the memory that holds its JITted code: a file of its own
+//! (a memfd that it maps twice, .NET 7 on), or anonymous memory that it reserves in one piece.
+//! Other anonymous code was made by another JIT in the process. Agent thread only. Invariant: if
+//! the process has several CLRs and the memory does not identify one, none is named.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,23 +12,23 @@ use std::ops::Range;
 use crate::base::one_mapping::{self, MappingAnswer};
 use crate::base::proc::{self, Mapping};
 
-/// How often the process's mappings are read at most, nanoseconds.
+/// Minimum time between two reads of the process's mappings, nanoseconds.
 const AGE_NS: u64 = 200_000_000;
-/// Most mappings kept between two times that all are read.
+/// Maximum number of mappings kept between two reads of all.
 const MAX_MAPPINGS: usize = 64 * 1024;
 
-/// A runtime that has JITted code in these addresses.
+/// Returns a runtime that has JITted code in an address range.
 type RuntimeIn<'a> = &'a dyn Fn(&Range<u64>) -> Option<u8>;
 
 /// The executable memory of the process that holds generated code.
 #[derive(Debug, Default)]
 pub(crate) struct Stubs {
     mappings: Vec<Mapping>,
-    /// Inode of a memfd to the runtime that has a body in it.
+    /// Runtime that has a body in a memfd, by the inode of the memfd.
     by_file: HashMap<u64, u8>,
-    /// Anonymous mappings with a body: start and runtime, by address.
+    /// Anonymous mappings with a body: start and runtime, sorted by address.
     anonymous: Vec<(u64, u8)>,
-    /// Anonymous memory without gaps, executable or reserved, by address.
+    /// Contiguous anonymous memory, executable or reserved, sorted by address.
     runs: Vec<Range<u64>>,
     read_ns: u64,
 }
@@ -39,7 +38,7 @@ pub(crate) struct Stubs {
 pub(crate) enum Generated {
     /// Code that this runtime made.
     By(u8),
-    /// Code that one of the runtimes made.
+    /// Code that an unidentified one of the runtimes made.
     ByARuntime,
     /// Code that something other than a runtime made.
     ByAnother,
@@ -61,7 +60,7 @@ impl Stubs {
         if matches!(found, Generated::By(_)) {
             return found;
         }
-        // One that has come since all were read, most likely.
+        // Most likely a mapping that is newer than the last read of all.
         match one_mapping::at(address) {
             MappingAnswer::Unmapped => return Generated::No,
             MappingAnswer::In(mapping) if !is_wanted(&mapping) => return Generated::No,

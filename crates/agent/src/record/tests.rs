@@ -1,5 +1,7 @@
-//! Resolving without a CLR: bodies of code that bring their names along, native code of this test,
-//! and addresses that are not known.
+//! Tests of resolving without a CLR.
+//!
+//! The addresses are in method bodies that carry their names, in native code of this test, or
+//! unknown.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::model::phase::new_phase;
 use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
 use crate::program::code::{CODE_MAP, CodeChange};
 
-/// Runs on a thread that may ask CLRs, of which there are none; what was written.
+/// Runs `write` on an agent thread, in a process without CLRs. Returns what was written.
 fn record(
     write: impl FnOnce(&mut Recorder, &'static Program, &mut Runtimes<'_>) + Send + 'static,
 ) -> DecodedRecording {
@@ -60,7 +62,7 @@ fn sample(time_ns: u64, frames: &[u64]) -> WalkedStack<'_> {
     }
 }
 
-/// A method that may be unloaded, so that no CLR need be asked for its name.
+/// A method that may be unloaded, so its name is stored and no CLR is queried.
 fn method(range: std::ops::Range<u64>, function: usize, name: &str, added_ns: u64) -> CodeChange {
     body(range, function, names("Shop.Cart", name, 7), added_ns)
 }

@@ -1,5 +1,6 @@
-//! The parts that a process has one of, for sessions and callbacks to work with. They are passed,
-//! never reached for.
+//! The agent's state: one instance per process, used by sessions and callbacks.
+//!
+//! It is passed as an argument. No global variable refers to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,7 +19,7 @@ use crate::model::{Settings, WalkerKind};
 use crate::program::Program;
 use crate::trace::Trace;
 
-/// The parts of a process. They live as long as it does.
+/// The agent's state in a process. It lives as long as the process.
 pub struct AgentState {
     /// Facts about the program.
     pub program: Program,
@@ -26,31 +27,31 @@ pub struct AgentState {
     pub registry: Registry,
     /// Events that are not sampled by time.
     pub events: Events,
-    /// Methods that are traced.
+    /// Traced methods.
     pub(crate) trace: Trace,
-    /// Shadow stacks, where the first session wants them: hooks can be had only when a CLR starts.
+    /// Shadow stacks, if the first session uses them: a CLR accepts hooks only when it starts.
     pub(crate) shadow: Option<ShadowStacks>,
-    /// The process's present phase.
+    /// Reads the process's present phase.
     pub phase: PhaseReader,
-    /// Moves it.
+    /// Changes the phase.
     pub phases: Phases,
     /// Wakes the agent thread.
     pub waker: &'static Waker,
-    /// Where the tool finds us.
+    /// The socket on which the tool connects.
     pub(crate) control_socket: ControlSocket,
-    /// The program was started with us: CLRs may come by themselves at any time.
+    /// Whether the program was started with the agent. CLRs may then load it at any time.
     started: AtomicBool,
-    /// Whether there is an agent thread: it ends when no CLR is left, and another one may come.
+    /// Whether an agent thread exists. It ends when no CLR is left; a later CLR starts another one.
     pub(crate) runs: Mutex<bool>,
     settings: Mutex<Arc<Settings>>,
-    /// The recording client, for answers to others.
+    /// Name of the recording client, for replies to other clients.
     recorded_by: Mutex<String>,
-    /// The sampler of all sessions, from the first on: its handler stays.
+    /// The sampler of all sessions, set by the first. Its handler stays installed.
     sampler: OnceLock<&'static Sampler>,
 }
 
 impl AgentState {
-    /// Of a process whose first session has these settings.
+    /// Creates the state of a process whose first session has these settings.
     pub fn new(settings: Settings) -> &'static AgentState {
         let waker: &'static Waker = Box::leak(Box::new(Waker::new()));
         let (phases, phase) = Phases::new();

@@ -1,9 +1,9 @@
-//! The agent thread: one session after the other, and sleep in between.
+//! The agent thread: runs one session after the other, and sleeps in between.
 //!
-//! One per process. Without a session it wakes when a CLR comes or ends, when a client connects, or
-//! when the callbacks have queued so much that it should be taken in: nothing is sampled, no timer
-//! runs. It ends when no CLR is left, with the door closed; who comes to the process again starts
-//! another one.
+//! One per process. Without a session it wakes when a CLR starts or ends, when a client connects,
+//! or when callbacks have queued many changes. Nothing is sampled then and no timer runs. The
+//! thread ends when no CLR is left, after closing the control socket. A later attach starts another
+//! one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -20,17 +20,17 @@ use crate::clr::{Registry, Runtimes};
 use crate::model::{Phase, Settings};
 use crate::record::{Channel, Recorder};
 
-/// How long whoever attached us has to come to the door. He may have been killed.
+/// Time in which the attaching tool must connect. It may have been killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A process with a lower limit of descriptors has few of them.
+/// Limit of descriptors below which a process counts as short of them.
 const ROOMY: u64 = 256;
 
-/// After how long a runtime is to look whether it is out of our callbacks (it looks no earlier, and
-/// again and again).
+/// Time after which a runtime first checks that no thread is in the agent's callbacks. It then
+/// repeats the check.
 const EVACUATION: Duration = Duration::from_millis(300);
 
-/// Stays until no CLR is left; first runs the session that has begun, if one has.
+/// Runs until no CLR is left. First runs the session that has begun, if any.
 pub fn main(
     agent: &'static AgentState,
     first: Option<(Begun, Channel)>,
@@ -44,7 +44,7 @@ pub fn main(
         stay_reason: String::new(),
         expects: first.is_none(),
     };
-    // If anything in there fails, the program goes on and no thread waits for us.
+    // If this fails, the program continues and no thread waits for the agent.
     let ran = catch_unwind(AssertUnwindSafe(|| agent.run(first, cx)));
     let Err(panic) = ran else {
         drop(agent);
@@ -65,7 +65,7 @@ struct Agent {
     agent: &'static AgentState,
     recorder: Recorder,
     clients: Clients,
-    /// Some CLR has been asked to let us go.
+    /// Whether a CLR has been requested to detach the agent.
     leaving: bool,
     /// Why we are still there after we were to leave.
     stay_reason: String,

@@ -1,5 +1,6 @@
-//! The beginning and the end of a session, for the whole process: the only place that starts and
-//! stops what a session needs.
+//! Begins and ends a session for the whole process: starts and stops all that a session needs.
+//!
+//! No other module does this. The agent thread's part of a session is [`Session`](super::Session).
 
 use std::sync::Arc;
 
@@ -13,34 +14,33 @@ use crate::model::chain::CHAIN_WORDS;
 use crate::model::{Settings, WalkerKind};
 use crate::program::chains;
 
-/// A session that has begun: samples may be on their way. The agent thread takes it from here.
+/// A session that has begun; samples may already arrive. The agent thread runs it.
 #[derive(Debug)]
 pub struct Begun {
     /// The settings in force.
     pub settings: Arc<Settings>,
-    /// The rings.
+    /// Reads the ring buffers.
     pub reader: Reader,
     pub(super) sampler: &'static Sampler,
-    /// CLRs whose numbers are free again: their code is not theirs any more.
+    /// CLRs that have ended. Their numbers may be reused, so their code must be removed.
     pub(super) forgotten: Vec<Arc<Clr>>,
-    /// CLRs that run already. Those that start from here on ask for what the session wants by
-    /// themselves.
+    /// CLRs that run already. A CLR that starts later sets its own event mask for the session.
     pub(super) running: Vec<u8>,
 }
 
-/// Why no session begins.
+/// Reason why no session begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotBegun {
-    /// There is one, or the agent thread is gone.
+    /// A session runs, or the agent thread has ended.
     Busy,
-    /// The sampler says why.
+    /// The sampler failed.
     Sampler(sampler::Error),
 }
 
-/// Begins a session: from here on CLRs may be recorded, and threads are sampled as soon as one is.
+/// Begins a session. CLRs may be recorded from here on; threads are sampled once a CLR is recorded.
 ///
 /// # Errors
-/// See [`NotBegun`]; then everything is as it was.
+/// See [`NotBegun`]. On error nothing has changed.
 pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, NotBegun> {
     if !agent.phases.begin() {
         return Err(NotBegun::Busy);
@@ -53,7 +53,7 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
     } else {
         handler::walk
     };
-    // Before the session looks at the code that is there: what comes later is told by callbacks.
+    // Before the session enumerates the existing code. Callbacks report later code.
     chains::set_wanted(settings.has_chains());
     let started = Sampler::start(sampling(&settings), walk);
     let (sampler, reader) = match started {

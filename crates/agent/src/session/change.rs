@@ -1,9 +1,9 @@
 //! Changes the event set of a running session, at a client's request.
 //!
-//! Only what is asked of CLRs is changed: threads keep the timers and clocks that they have had
-//! from the session's beginning on. Invariants: what cannot be had is refused as a whole, in words
-//! for the one who asks; the recording says when what it holds has changed, so that nothing is
-//! taken for the whole time that was not.
+//! Only the events that CLRs report change. Threads keep the timers and clocks that they got when
+//! the session began. Invariants: a request that cannot be fulfilled is refused as a whole, with a
+//! text for the user. The recording contains the time of each change, so that no event is taken to
+//! cover the whole session.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::events::subscription::{self, Subscription};
 use crate::hooks;
 use crate::model::{EventSet, Settings};
 
-/// The events that a session has from its beginning to its end.
+/// Events that cannot change while a session runs.
 const FIXED: EventSet = EventSet::of(&[Event::Cpu, Event::Wall, Event::Call]);
 
 impl Session<'_> {
-    /// Records `events` from here on. What to answer.
+    /// Records `events` from here on. Returns the reply.
     pub(super) fn change(&mut self, events: &str, cx: &mut AgentCx) -> Message {
         let events = match EventSet::parse_strictly(events) {
             Ok(events) => events,
@@ -33,7 +33,7 @@ impl Session<'_> {
                 return refused(&format!("the agent in the process knows no event {name}"));
             }
         };
-        // Methods are traced from the beginning to the end, whatever else is asked for.
+        // Method tracing lasts for the whole session, whatever else is requested.
         let traced = EventSet::of(&[Event::TracedCall]);
         let others = self.settings.events.without(traced);
         let events = events

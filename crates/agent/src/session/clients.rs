@@ -1,8 +1,8 @@
-//! Clients that have connected, and have not been answered yet.
+//! Connected clients whose request has not arrived or has not been answered yet.
 //!
-//! Agent thread only. It waits for no client: a request is taken when all of it is there.
-//! Invariant: a silent client costs a descriptor, of which there are at most [`MOST`]; the oldest
-//! goes first.
+//! Agent thread only. No call blocks for a client: a request is read once it has arrived
+//! completely. Invariant: an idle client occupies one descriptor. At most [`MOST`] clients wait;
+//! the oldest is dropped for a new one.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::AgentState;
 use crate::model::Phase;
 use crate::record::Channel;
 
-/// Visitors at once.
+/// Maximum number of waiting clients.
 const MOST: usize = 4;
-/// How long an answer may take to be accepted.
+/// Maximum time until an answer is accepted.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connected client, which may send a request.
@@ -29,28 +29,28 @@ pub(crate) struct Client {
 /// A client's request.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A recording with this configuration.
+    /// Record with this configuration.
     Record {
         config: String,
         stay: bool,
         who: String,
     },
-    /// These events from now on, in the recording that is being made.
+    /// Record these events from now on, in the running session.
     Change { events: String },
-    /// That we leave.
+    /// Detach the agent.
     Leave,
 }
 
-/// All of them.
+/// All clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     waiting: Vec<Client>,
-    /// Clients that are to be notified when we have left.
+    /// Clients to notify after the agent has detached.
     pub(super) detach_requests: Vec<Client>,
 }
 
 impl Client {
-    /// Says something. Whoever has gone need not hear it.
+    /// Sends a message. Errors are ignored, as the client may have disconnected.
     pub(super) fn reply(&mut self, message: &Message) {
         let mut bytes = Vec::new();
         if control::send(&mut bytes, message).is_ok() {
@@ -58,7 +58,8 @@ impl Client {
         }
     }
 
-    /// Receives a message. `None`: not all of it yet; an error: it never will.
+    /// Receives a message. Returns `None` while it is incomplete, and an error if it cannot be
+    /// completed.
     fn receive(&mut self) -> Result<Option<Message>, ()> {
         let mut buffer = [0; 4096];
         loop {

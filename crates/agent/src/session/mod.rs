@@ -1,12 +1,14 @@
-//! Sessions: from "record" to "stop", any number of times in a process, one at a time.
+//! Sessions: the time from "record" to "stop". A process can have many, one at a time.
 //!
-//! [`begin`](begin::begin) starts one for the whole process; `Session` is the agent thread's side,
-//! which drains the rings, resolves, writes, and looks after threads and modules until the tool
-//! says stop or is gone; [`agent_thread`] runs one after the other, and sleeps in between.
+//! [`begin`](begin::begin) starts a session for the whole process. `Session` is the agent thread's
+//! side: until the tool sends stop or exits, it drains the ring buffers, resolves addresses, writes
+//! records, and follows threads and modules. Each such pass is a round. [`agent_thread`] runs one
+//! session after the other, and sleeps in between.
 //!
-//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous,
-//! and it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted,
-//! but no thread of the program waits for it (only a CLR's shutdown does, for a bounded time).
+//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous.
+//! It may block on a lock of the CLR. The ring buffers then fill up and samples that do not fit are
+//! counted as lost. No thread of the program waits for the agent thread, except a CLR's shutdown,
+//! for a bounded time.
 
 mod agent_state;
 pub mod agent_thread;
@@ -55,15 +57,15 @@ use crate::record::{Channel, Command, Recorder};
 use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Round, Walker, WalkerInputs};
 
-/// Between two looks at /proc/self/task.
+/// Time between two scans of /proc/self/task, nanoseconds.
 const SCAN_NS: u64 = 100_000_000;
-/// Between two blocks at least, when there is little to say: with a round, what an abrupt end takes
-/// with it.
+/// Minimum time between two blocks when few records are written. An abrupt end loses at most this
+/// and one round.
 const FLUSH_NS: u64 = 50_000_000;
-/// Between two looks at thread names, and two records of totals.
+/// Time between two reads of thread names, and between two records of totals.
 const STATS_NS: u64 = 1_000_000_000;
-/// How long handlers that ran as the session stopped are waited for: they take microseconds, but
-/// may be preempted.
+/// Maximum wait for handlers that run as the session stops. They take microseconds, but may be
+/// preempted.
 const LAST_TIMERS_NS: u64 = 100_000_000;
 /// Calls of a CLR about a method that it compiles: when it begins and when it has ended. When a
 /// dynamic one goes is a third.

@@ -1,5 +1,4 @@
-//! Sessions without a CLR: the threads of this test are sampled, and what a CLR would call is
-//! called.
+//! Tests of sessions without a CLR: the test samples its own threads and makes the CLR's callbacks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -14,15 +13,15 @@ use crate::model::Phase;
 use crate::program::threads::StartedThread;
 use crate::record::decoded::{DecodedRecording, listen};
 
-/// The parts of this test's process, for one test at a time: sampler and code map are one per
-/// process.
+/// The agent state of this test's process, for one test at a time: the process has one sampler and
+/// one code map.
 struct Process {
     agent: &'static AgentState,
     _alone: MutexGuard<'static, ()>,
 }
 
 static STATE: OnceLock<&'static AgentState> = OnceLock::new();
-/// The agent thread's, between two sessions.
+/// The agent thread's recorder between two sessions.
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -39,7 +38,7 @@ impl Process {
     }
 }
 
-/// A session under way on an agent thread, as `process` starts it.
+/// A running session on an agent thread, as `process` starts it.
 struct Running {
     agent: &'static AgentState,
     say: std::os::unix::net::UnixStream,
@@ -64,7 +63,7 @@ impl Running {
             agent_thread::idle_round(agent, &mut recorder, cx);
             *RECORDER.lock().unwrap() = Some(recorder);
         });
-        // The work of a CLR's `Initialize`.
+        // As a CLR's `Initialize` does.
         agent.phases.runtime_starts();
         Running {
             agent,
