@@ -1,11 +1,12 @@
-//! CPU time that no sample stands for, and why: what threads have used, by the kernel's clocks,
-//! against what their ticks have stood for.
+//! Accounts of CPU time that no sample represents, by thread and reason.
 //!
-//! It decides nothing about who is sampled. Invariant: the clocks of all threads, those that have
-//! ended and the agent's own together are the process's; what the agent's thread uses is due to
-//! no thread. Each thread's part is a difference of two exact numbers, so it is off by the interval
-//! that is not over yet at most; a thread that blocked the signal for a while owes nothing once its
-//! ticks have come.
+//! Input: the CPU time of each thread from the kernel's clocks, and the time that its ticks have
+//! reported. Output: the difference, with the reason (signal blocked, thread not found in time, …).
+//! The choice of sampled threads is made elsewhere (`threads`). Invariant: the clocks of all
+//! running threads, of ended threads and of the agent thread add up to the process's CPU time. The
+//! agent thread's time is charged to no thread. A thread's difference is between two exact numbers,
+//! so its error is at most the unfinished interval. A thread that blocked the signal for a while
+//! owes nothing once its ticks have arrived.
 
 use std::borrow::Cow;
 
@@ -13,34 +14,34 @@ use sampler::{Error, HoldReason, Sampler, Unsent};
 
 use crate::base::numbers::NumberMap;
 
-/// Why nothing stands for some CPU time.
+/// Reason why no sample represents some CPU time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnattributedReason {
     /// The thread blocks the signal.
     Blocks,
-    /// The sampler could not take it.
+    /// The sampler could not register the thread.
     Refused(Error),
-    /// The kernel does not let us send signals.
+    /// The kernel refuses to send signals.
     Unsent(Unsent),
     /// The program has taken the signal.
     Taken,
-    /// No frame of a signal is sure to have room on the thread's stack.
+    /// The thread's stack may have no room for a signal frame.
     HoldReason(HoldReason),
     /// Used before the thread was found and its stack known.
     Early,
-    /// Used by threads after we had last seen them, or that were never seen.
+    /// Used by threads after they were last listed, or by threads that never were.
     Ended,
     /// Used by threads that cannot be listed.
     Unlisted,
-    /// Used by threads that were sampled and ended before a tick came, more than ticks of others
-    /// among them have stood for.
+    /// Used by sampled threads that ended before a tick, beyond what ticks of other such threads
+    /// represent.
     Short,
     /// The thread should have been sampled.
     Unknown,
 }
 
 impl UnattributedReason {
-    /// For reports.
+    /// Returns the text for reports.
     pub fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             UnattributedReason::Blocks => "threads that block our signal",
@@ -140,8 +141,8 @@ impl Account {
         }
     }
 
-    /// The thread's clock shows this (`None`: it is gone), its ticks have told that. Answers what
-    /// it has used since.
+    /// Updates the account with the thread's clock (`None`: it has ended) and the time that its
+    /// ticks have reported. Returns the CPU time used since the last update.
     pub fn settle(&mut self, clock_ns: Option<u64>, reported_ns: u64) -> u64 {
         let clock_ns = clock_ns.unwrap_or(self.clock_ns).max(self.clock_ns);
         let used = clock_ns - self.clock_ns;
@@ -248,8 +249,8 @@ impl Accounts {
         (account.reported_ns, account.owed_ns) = (reported_ns, 0);
     }
 
-    /// The thread was one of a crowd, of which some stand for all, and is sampled for itself from
-    /// here on: what it owes, or has told too much, is the crowd's. Settle the account before.
+    /// Handles a thread of a crowd (see `threads::short_lived`) that is sampled for itself from
+    /// here on. Its debt or surplus so far is charged to the crowd. Settle the account before.
     pub fn promoted(&mut self, account: &mut Account) {
         if !self.is_open() {
             return;
@@ -274,8 +275,8 @@ impl Accounts {
         (account.reported_ns, account.owed_ns) = (0, 0);
     }
 
-    /// Nothing more will be heard of the thread: its account ends here. Its clock goes on in
-    /// `bases` if it still has one.
+    /// Closes the account of a thread that will not be updated again. If its clock still runs, the
+    /// clock's value is kept in `bases`.
     pub fn end_account(&mut self, tid: u32, account: &Account, clock_ns: Option<u64>) {
         if !self.is_open() {
             return;

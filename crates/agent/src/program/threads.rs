@@ -1,13 +1,13 @@
-//! The threads of the process, from the CLR's callbacks and from the kernel.
+//! Table of the process's threads: their names, stacks, sampler slots and ends.
 //!
-//! Managed threads register themselves in a callback, before they run a managed method; native
-//! ones (the GC's, those that other libraries make) are found by the agent thread in
-//! /proc/self/task. This module does not sample; it tells the sampler whom to sample and the
-//! recording who they are.
+//! Managed threads are registered in a callback, before they run a managed method. Native ones (of
+//! the GC and of other libraries) are found by the agent thread in /proc/self/task. The table gives
+//! the sampler the threads to sample and the recording their names; the samples themselves do not
+//! pass through it. A slot is a registered thread as the handler sees it.
 //!
-//! Invariants: each kernel thread has at most one entry; its number is never used again; the lock
-//! is held for map operations only, never while the CLR or the kernel is asked; without a session
-//! nothing is queued, and only threads that a CLR knows are kept.
+//! Invariants: each kernel thread has at most one entry, and its number is never reused. The lock
+//! is held for map operations only, never during a call into the CLR or the kernel. Without a
+//! session nothing is queued, and only threads that a CLR reported are kept.
 
 mod cpu;
 mod entry;
@@ -29,7 +29,7 @@ use crate::base::proc::{self, KernelName};
 use crate::model::phase::PhaseReader;
 use crate::model::{ManagedThread, ThreadTarget};
 
-/// News of threads for the recording, in order.
+/// A change of a thread, for the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadChange {
     /// A new thread, or a new name or kind of a known one.
@@ -38,22 +38,22 @@ pub enum ThreadChange {
         thread: u32,
         /// The kernel's number.
         tid: u32,
-        /// Empty while it is not known.
+        /// Empty while unknown.
         name: Arc<str>,
-        /// A CLR knows it.
+        /// Whether a CLR has reported it.
         managed: bool,
         /// CLOCK_MONOTONIC.
         time_ns: u64,
     },
-    /// No more samples of this thread will come once its slot has been closed.
+    /// The thread has ended. No more samples arrive once its slot has been closed.
     Ended {
         /// Number.
         thread: u32,
-        /// A CLR knew it.
+        /// Whether a CLR had reported it.
         managed: bool,
         /// CLOCK_MONOTONIC.
         time_ns: u64,
-        /// CPU time of its whole life.
+        /// CPU time from its start to its end.
         cpu_ns: u64,
     },
 }
@@ -65,25 +65,25 @@ pub struct StartedThread {
     pub managed: ManagedThread,
     /// The kernel's number.
     pub tid: u32,
-    /// Its own facts, where the callback runs on it.
+    /// Its own facts, if the callback runs on it.
     pub own: Option<OwnThread>,
-    /// The runtime's place in the table of hijacks, and the address in the thread object.
+    /// The runtime's index in the table of hijacks, and the address in the thread object.
     pub hijack: Option<(usize, u64)>,
-    /// How many threads its ticks stand for: [`Threads::choose`].
+    /// Number of threads for which its ticks stand: [`Threads::choose`].
     pub stands_for: u32,
 }
 
-/// A thread's own facts, which it knows without asking a file.
+/// Facts that a thread reads about itself without reading a file.
 #[derive(Clone, Debug)]
 pub struct OwnThread {
-    /// As the kernel has it.
+    /// The kernel's name of the thread.
     pub name: Option<KernelName>,
     /// Lowest to one past the highest address.
     pub stack: Option<Range<u64>>,
 }
 
 impl OwnThread {
-    /// Of the calling thread. For callbacks.
+    /// Returns the facts of the calling thread. For callbacks.
     pub fn here() -> OwnThread {
         OwnThread {
             name: proc::own_name(),
@@ -92,36 +92,35 @@ impl OwnThread {
     }
 }
 
-/// When the threads are to be listed: [`Threads::schedule_scan`].
+/// When to list the threads again: [`Threads::schedule_scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanSchedule {
-    /// At once: a thread waits for it.
+    /// At once, as a thread waits to be sampled.
     Now,
-    /// When there are more or fewer than before; a thread that ends while another starts is
-    /// reported.
+    /// When their number has changed. Callbacks report a thread that ends while another starts.
     WhenTheirNumberChanges,
-    /// Also at other times, as ends are not reported.
+    /// Also at other times, as some ends are not reported.
     NowAndThen,
 }
 
-/// The threads that are asked where their stack is: [`Threads::scan`].
+/// The threads whose stack range is queried: [`Threads::scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StackProbes {
-    /// None, as they are not walked.
+    /// None, as threads are not walked.
     NoThreads,
-    /// The kernel, of those that wait.
+    /// Waiting threads, through the kernel.
     Waiting,
-    /// And the others, by a signal.
+    /// Also the others, by a signal.
     All,
 }
 
-/// How many names of threads are looked at again at once.
+/// Maximum number of thread names that are read again at once.
 const NAMES_AT_ONCE: usize = 32;
 
-/// How many names of threads that are not started yet are kept.
+/// Maximum number of kept names of threads that are not started yet.
 const NAMES_AHEAD: usize = 1024;
 
-/// A thread of ours: [`Threads::exclude_calling_thread`].
+/// Marks a thread of the agent, until dropped: [`Threads::exclude_calling_thread`].
 #[derive(Debug)]
 pub struct AgentThreadGuard {
     threads: &'static Threads,
@@ -163,8 +162,8 @@ impl Threads {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The calling thread is one of ours, and no thread of the recording, as long as the answer
-    /// lives. Before a CLR knows it.
+    /// Excludes the calling thread, one of the agent's, from the recording while the guard lives.
+    /// Call before a CLR reports the thread.
     pub fn exclude_calling_thread(&'static self) -> AgentThreadGuard {
         let tid = proc::own_tid();
         self.agent_threads().push(tid);
@@ -223,8 +222,8 @@ impl Threads {
         state.slots = NumberMap::default();
     }
 
-    /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one
-    /// is again stays the same thread of the recording.
+    /// Stops sampling every thread, as no CLR is recorded now. A thread that still runs when a CLR
+    /// is recorded again keeps its number.
     pub fn stop_sampling(&self) {
         let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
@@ -254,9 +253,9 @@ impl Threads {
         state.short_lived.configure(is_wanted, proc::now_ns());
     }
 
-    /// A managed thread starts, and is the calling one: how many threads its ticks are to stand
-    /// for, itself among them. `None`: it is left out, and all that is known of it is kept until it
-    /// ends or grows up.
+    /// Called by a managed thread as it starts. Returns the number of threads for which its ticks
+    /// stand, including itself. `None`: it is left out, and its facts are kept until it ends or is
+    /// promoted (sampled for itself).
     pub fn choose(
         &self,
         managed: ManagedThread,
@@ -315,8 +314,8 @@ impl Threads {
         self.arm(tid, own.stack, true);
     }
 
-    /// Gives a thread, which may be the calling one, a slot if it has none, and its stack if that
-    /// is known by now. Outside the lock, as it asks the kernel for a timer.
+    /// Gives a thread (maybe the calling one) a slot if it has none, and its stack if that is
+    /// known. Runs outside the lock, as it requests a timer from the kernel.
     fn arm(&self, tid: u32, stack: Option<Range<u64>>, is_own: bool) {
         if !self.phase.is_recording() {
             return;
@@ -425,8 +424,8 @@ impl Threads {
         }
         let sampler = state.sampler;
         drop(state);
-        // On the thread itself no handler runs now, though one that was jumped out of looks as if
-        // it did.
+        // On the thread itself no handler runs now, but one that the program jumped out of looks
+        // like a running one.
         if let Some(slot) = slot
             && let Some(sampler) = sampler
             && sampler.is_in_handler(slot)
@@ -463,8 +462,8 @@ impl Threads {
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, probes: StackProbes) {
         let is_session = self.phase.get().is_session();
         {
-            // Before the kernel's list, in which a thread that starts meanwhile may be missing:
-            // that one says itself that it lives.
+            // Before the kernel's list is read: a thread that starts meanwhile may be missing in
+            // the list, but its callback marks it as alive.
             let mut state = self.state();
             state.promote_waiting(is_session);
             for entry in state.by_tid.values_mut() {
@@ -582,8 +581,8 @@ impl Threads {
         entry.slot
     }
 
-    /// Looks for new names of threads that have done anything since they were last asked for
-    /// theirs, of a few at a time as each costs a file. Agent thread only.
+    /// Reads the names of threads that have run since their names were last read. A few at a time,
+    /// as each read opens a file. Agent thread only.
     pub fn refresh_names(&self) {
         let mut asked: Vec<(u32, Option<String>)> = Vec::new();
         {
@@ -617,8 +616,8 @@ impl Threads {
         }
     }
 
-    /// Whether the next scan has something to do though there are as many threads as before: some
-    /// thread is not sampled yet, or one went, for which another may have come, as far as is known.
+    /// Returns when the next scan is needed. A scan may be needed although the number of threads is
+    /// unchanged: a thread is not sampled yet, or one may have ended while another started.
     pub fn schedule_scan(&self) -> ScanSchedule {
         let state = self.state();
         if state.waiting || state.some_went || state.short_lived.has_promotable() {
@@ -742,8 +741,8 @@ impl Threads {
         news
     }
 
-    /// The same, for who comes again: gives his empty list in exchange, so that threads do not make
-    /// a new one each time.
+    /// As [`Threads::take_changes`], but swaps in an empty list, so that no new one is allocated
+    /// each time.
     pub fn swap_news(&self, empty: &mut Vec<ThreadChange>) {
         std::mem::swap(&mut self.state().news, empty);
     }
@@ -756,8 +755,8 @@ impl Threads {
         state.next_thread = left.next_thread;
     }
 
-    /// A CLR has ended or been left. Its threads are its own no more, and nothing of its thread
-    /// objects is read from here on; those threads that are left are the host's.
+    /// Handles a CLR that has ended or been detached. Its threads are no longer managed, and its
+    /// thread objects are not read from here on. Threads that still run belong to the host.
     pub fn runtime_ended(&self, runtime: u8) {
         let mut slots = Vec::new();
         let mut state = self.state();

@@ -1,16 +1,14 @@
-//! Finds the awaiter of a task that is done: the task has no reference to it any more, but the
-//! awaiter still refers to the task.
+//! Finds what awaited a completed task, by searching registers and stack for the awaiter.
 //!
-//! A task that is done takes what waits for it out of its field, and runs it. Until that has gone
-//! on, its address is in registers and on the stack of the methods that run it, and maybe nowhere
-//! else. So the words there are looked at, those of old calls among them. One is believed if it
-//! leads to what waits, and if that refers to the task where it is now: a suspended state machine
-//! has its awaiter, a promise what it was made of. Nothing else does, wherever its address was
-//! found.
+//! A task that completes removes its continuation from its field and runs it. Until the
+//! continuation runs, its address is in registers and on the stack of the methods that run it, and
+//! maybe nowhere else. So the words there are checked, including those left by old calls. A word is
+//! accepted if it leads to a continuation that refers to the task at its present address: a
+//! suspended state machine has its awaiter, a promise the tasks that it was made of. No other
+//! object refers to the task in this way.
 //!
-//! Invariants: all is read by the kernel, as a word may be an address of before; so many words are
-//! looked at, and so many questions asked, and no more; runs in the signal handler, inside the
-//! gate.
+//! Invariants: all memory is read through the kernel, as a word may be a stale address. The number
+//! of words and of kernel calls is bounded. Runs in the signal handler, inside the heap gate.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,35 +19,35 @@ use super::reader::{ChainReader, DONE, Heap, TABLE};
 use super::types::LinkKind;
 use crate::model::chain::{ChainEnd, NO_STATE, Role};
 
-/// Words of the younger frames, and of the method's own, that are looked at.
+/// Maximum number of words that are checked in the younger frames, and in the method's own.
 const MOST_WORDS: u64 = 128;
 const MOST_OWN_WORDS: u64 = 48;
-/// Words for which the kernel is asked at once.
+/// Number of words read by one kernel call.
 const AT_ONCE: usize = 16;
-/// Questions to the kernel for the search, and again for the chain that it finds.
+/// Maximum number of kernel calls for the search, and again for the chain that it finds.
 const MOST_QUESTIONS: u32 = 96;
-/// Objects that are remembered to have been looked at.
+/// Number of objects remembered as already checked.
 const SEEN: usize = 16;
-/// Registers that can have an object: all but stack and frame pointer.
+/// Registers that can hold an object: all but stack and frame pointer.
 const REGISTERS: [u8; 14] = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-/// Words of an object that are looked at, at once and at most.
+/// Number of words of an object that are read at once, and maximum number of such reads.
 const PIECE: usize = 32;
 const MOST_PIECES: u64 = 8;
-/// Entries of a list of continuations that are.
+/// Maximum number of checked entries of a list of continuations.
 const MOST_LISTED: u32 = 4;
-/// Where an array of references has its first one.
+/// Offset of the first element in an array of references.
 const ARRAY: u64 = 16;
-/// Entries of an array that are.
+/// Maximum number of checked entries of an array.
 const MOST_ENTRIES: usize = 64;
-/// Delegates and the like between a continuation and what waits.
+/// Maximum number of objects (delegates and the like) between a continuation and the awaiter.
 const MOST_HOPS: usize = 4;
-/// Before its method table an object has a word, which counts for its size.
+/// Size of the word before an object's method table, which is part of the object's size.
 const HEADER: u64 = 8;
 
-/// Memory that the kernel reads, a block at a time.
+/// Memory read through the kernel, a block at a time.
 struct BlockReader<'a> {
     careful: &'a CheckedHeap,
-    /// Where the last block is, and how many of its words are there.
+    /// Address of the last block, and the number of its words that were read.
     known: Cell<(u64, usize)>,
     block: RefCell<[u64; PIECE]>,
 }

@@ -1,14 +1,14 @@
-//! Finds the youngest async method of a stack that was resumed, while the stack is walked, and
-//! reads its chain.
+//! Finds the youngest resumed async method of a stack during the walk, and reads its chain.
 //!
-//! Frames come leaf first. An async method whose state machine lies on the thread's own stack runs
-//! for the first time: its callers are the physical ones, and the search goes on. One whose state
-//! machine lies in its task was resumed: what is older is whoever resumed it, and the chain begins
-//! at the task. Whatever else is found ends the search: better no chain than another task's.
+//! The chain is the list of methods that await the resumed one. Frames arrive leaf first. An async
+//! method whose state machine is on the thread's stack is in its first run: its callers are the
+//! physical ones, and the search continues. An async method whose state machine is in its task was
+//! resumed: older frames are those of the code that resumed it, and the chain begins at the task.
+//! Any other finding ends the search, as no chain is better than another task's.
 //!
-//! Invariants: an address that is not proved to be an object's is read by the kernel, which does
-//! not fault; objects are read inside the gate alone; runs in the signal handler, with no lock and
-//! no allocation.
+//! Invariants: an address that may not be an object's is read through the kernel, which does not
+//! fault. Objects are read only inside the heap gate. Runs in the signal handler, without locks or
+//! allocations.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,16 @@ use super::types::LinkKind;
 use super::{ChainTables, HeapGate, gate};
 use crate::model::chain::{CHAIN_WORDS, ChainBegin, ChainEnd, ChainHead};
 
-/// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
+/// Maximum time inside the gate, in ticks of the processor's clock: some 200 µs.
 const LONGEST: u64 = 600_000;
-/// Most that a link counts for, some 10 µs: what takes longer is another thread's turn on the
-/// processor, and who closes the gate has waited for its end already.
+/// Maximum time charged for a link, some 10 µs. A longer one was preempted, and the thread that
+/// closes the gate has already waited for the end of that.
 const LONGEST_LINK: u64 = 30_000;
-/// Before its state machine a task has no more than this.
+/// Maximum number of bytes in a task before its state machine.
 const MOST_BEFORE: u64 = 1 << 16;
 
-/// Frames between an async method's and the one of its task that resumes it: what an
-/// ExecutionContext needs.
+/// Maximum number of frames between an async method and the code of its task that resumes it: those
+/// of the ExecutionContext.
 const MOST_BETWEEN: usize = 4;
 
 /// Numbers of registers in instructions.
@@ -39,23 +39,23 @@ const RDI: u8 = 7;
 
 const PAGE: u64 = 4096;
 
-/// Most questions to the kernel for one sample, some 130 µs. One whose method's type is known asks
-/// two or three.
+/// Maximum number of reads through the kernel for one sample, some 130 µs. A method of a known type
+/// needs two or three.
 const MOST_QUESTIONS: u32 = 64;
 
-/// Fields of a state machine that are looked at at once, and how often.
+/// Number of fields of a state machine that are read at once, and maximum number of such reads.
 const PIECE: usize = 8;
 const MOST_PIECES: u64 = 32;
 
-/// Where objects can be.
+/// Whether an object can be at the address.
 pub(super) fn is_plausible(at: u64) -> bool {
     at.is_multiple_of(8) && (0x1_0000..1 << 47).contains(&at)
 }
 
-/// Objects, read where they are.
+/// Heap objects, read by plain loads inside the gate.
 struct GatedHeap<'g> {
     gate: &'g HeapGate,
-    /// When the link before had been read.
+    /// Time at which the previous link had been read.
     last: Cell<u64>,
     spent: Cell<u64>,
 }
@@ -132,8 +132,8 @@ impl CheckedHeap {
         Some(())
     }
 
-    /// The method table of what may be an object at `at`, which the word at `field` names: that has
-    /// just been read.
+    /// Returns the method table of a possible object at `at`. The word at `field` is its address
+    /// and has just been read.
     fn table_named_at(&self, field: u64, at: u64) -> Option<u64> {
         if !is_plausible(at) {
             return None;
@@ -196,14 +196,14 @@ pub struct AsyncFrameFinder<'a> {
     /// back.
     inside: &'a mut u32,
     found: Option<FoundChain>,
-    /// The frame before, whose state machine is an object: it was resumed if this one is of who
-    /// resumes.
+    /// The previous frame, whose state machine is an object. It was resumed if this frame is of
+    /// code that resumes.
     undecided: Option<AsyncFrame>,
     /// The frame that begins a chain if nothing older does, and the agent thread says so: the
     /// youngest that runs a task; else the youngest whose next frame is of code that is not known.
     unsure: Option<AsyncFrame>,
-    /// The one that was looked for, without a home: the frame of its task that resumes it may say
-    /// which.
+    /// The resumed frame, if its home is not known. The task's frame that resumes it may hold its
+    /// task.
     without_home: Option<(AsyncFrame, ChainEnd)>,
     code: &'static CodeMap,
     pub(super) careful: CheckedHeap,

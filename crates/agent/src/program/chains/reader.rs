@@ -1,55 +1,57 @@
-//! Reads a chain: from the task of a method that runs to who awaits it, and so on to the root.
+//! Reads a chain: from a method's task to the methods that await it, up to the root.
 //!
-//! One rule for each kind of continuation that `Task.RunContinuations` knows
-//! (System.Private.CoreLib, Task.cs). It runs in the signal handler, inside the gate, and reads by
-//! plain loads: each address is an object's that the one before refers to.
+//! Input: the address of a task. Output: links (method table and state) in a buffer, and the reason
+//! of the end. There is one rule for each kind of continuation in `Task.RunContinuations`
+//! (System.Private.CoreLib, Task.cs). Runs in the signal handler, inside the heap gate, with plain
+//! loads: each address is that of an object to which the one before refers.
 //!
-//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, and no longer than it is
-//! given; what it does not know ends the chain, and is said.
+//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, within the time limit of
+//! the [`Heap`]. An unknown object ends the chain, with that reason.
 
 use super::bodies::ObjectAt;
 use super::types::{LinkKind, PARENT, Types};
 use crate::model::chain::{ChainEnd, Link, MAX_LINKS, NO_STATE, Role};
 
-/// Objects between two tasks of a chain, at most.
+/// Maximum number of objects between two tasks of a chain.
 const MAX_HOPS: usize = 8;
-/// Parents of a class that are looked at for one that is known.
+/// Maximum number of parents of a class that are searched for a known class.
 const MAX_PARENTS: usize = 6;
-/// Entries of a list that are looked at.
+/// Maximum number of list entries that are read.
 const MAX_ENTRIES: u64 = 8;
-/// `Task.m_stateFlags` of a task that is done: TASK_STATE_FAULTED, _CANCELED, _RAN_TO_COMPLETION.
+/// Bits of `Task.m_stateFlags` of a completed task: TASK_STATE_FAULTED, _CANCELED,
+/// _RAN_TO_COMPLETION.
 pub(super) const DONE: u64 = 0x160_0000;
-/// `<>1__state` of a method that is done.
+/// `<>1__state` of a completed method.
 const DONE_STATE: i32 = -2;
-/// The lowest bits of an object's first word are the collector's.
+/// Mask of the method table in an object's first word. The lowest bits belong to the collector.
 pub(super) const TABLE: u64 = !7;
-/// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the
-/// references of a value whose fields the runtime places come first, in the order of their
-/// declaration, and these two are first (3.1 to 10). What is there is believed only where it leads
-/// to a task.
+/// Offset of `_continuationState` in a `ManualResetValueTaskSourceCore`, behind `_continuation`. If
+/// the runtime lays out a value's fields, references come first, in the order of their declaration,
+/// and these two are first (3.1 to 10). The field is used only if it leads to a task.
 pub const PROMISE_STATE: u64 = 8;
-/// Where an array of references has its first one.
+/// Offset of the first element in an array of references.
 const ARRAY: u64 = 16;
-/// Fields of a task that are looked at for its state machine, behind the method table.
+/// Maximum number of fields of a task, behind the method table, that are searched for its state
+/// machine.
 const MOST_FIELDS: u16 = 16;
 
-/// Where objects are.
+/// Memory in which objects are read.
 pub trait Heap {
-    /// The word at an address; `None` where no object can be, or no more may be read.
+    /// Returns the word at an address, or `None` if no object can be there or reading must stop.
     fn word(&self, at: u64) -> Option<u64>;
-    /// Whether it is time to stop.
+    /// Whether the time limit is reached.
     fn is_late(&self) -> bool;
 }
 
-/// A chain that is read into words.
+/// Reads a chain into words.
 pub struct ChainReader<'a, H> {
     /// The heap that is read.
     pub heap: &'a H,
     /// The known classes.
     pub types: &'a Types,
-    /// Where the links go.
+    /// Output buffer of the links.
     pub links: &'a mut [u64],
-    /// How many there are.
+    /// Number of links.
     pub count: usize,
 }
 
@@ -60,8 +62,8 @@ pub(super) enum NextLink {
 }
 
 impl<H: Heap> ChainReader<'_, H> {
-    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. Where
-    /// nothing is known of the task's own class, `known` tells what is of the state machine's.
+    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. `known`
+    /// describes the state machine's class, for a task whose own class is not known.
     pub fn read_object(&mut self, task: u64, machine: u64, known: Option<ObjectAt>) -> ChainEnd {
         let Some((table, kind)) = self.object(task) else {
             return ChainEnd::Strange;

@@ -1,13 +1,13 @@
-//! Suspended async methods, which no thread runs: found in a walk of the heap, with the chains of
-//! who awaits them, and counted by equal chains.
+//! Finds suspended async methods in a heap walk, and counts them by equal chains.
 //!
-//! At the end of a collection a runtime that is asked to reports each object that is left, and
-//! stands still meanwhile. Two such walks are needed. The first lists classes, of which the agent
-//! thread asks the runtime in between; the second one finds tasks whose method is suspended, and at
-//! its end reads the chains of those that no other one awaits.
+//! No thread runs a suspended method; its chain is the list of methods that await it. On request a
+//! runtime reports each surviving object at the end of a collection, while it is suspended. Two
+//! such walks are needed. The first lists classes, which the agent thread then queries from the
+//! runtime. The second finds tasks whose method is suspended, and at its end reads the chains of
+//! those that no other one awaits.
 //!
-//! Invariants: objects are read only between the beginning and the end of a collection that took
-//! all generations, so all of them are alive and none moves; memory is bounded by `MAX_CLASSES`,
+//! Invariants: objects are read only between the begin and the end of a collection of all
+//! generations, so all of them are alive and none moves. Memory is bounded by `MAX_CLASSES`,
 //! `MAX_TASKS`, `MAX_GROUPS` and `MAX_WORDS`, and what does not fit is counted.
 
 use std::collections::HashMap;
@@ -18,17 +18,17 @@ use super::types::{LinkKind, PARENT, TaskAt, Types};
 use crate::base::numbers::NumberMap;
 use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
 
-/// Most classes that are looked at.
+/// Maximum number of classes.
 const MAX_CLASSES: usize = 64 * 1024;
-/// Most suspended methods that are kept during a walk, in 8 bytes each, and as much for those that
-/// await others.
+/// Maximum number of suspended methods that are kept during a walk, 8 bytes each, and as many again
+/// for those that await others.
 const MAX_TASKS: usize = 8 << 20;
-/// Most different chains.
+/// Maximum number of different chains.
 const MAX_GROUPS: usize = 64 * 1024;
-/// Most words of all chains together.
+/// Maximum number of words of all chains together.
 const MAX_WORDS: usize = 4 << 20;
 
-/// The heap of a runtime that stands still.
+/// The heap of a suspended runtime.
 #[derive(Debug)]
 pub struct StoppedHeap;
 
@@ -49,7 +49,7 @@ impl Heap for StoppedHeap {
     }
 }
 
-/// Chains as words with their numbers, and how many methods there was no room for.
+/// Chains as words with their counts, and the number of methods for which there was no room.
 pub type ChainGroups = (Vec<(Box<[u64]>, u64)>, u64);
 
 /// The purpose of a walk.
@@ -57,20 +57,19 @@ pub type ChainGroups = (Vec<(Box<[u64]>, u64)>, u64);
 enum SurveyStep {
     Classes,
     Chains,
-    /// For nothing any more: the program may collect once more, before the runtime is asked for no
-    /// more walks.
+    /// None: the program may run another collection before the runtime's heap walks are turned off.
     Over,
 }
 
-/// The walks, and what they find.
+/// The two walks and their results.
 #[derive(Debug)]
 pub struct Survey<'t, H> {
     heap: H,
     types: &'t Types,
     step: SurveyStep,
-    /// A collection of all generations is at its end.
+    /// Whether a collection of all generations is at its end.
     is_open: bool,
-    /// Walks that have come to their end.
+    /// Number of completed walks.
     walks: u32,
     /// Method tables, and the word where each one's parent is expected.
     classes: NumberMap<u64, u64>,

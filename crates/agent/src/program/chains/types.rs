@@ -1,14 +1,14 @@
-//! The kinds of the objects of a chain, by their method tables: for the handler to ask, for others
-//! to teach.
+//! Table of the object kinds in a chain, by method table: the handler reads it, callbacks fill it.
 //!
-//! An open-addressed table of a fixed size, which only grows: classes that may be unloaded are
-//! never entered, so what it says of an address stays true. Invariant: a reader sees an entry whole
-//! or not at all; no lock, no allocation after [`Types::new`].
+//! A chain is the list of methods that await a resumed one. The table is open-addressed, has a
+//! fixed size and only grows. Classes that may be unloaded are never entered, so an entry stays
+//! true. Invariant: a reader sees an entry whole or not at all. No locks for readers, no allocation
+//! after [`Types::new`].
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// The kind of an object, and where in it the next one's address lies.
+/// Kind of an object, and the offset of the reference to the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkKind {
     /// A task.
@@ -22,8 +22,7 @@ pub enum LinkKind {
         /// Where the state machine begins.
         machine: u16,
     },
-    /// The same, where the state machine is an object of its own: async iterators, and what was
-    /// compiled for a debugger.
+    /// A task whose state machine is an object of its own: of async iterators and debug builds.
     Object {
         /// As of any task.
         task: TaskAt,
@@ -31,17 +30,18 @@ pub enum LinkKind {
         machine: u16,
         /// Where `<>1__state` is in it.
         state: u16,
-        /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
+        /// Offset of an async iterator's promise, through which a caller waits for its next value;
+        /// 0 if it is no iterator.
         promise: u16,
     },
-    /// A stand-in for an async method that has no task: `PoolingAsyncValueTaskMethodBuilder`'s box,
-    /// which is used again and again.
+    /// Box of an async method without a task: `PoolingAsyncValueTaskMethodBuilder`'s, which is
+    /// reused.
     Pooled {
         /// Where the state machine begins.
         machine: u16,
         /// Where `<>1__state` is in the box.
         state: u16,
-        /// Where it has who waits for it, as an iterator.
+        /// Offset of its promise, as for an iterator.
         promise: u16,
     },
     /// The box of a worker of `Parallel.ForEachAsync`. It is not awaited itself, and has a
@@ -53,26 +53,28 @@ pub enum LinkKind {
         state: u16,
         /// Where the state machine begins.
         machine: u16,
-        /// Where the box refers to it.
+        /// Offset of the box's reference to that object.
         work: u16,
     },
-    /// `RuntimeAsyncTask`, the task of methods of runtime async: what it suspends is in its state.
+    /// `RuntimeAsyncTask`, the task of runtime-async methods. Its state object is the suspended
+    /// continuation.
     Runtime(TaskAt),
-    /// A method of runtime async that is suspended.
+    /// A suspended runtime-async method.
     Suspended(SuspendedAt),
-    /// The same that stands for an await of a task, which has it for its continuation.
+    /// A suspended runtime-async method that is the continuation of a task.
     OfAwait {
         /// As of any.
         suspended: SuspendedAt,
-        /// Where the task is that goes on, a `RuntimeAsyncTask`.
+        /// Offset of the task that continues, a `RuntimeAsyncTask`.
         task: u16,
     },
-    /// `Action`: where its target is.
+    /// `Action`, with the offset of its target.
     Action(u16),
-    /// Something that has the address of what goes on: `AwaitTaskContinuation`,
+    /// An object with the offset of its reference to the continuation: `AwaitTaskContinuation`,
     /// `ContinuationWrapper`.
     Through(u16),
-    /// The same of a continuation that has a task of its own: `ContinueWith`.
+    /// As [`Through`](LinkKind::Through), for a continuation with a task of its own:
+    /// `ContinueWith`.
     ContinueWith(u16),
     /// `List<object>`: its array, and its size.
     List {
@@ -81,34 +83,34 @@ pub enum LinkKind {
         /// `_size`.
         size: u16,
     },
-    /// The object that a blocked thread waits for.
+    /// The object on which a blocked thread waits.
     Blocked,
-    /// `object` itself: stands for "completed".
+    /// An instance of `object` itself: marks a task as completed.
     Sentinel,
-    /// Nothing that goes on.
+    /// An object that continues nothing.
     Other,
 }
 
-/// Where a task keeps what a chain needs.
+/// Offsets of the fields of a task that a chain needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskAt {
     /// `m_continuationObject`.
     pub continuation: u16,
     /// `m_stateFlags`.
     pub flags: u16,
-    /// `m_stateObject`, which may be what a task of runtime async suspends; 0 where the runtime has
-    /// no such tasks, and for boxes.
+    /// `m_stateObject`, which may be the suspended continuation of a runtime-async task; 0 if the
+    /// runtime has no such tasks, and for boxes.
     pub state: u16,
 }
 
-/// Where a continuation of runtime async keeps what a chain needs.
+/// Offsets of the fields of a runtime-async continuation that a chain needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuspendedAt {
     /// `Next`: the method that awaits this one.
     pub next: u16,
     /// `ResumeInfo`.
     pub resume: u16,
-    /// Where in that the address of the method's code is, `DiagnosticIP`.
+    /// Offset in `ResumeInfo` of the address of the method's code, `DiagnosticIP`.
     pub code: u16,
 }
 
@@ -116,8 +118,8 @@ pub struct SuspendedAt {
 const FIELD: u32 = 12;
 
 impl LinkKind {
-    /// As one word, which is never 0: four bits for the kind, five offsets of twelve. A kind with a
-    /// greater offset is packed as another.
+    /// Packs the kind into one word, which is never 0: four bits for the kind, five offsets of
+    /// twelve bits. A kind with a larger offset is packed as another kind.
     fn pack(self) -> u64 {
         let fields = |kind: u64, places: &[u16], otherwise: LinkKind| {
             if places.iter().any(|at| u32::from(*at) >= 1 << FIELD) {

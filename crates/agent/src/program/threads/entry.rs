@@ -1,6 +1,7 @@
-//! The entry kept of each thread, under the lock of [`Threads`](super::Threads).
+//! The table entry of each thread, and operations on it under the lock of
+//! [`Threads`](super::Threads).
 //!
-//! Map operations only: nothing here asks a CLR or reads a file.
+//! Map operations only: nothing here calls into a CLR or reads a file.
 
 use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;
@@ -21,7 +22,7 @@ use crate::program::hijacks::{self, HijackPlaces};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagedRun {
     pub(super) id: ManagedThread,
-    /// Its runtime's place in the table of hijacks.
+    /// Its runtime's index in the table of hijacks.
     pub(super) place: Option<usize>,
 }
 
@@ -29,26 +30,26 @@ pub(super) struct ManagedRun {
 pub(super) struct ThreadEntry {
     pub(super) thread: u32,
     pub(super) slot: Option<SlotId>,
-    /// By which signal it is sampled, if it has a slot.
+    /// Signal by which it is sampled, if it has a slot.
     pub(super) route: Route,
-    /// Another thread is calling the sampler about it, outside the lock.
+    /// Another thread is calling the sampler for it, outside the lock.
     pub(super) busy: bool,
-    /// Managed threads that run on it: one for each CLR it has entered, which is one, mostly.
+    /// Managed threads that run on it: one for each CLR it has entered, mostly a single one.
     pub(super) managed: SmallVec<[ManagedRun; 1]>,
     pub(super) was_managed: bool,
-    /// Where these keep replaced return addresses.
+    /// Addresses at which their runtimes keep replaced return addresses.
     pub(super) hijacks: HijackPlaces,
-    /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
+    /// The name is the CLR's, which takes precedence over the kernel's, truncated at 15 bytes.
     pub(super) named_by_clr: bool,
     pub(super) name: Arc<str>,
     /// Its stack is known, so it is sampled.
     pub(super) armed: bool,
-    /// Seen in the last look at /proc/self/task.
+    /// Found in the last scan of /proc/self/task.
     pub(super) alive: bool,
-    /// It has used CPU time since its name was last looked at.
+    /// It has used CPU time since its name was last read.
     pub(super) ran: bool,
-    /// How many threads its ticks stand for while it is young; 0: other threads' ticks stand for
-    /// it.
+    /// Number of threads for which its ticks stand while it is young. 0: other threads' ticks stand
+    /// for it.
     pub(super) stands_for: u32,
     /// A runtime has reported it, and no scan has found it since.
     pub(super) is_young: bool,
@@ -62,9 +63,9 @@ pub(super) struct ThreadTable {
     pub(super) by_managed: NumberMap<ManagedThread, u32>,
     /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
     pub(super) names_ahead: NumberMap<ManagedThread, String>,
-    /// The last name that a thread had of the kernel. Most have the one of who made them.
+    /// The last kernel name of a thread. Most threads inherit the name of their creator.
     pub(super) last_name: Arc<str>,
-    /// Of a session.
+    /// Queued changes. Filled only in a session.
     pub(super) news: Vec<ThreadChange>,
     /// Slot to thread number, until the sampler has closed the slot.
     pub(super) slots: NumberMap<SlotId, u32>,
@@ -102,8 +103,8 @@ impl ThreadTable {
         Arc::clone(&self.last_name)
     }
 
-    /// A managed thread is there: its kernel thread, and what is known of its stack by whether it
-    /// told so itself.
+    /// Registers a managed thread on its kernel thread. What is known of the stack depends on
+    /// whether the callback ran on the thread itself.
     pub(super) fn managed_started(
         &mut self,
         started: StartedThread,
@@ -217,8 +218,8 @@ impl ThreadTable {
         self.news.extend(news);
     }
 
-    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is
-    /// news. Answers its clock.
+    /// Stops sampling a thread, which may continue to run. With `news`, its end is queued. Returns
+    /// its CPU clock.
     pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) -> Option<u64> {
         let entry = self.by_tid.get_mut(&tid)?;
         let slot = entry.slot.take();

@@ -1,14 +1,15 @@
-//! Threads that are made by the thousand: which of them are sampled from their start.
+//! Random choice of the threads to sample when a program starts hundreds of short-lived ones a
+//! second.
 //!
-//! A thread that a runtime reports gets a timer, a place in every table and a name: some 15 µs.
-//! Where threads live for a tenth of a millisecond and hundreds of them are made in a second, that
-//! is more than a profiler may cost. Of such a crowd one in a few is taken, by chance, and its
-//! ticks stand for those that are left out. Whoever is still there when the agent thread next looks
-//! is grown up: it is sampled for itself from then on, as all threads are that are made one now and
-//! then.
+//! A thread that a runtime reports gets a timer, an entry in every table and a name, at some 15 µs.
+//! If threads live for a tenth of a millisecond and hundreds start per second, that is too much for
+//! a profiler. Of such a crowd one thread in a few is sampled, chosen at random. Its ticks also
+//! stand for those that are left out. A thread that still runs at the agent thread's next scan is
+//! promoted: it is sampled for itself from then on, as all threads are in a program without a
+//! crowd.
 //!
-//! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out
-//! are like those that are taken; without a crowd no thread is left out.
+//! Slots and accounts are handled in the caller. Invariants: the choice is random only, so the
+//! threads left out do not differ from those taken. Without a crowd no thread is left out.
 
 use super::StartedThread;
 use crate::base::numbers::NumberMap;
@@ -17,48 +18,49 @@ use crate::model::ManagedThread;
 
 /// The approximate cost of sampling a thread that does nothing (docs/overhead.md). CPU time.
 const COST_NS: u64 = 15_000;
-/// Sampled threads are to cost this part of what they use, at most.
+/// Sampling may cost at most 1/`SHARE` of the CPU time that the sampled threads use.
 const SHARE: u64 = 30;
-/// So many threads one stands for at most: a tick of one that stands for more says little.
+/// Maximum number of threads for which one stands. A tick that stands for more has little meaning.
 const MOST: u64 = 16;
 
-/// Threads are counted for so long, nanoseconds.
+/// Length of the window in which starts are counted, nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
-/// So many in a window are a crowd. Fewer cost half a percent of a processor at most, whatever they
-/// do.
+/// Number of starts in a window that make a crowd. Fewer cost at most half a percent of a
+/// processor, whatever they do.
 const MANY: u32 = 32;
 
-/// How many lives the mean is about.
+/// Approximate number of threads in the mean.
 const LIVES: u64 = 16;
 
-/// The choice of threads from the crowd.
+/// State of the random choice.
 #[derive(Debug, Default)]
 pub(super) struct ShortLivedSampling {
-    /// No thread is left out while this is false.
+    /// Whether threads may be left out.
     is_wanted: bool,
     /// When the window began, CLOCK_MONOTONIC.
     window_ns: u64,
-    /// Threads that started in it, and in the one before.
+    /// Number of threads that started in the window, and in the one before.
     started: u32,
     started_before: u32,
-    /// CPU time of those that were taken and did not grow up, about; 0 while nothing is known.
+    /// Approximate mean CPU time of taken threads that ended before promotion; 0 while unknown.
     mean_ns: u64,
-    /// Not 0 where threads may be left out.
+    /// State of the random generator; not 0 if threads may be left out.
     random: u64,
-    /// Those that were left out and have not ended.
+    /// Threads left out that have not ended.
     waiting: NumberMap<ManagedThread, StartedThread>,
-    /// Those that were left out and have ended.
+    /// Number of threads left out that have ended.
     left_out: u64,
 }
 
 impl ShortLivedSampling {
-    /// A session begins or changes.
+    /// Configures the choice when a session begins or changes.
     pub(super) fn configure(&mut self, is_wanted: bool, seed: u64) {
         self.is_wanted = is_wanted;
         self.random = seed | 1;
     }
 
-    /// A thread starts: for how many its ticks are to stand. `None`: it is left out.
+    /// Returns the number of threads for which a starting thread's ticks stand. `None`: it is left
+    /// out.
     pub(super) fn choose(&mut self, now_ns: u64) -> Option<u32> {
         if !self.is_wanted {
             return Some(1);
@@ -123,7 +125,7 @@ impl ShortLivedSampling {
 mod tests {
     use super::*;
 
-    /// How many of 10,000 threads that start so far apart and use so much are taken, and for how
+    /// Returns how many of 10,000 threads with this interval and CPU time are taken, and for how
     /// many they stand.
     fn taken(apart_ns: u64, cpu_ns: u64) -> (u32, u32) {
         let mut short_lived = ShortLivedSampling::default();
