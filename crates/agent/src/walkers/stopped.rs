@@ -1,11 +1,12 @@
-//! A runtime that stands still, and what can be seen of its threads then.
+//! Suspends one runtime, walks the requested threads in the requested ways, and resumes it.
 //!
-//! It stops one CLR, walks the threads it is told to in the ways it is told to, and lets the CLR
-//! go on. It decides nothing about time or samples, and names nothing.
+//! Runs on the agent thread, for the walkers `suspend` and `seeded` and for the oracle. The caller
+//! decides when to suspend and makes samples of the result.
 //!
 //! Invariants: between `SuspendRuntime` and `ResumeRuntime` no lock is taken and nothing is
-//! allocated (all room is there before; what does not fit is cut and counted); every thread that
-//! is walked is pinned, so that its `ThreadDestroyed` waits; two CLRs are never stopped at once.
+//! allocated. All memory is reserved before; what does not fit is truncated and counted. Every
+//! walked thread is pinned, so that its `ThreadDestroyed` waits. Two CLRs are never suspended at
+//! once.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -24,30 +25,31 @@ use crate::clr::Runtimes;
 use crate::model::ThreadTarget;
 use crate::program::Program;
 
-/// Most frames of one stop, all threads: 2 MiB, touched as far as it is used.
+/// Maximum number of frames of all threads in one stop: 2 MiB, of which only the used part is
+/// touched.
 const ROOM: usize = 64 * 1024;
-/// Most managed threads that are listed.
+/// Maximum number of managed threads.
 const MAX_THREADS: usize = 4096;
-/// How long a stopped runtime is held for threads that do not answer a request for a trace.
+/// Maximum time that a runtime stays suspended for threads that do not respond to a walk request.
 const TRACE_WAIT_NS: u64 = 20_000_000;
-/// A thread that has not answered so often in a row blocks our signal: a runtime that was held for
-/// it at each stop would get nothing done.
+/// Number of missed requests in a row after which a thread counts as blocking the signal. If the
+/// runtime stayed suspended for it at each stop, the program would make no progress.
 const UNRESPONSIVE_AFTER: u32 = 3;
-/// Such a thread is asked again once in so many stops.
+/// Number of stops after which such a thread is requested again.
 const RETRY_AFTER: u32 = 256;
 
-/// In which ways a thread is walked.
+/// The ways in which a thread is walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalkKinds {
     /// `DoStackSnapshot` without a seed.
     pub plain: bool,
-    /// Our own walk, in a signal handler.
+    /// The agent's own walk, in a signal handler.
     pub trace: bool,
     /// `DoStackSnapshot` with a seed from that walk.
     pub seeded: bool,
 }
 
-/// A frame as `DoStackSnapshot` tells it.
+/// A frame as `DoStackSnapshot` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRecord {
     /// FunctionID; 0 for a run of unmanaged frames.
@@ -58,12 +60,12 @@ pub struct FrameRecord {
     pub sp: u64,
 }
 
-/// The outcome of one `DoStackSnapshot`; the frames lie in [`StoppedWalker::frames`].
+/// Result of one `DoStackSnapshot`. The frames are in [`StoppedWalker::frames`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotWalk {
-    /// Where they lie.
+    /// Index range of the frames.
     pub frames: Range<usize>,
-    /// It was cut: too deep, or no room.
+    /// Whether the walk was truncated: too deep, or no room.
     pub cut: bool,
     /// The runtime's refusal.
     pub error: Option<WalkError>,
@@ -72,7 +74,7 @@ pub struct SnapshotWalk {
 /// Our own walk of a thread; the frames lie in [`StoppedWalker::traces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnTrace {
-    /// Where they lie.
+    /// Index range of the frames.
     pub frames: Range<usize>,
     /// As [`crate::model::EndCode`] has it.
     pub end: u8,

@@ -1,12 +1,12 @@
-//! The call trees as the agent thread knows them, and their way into the recording.
+//! Writes the growth of the threads' call trees to the recording, as samples.
 //!
-//! Agent thread only. A tree's node becomes a stack of the recording when it is first seen; from
-//! then on only what its counters have grown by is written, as one sample for the calls and one
-//! for the time. A node's counters are written by its own thread; they are read here one by one,
-//! so what is read of a running thread may be of slightly different instants, and is whole in the
-//! end.
+//! Agent thread only. A tree's node becomes a stack of the recording when it is first read. From
+//! then on only the increase of its counters is written, as one sample for the calls and one for
+//! the time. A node's counters are written by its own thread and read here one by one. So the
+//! values of a running thread may be from slightly different instants; after its end they are
+//! exact.
 //!
-//! Invariant: what has been written of a counter is never written again.
+//! Invariant: each part of a counter is written once.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -24,7 +24,7 @@ use crate::record::Recorder;
 /// The part of a node that has been written.
 #[derive(Clone, Copy, Debug, Default)]
 struct WrittenNode {
-    /// Number in the recording; of no meaning for the root.
+    /// Number of the stack in the recording; not used for the root.
     stack: u32,
     truncated: bool,
     calls: u64,
@@ -41,30 +41,30 @@ struct Tree {
 
 /// All trees.
 pub(super) struct Trees {
-    /// By serial.
+    /// By serial number of the shadow stack.
     trees: NumberMap<u32, Tree>,
     namer: Namer,
 }
 
-/// Gives nodes their stacks.
+/// Makes the recording's stacks of nodes.
 struct Namer {
     stacks: &'static ShadowStacks,
     /// Frame numbers by method number.
     frames: NumberMap<u32, u32>,
 }
 
-/// The means that are needed to write.
+/// What the trees need to write.
 pub(super) struct TreeWriter<'a, 'r> {
     pub(super) recorder: &'a mut Recorder,
     pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
 }
 
-/// A moment of CPU time, from the signal handler.
+/// A CPU tick, from the signal handler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuMoment {
     pub(super) thread: u32,
-    /// [`crate::hooks::own_word`] of that moment.
+    /// [`crate::hooks::own_word`] at the tick.
     pub(super) word: u64,
     pub(super) event: Event,
     pub(super) time_ns: u64,
