@@ -1,5 +1,4 @@
-//! Registers compiled code: in the code map for the handler, and as queued changes for the agent
-//! thread.
+//! Registers compiled code, in the code map (for the handler) and a queue (for the agent thread).
 //!
 //! A method body has two readers. The signal handler looks up in the code map how to unwind an
 //! address now. The agent thread looks up in [`CodeHistory`](super::CodeHistory) what an address

@@ -1,5 +1,4 @@
-//! What differs between the profiler libraries built from the agent's code (Sidewalk's, the
-//! oracle's).
+//! What differs between the profiler libraries built from this crate: Sidewalk's and the oracle's.
 
 use corprof::context::Callback;
 use corprof::{AgentCx, Cx};

@@ -1,11 +1,11 @@
-//! Second part of a dump, if requested: the stacks of suspended async methods, which no thread
-//! runs.
+//! Second part of a dump, on request: the stacks of suspended async methods.
 //!
-//! Each runtime is requested to run two collections of all generations. At the end of each it walks
-//! its heap and reports objects by callbacks (`program::chains::suspended`). The first walk finds
-//! classes, the second one tasks. Each request is made on a short-lived thread, as the runtime
-//! registers the requesting thread. Invariant: if the runtime refuses, its event mask is restored,
-//! and the reason for the missing stacks is written.
+//! No thread runs these methods. Each runtime is requested to run two collections of all
+//! generations. At the end of each it walks its heap and reports objects by callbacks
+//! (`program::chains::suspended`). The first walk finds classes, the second one tasks. Each request
+//! is made on a short-lived thread, as the runtime registers the requesting thread. Invariant: if
+//! the runtime refuses, its event mask is restored, and the reason for the missing stacks is
+//! written.
 
 use std::borrow::Cow;
 

@@ -1,13 +1,12 @@
-//! Async methods: which state machine a method starts, and where that completes the task that the
-//! method has returned.
+//! IL rewriting of async methods: adds probes where the task that a method has returned completes.
 //!
-//! A compiler makes two methods of one. What bears its name (the kickoff) makes a state machine,
-//! lets a builder start it and returns the builder's task. `MoveNext` of the state machine is the
-//! code that was written; it tells the builder at its end that the result is there (`SetResult`),
-//! or an exception (`SetException`), which completes the task. Both are known by their IL,
-//! whichever compiler made them, as the builders' names and methods are part of the framework.
-//! Invariants: `MoveNext` asks for the task only when it was resumed, as only then there is one for
-//! certain, and asking for it makes none; what does not look as expected is left as it is.
+//! A compiler makes two methods of one. The method with its name (the kickoff) creates a state
+//! machine, lets a builder start it and returns the builder's task. `MoveNext` of the state machine
+//! has the written code. At its end it calls the builder's `SetResult` or `SetException`, which
+//! completes the task. Both are recognised by their IL, for any compiler, as the builders' names
+//! and methods are part of the framework. Invariants: `MoveNext` reads the task only if it was
+//! resumed: only then a task certainly exists, and reading it creates none. Code that does not look
+//! as expected stays unchanged.
 
 use std::collections::HashMap;
 
@@ -23,30 +22,30 @@ const SERVICES: &str = "System.Runtime.CompilerServices.";
 const TASK: &str = "System.Threading.Tasks.Task";
 const VALUE_TASK: &str = "System.Threading.Tasks.ValueTask";
 const TASK_OF: &str = "System.Threading.Tasks.Task`1";
-/// Of C# and Visual Basic.
+/// Field names of C# and Visual Basic.
 const STATES: [&str; 2] = ["<>1__state", "$State"];
 const BUILDERS: [&str; 2] = ["<>t__builder", "$Builder"];
-/// The code that was written, in a state machine.
+/// The state machine's method with the written code.
 pub(super) const MOVE_NEXT: &str = "MoveNext";
-/// The evaluation stack that a state machine's `MoveNext` needs beside what is on it.
+/// Additional evaluation stack slots that a state machine's `MoveNext` needs.
 const MORE_STACK: u16 = 4;
 
-/// The first half of an async method.
+/// The kickoff method of an async method.
 #[derive(Clone, Debug)]
 pub(super) struct Kickoff {
     /// The type of its state machine.
     machine: Token,
-    /// The second half.
+    /// Its `MoveNext`.
     pub(super) move_next: Token,
     /// The builder's type.
     builder: String,
     /// Signature of the builder's property `Task`.
     get_task: MethodSignature,
-    /// Whether that is a `ValueTask`.
+    /// Whether the task is a `ValueTask`.
     is_value: bool,
 }
 
-/// Tokens of signatures of probes, in one module.
+/// Tokens of the probes' signatures, in one module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AsyncSignatures {
     /// `(long, int, int)`
@@ -55,14 +54,14 @@ pub(super) struct AsyncSignatures {
     pub(super) completes: Token,
 }
 
-/// Where a module's metadata is read and written.
+/// Reader and writer of a module's metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModuleMetadata<'a, 'rt> {
     pub(super) import: &'a MetadataImport<'rt>,
     pub(super) emit: &'a MetadataEmit<'rt>,
 }
 
-/// The token of an instruction that has one.
+/// Returns the token of an instruction, if it has one.
 fn token_of(instruction: &Instruction) -> Option<Token> {
     match instruction.operand() {
         Operand::Token(token) => Some(*token),

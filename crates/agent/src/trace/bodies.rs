@@ -1,8 +1,8 @@
-//! Methods' bodies with probes: read, rewritten, and kept for the runtime to ask for. Thread of the
-//! requests only.
+//! Reads methods' IL, adds probes, and keeps the new bodies until the runtime requests them.
 //!
-//! Invariants: what is traced again has the body that it had; what is not rewritten has its reason;
-//! of an async method both halves are rewritten, or the first one as any other method.
+//! Runs on the ReJIT thread only (see `requests`). Invariants: a method that is traced again gets
+//! the same body. A method that is not rewritten has a recorded reason. Of an async method both
+//! halves (kickoff and `MoveNext`) are rewritten, or the kickoff alone as an ordinary method.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,31 +23,31 @@ use super::{MatchedMethod, ModuleAge, Trace, callers, describe_error, probes};
 use crate::clr::Clr;
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
-/// Larger bodies are left alone.
+/// Maximum size of IL, bytes. Larger bodies are not rewritten.
 const MAX_IL: usize = 1 << 20;
-/// Most methods that a note names.
+/// Maximum number of methods that a note names.
 const MAX_NAMED: usize = 10;
 /// The first major version whose JIT compiles async versions of methods that return tasks.
 const ASYNC_VERSIONS: u16 = 11;
 
 /// Bodies with probes.
 pub(super) struct Bodies<'a> {
-    /// Those that were asked for: the runtime also asks for those of methods that what is traced
-    /// was inlined into, which are to stay as they are.
+    /// The requested bodies. The runtime also requests those of methods into which a traced method
+    /// was inlined; these stay unchanged.
     pub(super) asked: &'a PreparedBodies,
     ready: HashMap<ReadyBody, PreparedBody>,
-    /// The second halves of async methods, and why there is none.
+    /// The `MoveNext` of async methods, or the reason why there is none.
     seconds: HashMap<(ModuleKey, Token), Result<Option<Token>, String>>,
-    /// Modules with traced methods that runtime-async callers may hold inlined copies of.
+    /// Modules with traced methods of which runtime-async callers may contain inlined copies.
     pub(super) may_be_inlined: HashSet<ModuleKey>,
 }
 
-/// A body that there is.
+/// Key of a prepared body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct ReadyBody {
     module: ModuleKey,
     token: Token,
-    /// Whether its own calls count, and the method whose end it tells.
+    /// Whether its own calls are counted, and the number of the method whose end it reports.
     counts: bool,
     ends: Option<i32>,
 }
@@ -63,11 +63,11 @@ impl<'a> Bodies<'a> {
     }
 }
 
-/// A method to ask for.
+/// A method to request.
 pub(super) struct MethodRequest {
     pub(super) token: Token,
-    /// Among the session's methods, and its number; nothing for one that only tells the end of
-    /// another one.
+    /// Index among the session's methods, and its number. `None` for a method that only reports the
+    /// end of another one.
     pub(super) counts: Option<(usize, i32)>,
 }
 

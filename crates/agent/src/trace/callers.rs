@@ -1,11 +1,11 @@
-//! Runtime-async callers of other modules, which may hold inlined copies of what is traced.
+//! Finds runtime-async methods of other modules that may contain inlined copies of traced methods.
 //!
 //! From .NET 11 on the JIT makes an async version of each method that returns a task, for callers
-//! that await it, and inlines that. ReJIT does not find such callers
-//! (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`, looks them up by the method
-//! itself), so all those are compiled again that were there before the session and can name the
-//! method, or one that it was inlined into. Invariants: modules that cannot are left as they are; a
-//! caller keeps its own IL.
+//! that await it, and may inline that version. ReJIT does not find such callers:
+//! `UpdateJitInlinerActiveILVersions` (`src/coreclr/vm/rejit.cpp`) looks them up by the method
+//! itself. So all methods are recompiled that existed before the session and can refer to the
+//! traced method, or to one into which it was inlined. Invariants: modules that cannot refer to it
+//! are not changed. A caller keeps its own IL.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use corprof::{Cx, MetadataImport, ModuleKey, Token};
 
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
-/// Visibility of a type that other modules see (`tdVisibilityMask`, `tdPublic`).
+/// Mask and value of the flags of a public type (`tdVisibilityMask`, `tdPublic`).
 const VISIBILITY: u32 = 0x7;
 const PUBLIC: u32 = 0x1;
 /// Namespaces of types that compilers put into each module.
@@ -23,8 +23,8 @@ const OF_COMPILERS: [&str; 2] = [
     "Microsoft.CodeAnalysis.",
 ];
 
-/// The runtime-async methods of modules other than these that may hold inlined copies of methods of
-/// these.
+/// Returns the runtime-async methods of modules outside `inlined` that may contain inlined copies
+/// of methods of `inlined`.
 pub(super) fn of<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     inlined: &HashSet<ModuleKey>,
@@ -47,7 +47,7 @@ pub(super) fn of<'rt>(
             false => others.push((*key, import, None)),
         }
     }
-    // Modules that name a type of those belong to them.
+    // A module that names a type of these modules is added to them.
     loop {
         let before = others.len();
         others.retain_mut(|(key, import, names)| {

@@ -1,14 +1,20 @@
-//! Method tracing: each call of the methods that a user names is counted and timed, by probes in
-//! their code.
+//! Method tracing: counts and times the calls of methods that a user names, by probes in their IL.
 //!
-//! When a module is loaded, or a session begins in a program that runs, its methods are held
-//! against the `pattern`s; those that are meant get new IL (`bodies`; `requests` and `work`, by
-//! ReJIT, from a thread of its own for each CLR) that calls the `probes`, which count into the
-//! `table`; calls of async methods (`asyncs`) wait there until their task completes (`pending`).
-//! The agent thread writes what was counted (`writer`). When the session ends, all of it is taken
-//! back. Invariants: a module's methods are traced before anything of it runs, or it is said; a
-//! thread of the program waits for that for a bounded time; what is not traced has its reason in
-//! the recording; nothing is traced without a session.
+//! When a module is loaded, or a session begins in a running program, the module's methods are
+//! matched against the patterns. Matching methods get new IL by ReJIT, which calls the probes. The
+//! agent thread writes the counts. When the session ends, the methods get their own IL back.
+//!
+//! - `pattern`: matches method names.
+//! - `bodies`, `asyncs`: rewrite IL, of any method and of async methods.
+//! - `requests`, `work`, `pace`: request ReJIT, on a thread of their own for each CLR.
+//! - `callers`: finds methods that may contain inlined copies.
+//! - `probes`: run on the program's threads and count into `table`.
+//! - `pending`: calls of async methods whose task has not completed.
+//! - `writer`: writes the counts to the recording.
+//!
+//! Invariants: a module's methods are traced before any of its code runs, or the recording notes
+//! it. A thread of the program waits for that for a bounded time. The recording has the reason for
+//! each method that is not traced. Without a session nothing is traced.
 
 mod asyncs;
 mod bodies;
@@ -43,31 +49,31 @@ use crate::events::{EventAnnouncement, Events};
 use crate::model::Settings;
 use crate::program::Program;
 
-/// Most methods that are listed as not traced, by name.
+/// Maximum number of methods that are listed by name as not traced.
 const MAX_REFUSED: usize = 200;
-/// Most methods whose calls have not ended that are listed by name.
+/// Maximum number of methods that are listed by name as having unfinished calls.
 const MAX_NOT_ENDED: usize = 20;
-/// Most methods that the note on inlined copies names.
+/// Maximum number of methods that the note on inlined copies names.
 const MAX_INLINED: usize = 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Words an error of the runtime's for users.
+/// Returns the text for an error of the runtime.
 fn describe_error(error: Hresult) -> String {
     format!("the runtime answers {error}")
 }
 
-/// Tracing in a process: what the session in force wants, and what has become of it.
+/// Tracing state of a process: the patterns of the running session, and the traced methods.
 #[derive(Debug)]
 pub(crate) struct Trace {
     waker: &'static Waker,
-    /// None without a session that traces.
+    /// Empty without a session that traces.
     patterns: Mutex<Arc<Vec<Pattern>>>,
     state: Mutex<TraceState>,
     clrs: Mutex<Vec<(u8, Arc<ClrTrace>)>>,
-    /// All methods that were there when the session began have become what they are.
+    /// Whether all methods that existed when the session began have been processed.
     has_settled: AtomicBool,
 }
 

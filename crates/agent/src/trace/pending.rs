@@ -1,12 +1,11 @@
-//! Calls of async methods that have returned a task and go on: where the two ends of such a call
-//! meet.
+//! Table of async calls that have returned a task which has not completed; pairs begin and end.
 //!
-//! One end is the method's return, which knows when the call began; the other one is the completion
-//! of the task, on any thread, which may come first. They meet by the method's number and the
-//! task's id, which is unique in its runtime. Only probes come here, in preemptive mode, so they
-//! may take a lock: one of many, for the time of a look into a table. The signal handler never
-//! comes here. Invariants: memory is bounded and taken once; nothing is found twice; what has no
-//! room is counted.
+//! A call has two ends. The method's return knows when the call began. The completion of the task,
+//! on any thread, may come first. They are paired by the method's number and the task's id, which
+//! is unique in its runtime. Only probes use the table, in preemptive mode. They may take a lock:
+//! one of many, for the time of a look-up. The signal handler does not use it. Invariants: memory
+//! is bounded and allocated once. An entry is returned once. A call for which there is no room is
+//! counted.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,17 +14,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::lock;
 
-/// Parts of the table, each with its lock. Ids are given in order, so neighbours are in different
-/// parts.
+/// Number of parts of the table, each with its lock. Ids are assigned in order, so adjacent ids are
+/// in different parts.
 const PARTS: usize = 64;
-/// Places of a part: a power of two.
+/// Number of places in a part: a power of two.
 const PLACES: usize = 2048;
-/// Most calls that wait in a part.
+/// Maximum number of waiting calls in a part.
 const MAX_WAITING: usize = PLACES * 3 / 4;
-/// Most completions of a part whose call has not returned yet, or was never seen to begin: the
-/// oldest makes room.
+/// Maximum number of completions in a part whose call has not returned yet, or whose begin was
+/// never recorded. The oldest is dropped for a new one.
 const MAX_EARLY: usize = 64;
-/// Most calls that wait at once.
+/// Maximum number of waiting calls.
 #[cfg(test)]
 const CAPACITY: usize = PARTS * MAX_WAITING;
 
@@ -34,18 +33,18 @@ const CAPACITY: usize = PARTS * MAX_WAITING;
 enum TableEntry {
     #[default]
     Free,
-    /// The method has returned: when the call began.
+    /// The method has returned. Value: the begin of the call.
     Waiting(u64),
-    /// The task has completed: when, and whether by an exception.
+    /// The task has completed before the return. Values: the time, and whether by an exception.
     Early(u64, bool),
 }
 
 #[derive(Debug)]
 struct TableShard {
-    /// Keys with what they have; empty until something waits.
+    /// Keys and entries; empty until a call waits.
     places: Vec<(u64, TableEntry)>,
     waiting: usize,
-    /// Keys that came early, in the order in which they did.
+    /// Keys of the early completions, in order of arrival.
     early: [u64; MAX_EARLY],
     next_early: usize,
 }
@@ -54,18 +53,18 @@ struct TableShard {
 #[derive(Debug)]
 pub(super) struct Pending {
     parts: Box<[Mutex<TableShard>]>,
-    /// Calls for which there was no room.
+    /// Number of calls for which there was no room.
     no_room: AtomicU64,
 }
 
-/// The fate of a call whose method returns.
+/// Outcome for a call whose method returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReturnOutcome {
-    /// It is kept until the task completes.
+    /// The call is kept until the task completes.
     Waits,
-    /// The task has completed meanwhile: when, and whether by an exception.
+    /// The task has completed already. Values: the time, and whether by an exception.
     Completed(u64, bool),
-    /// Its end will not be known.
+    /// The end of the call will not be recorded.
     NoRoom,
 }
 

@@ -1,12 +1,11 @@
-//! Functions that traced methods call: at their begin, at their return, and where an exception
-//! leaves them. The state machines of those that are async also call them when they complete.
+//! Probes: functions that traced methods call at their begin, return and exceptional exit.
 //!
-//! They are called by address, with the method's number as a constant in its code, on the program's
-//! threads, as a P/Invoke is: in preemptive mode. The number is the process's, not a runtime's:
-//! whichever CLR runs the code, the call is counted for the method whose code it is, and for no
-//! other. Invariants: counting takes no lock, makes no call of the CLR or of the kernel (where the
-//! processor has a clock) and allocates nothing; no panic leaves; a call that had begun before the
-//! session is none of it.
+//! State machines of async methods also call them at their completion. The code calls a probe by
+//! address, with the method's number as a constant, as a P/Invoke: on the program's thread, in
+//! preemptive mode. The number is unique in the process. So a call is counted for the method whose
+//! code it is, whichever CLR runs the code. Invariants: counting takes no lock, makes no call into
+//! the CLR or the kernel (if the processor has a clock) and allocates nothing. No panic leaves a
+//! probe. A call that began before the session is not counted.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
 use std::collections::BTreeMap;
@@ -21,30 +20,31 @@ use crate::events::Events;
 use crate::hooks::Clock;
 use crate::program::Program;
 
-/// Where slow calls go.
+/// The targets of slow calls, and the clocks.
 struct TraceGlobals {
     program: &'static Program,
     events: &'static Events,
     clock: Clock,
     processor: Option<Processor>,
-    /// The processor tells its number with its clock: rdtscp, which takes twice as long as rdtsc.
+    /// Whether the processor has rdtscp, which reads its number with its clock and takes twice as
+    /// long as rdtsc.
     has_rdtscp: bool,
-    /// Calls of async methods that go on.
+    /// Calls of async methods that have not ended.
     pending: Pending,
 }
 
-/// Set before the first method is asked for, and never again.
+/// Set once, before the first method is requested.
 static GLOBALS: AtomicPtr<TraceGlobals> = AtomicPtr::new(std::ptr::null_mut());
-/// Ticks at which the session began; 0 without one.
+/// Ticks at which the session began; 0 without a session.
 static SESSION_START: AtomicU64 = AtomicU64::new(0);
-/// The same, and what it was of the last one without one.
+/// Ticks at which the running or last session began.
 static LAST_SESSION_START: AtomicU64 = AtomicU64::new(0);
-/// The cost of the probes of a call, measured as the session began; picoseconds.
+/// Cost of the probes of a call, measured at the begin of the session; picoseconds.
 static COST_PS: AtomicU64 = AtomicU64::new(0);
-/// The further cost of the two calls of them. Only managed code can measure it
+/// Additional cost of the two calls to the probes, picoseconds. Only managed code can measure it
 /// (`cargo xtask bench --only traced`: calls "as any native function").
 const CALLS_PS: u64 = 8_000;
-/// Nanoseconds of 2^32 ticks.
+/// Nanoseconds per 2^32 ticks.
 static RATE: AtomicU64 = AtomicU64::new(1 << 32);
 
 fn globals() -> Option<&'static TraceGlobals> {
@@ -53,7 +53,7 @@ fn globals() -> Option<&'static TraceGlobals> {
     unsafe { globals.as_ref() }
 }
 
-/// A session that traces begins. Agent thread, or before there is one.
+/// Begins a session that traces. Agent thread, or before it exists.
 pub(super) fn begin(program: &'static Program, events: &'static Events) {
     if GLOBALS.load(Relaxed).is_null() {
         let made = Box::into_raw(Box::new(TraceGlobals {

@@ -1,12 +1,12 @@
-//! The thread that asks a CLR for methods to be compiled again, with probes or as they were.
+//! The ReJIT thread of a CLR: requests recompilation of methods, with probes or with their own IL.
 //!
-//! One for each CLR in which something is traced, from the first session that traces to the CLR's
-//! end: a request makes its thread one of the runtime's, so it is neither the agent thread nor one
-//! of the program. It sleeps in between. A request takes locks of the runtime that the program
-//! needs too, and may take long: for a method of a generic type the runtime looks through all types
-//! of all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So there
-//! are many small ones, with pauses (`work`, `pace`), beside sampling. Invariant: who waits for the
-//! thread does so for a bounded time, and holds no lock.
+//! Each CLR in which methods are traced has one, from the first session that traces to the CLR's
+//! end. The runtime registers a requesting thread as its own, so neither the agent thread nor a
+//! thread of the program can make requests. A request takes locks of the runtime that the program
+//! needs too, and may take long: for a method of a generic type the runtime searches all types of
+//! all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So requests
+//! are small, with pauses (`work`, `pace`), while sampling continues. Invariant: a thread waits for
+//! the ReJIT thread for a bounded time, and holds no lock meanwhile.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -24,37 +24,38 @@ use super::{MatchedMethod, ModuleAge, Trace, lock, refusal_of};
 use crate::clr::Clr;
 use crate::events::{EventAnnouncement, Events};
 
-/// How long a thread of a program that was started with us waits until the methods of a module that
-/// it loads are traced. It takes milliseconds.
+/// Maximum time that a thread waits until the methods of a module that it loads are traced, in a
+/// program started with the agent. Tracing takes milliseconds.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same, where others rely on a program that ran before we came.
+/// The same after an attach, since other programs may depend on this one.
 const ATTACHED_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the agent thread waits, at the end of a session, until methods are as they were.
+/// Maximum time that the agent thread waits at the end of a session until methods have their own
+/// IL.
 const REVERT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same, for the end of the thread in a CLR's shutdown.
+/// Maximum wait for the end of the thread in a CLR's shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A CLR's own state for tracing.
+/// Tracing state of a CLR.
 #[derive(Debug, Default)]
 pub(crate) struct ClrTrace {
     bodies: Arc<PreparedBodies>,
     commands: Mutex<Option<Sender<TraceCommand>>>,
 }
 
-/// A request of the other threads to this one.
+/// A command from another thread to the ReJIT thread.
 pub(super) enum TraceCommand {
-    /// A module is being loaded, and its thread waits.
+    /// Trace a module that is being loaded. The loading thread waits.
     Trace(Box<ModuleMatches>, SyncSender<()>),
-    /// A session begins, and these modules are there.
+    /// Begin a session. The modules are already loaded.
     Begin(RequestContext, Vec<ModuleKey>),
-    /// A method is called too often.
+    /// Stop tracing a method that is called too often.
     LeaveOut(ModuleKey, Token),
-    /// A session ends.
+    /// End a session: give methods their own IL back.
     Revert(SyncSender<Option<String>>),
     End(SyncSender<()>),
 }
 
-/// For whom something is done.
+/// The CLR and session of a request.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) trace: &'static Trace,
@@ -63,7 +64,7 @@ pub(super) struct RequestContext {
     pub(super) session: u32,
 }
 
-/// Methods of a module that are to be traced.
+/// Methods of a module to trace.
 pub(super) struct ModuleMatches {
     pub(super) task: RequestContext,
     pub(super) module: ModuleKey,

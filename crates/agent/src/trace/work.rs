@@ -1,8 +1,8 @@
-//! Pending work of the thread of the requests, and the methods that have probes.
+//! Work queue of the ReJIT thread, and the list of methods that have probes.
 //!
-//! Invariants: a body is ready before it is asked for; each step is one look at a module or about
-//! one request; what a module waits for that is being loaded comes first, methods get their own
-//! code back last.
+//! See `requests` for the thread. Invariants: a body is ready before it is requested. Each step
+//! examines one module or makes about one request. A module that is being loaded comes first, since
+//! a thread waits for it; reverting methods to their own IL comes last.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,17 +18,17 @@ use super::requests::{ModuleMatches, RequestContext, TraceCommand};
 use super::table::{self, NEVER};
 use super::{MatchedMethod, ModuleAge, callers, describe_error};
 
-/// A method that was asked for.
+/// A method that was requested.
 #[derive(Clone, Copy)]
 struct ChangedMethod {
     method: (ModuleKey, Token),
     kind: RequestKind,
-    /// Its number, if it counts.
+    /// Its number, if its calls are counted.
     number: Option<i32>,
 }
 
 impl ChangedMethod {
-    /// Nothing is counted for it from here on.
+    /// Stops counting its calls.
     fn stop(&self) {
         if let Some(method) = self.number.and_then(table::method) {
             method.min_ns.store(NEVER, Relaxed);
@@ -36,17 +36,17 @@ impl ChangedMethod {
     }
 }
 
-/// Pending jobs, and the methods that have probes.
+/// The queued jobs, and the methods that have probes.
 pub(super) struct TraceWork<'a, 'rt> {
     bodies: Bodies<'a>,
-    /// Of modules that are being loaded.
+    /// Jobs of modules that are being loaded.
     urgent: VecDeque<ModuleJob<'rt>>,
     background: VecDeque<BackgroundWork<'rt>>,
     changed: Vec<ChangedMethod>,
-    /// Methods that are to have their own code back soon, and those that have time for it.
+    /// Methods to revert to their own IL soon, and those to revert when nothing else is queued.
     leaving: VecDeque<ChangedMethod>,
     reverts: VecDeque<ChangedMethod>,
-    /// How many did not get their own code back, and who waits for that.
+    /// Number of methods that could not be reverted, and the receiver of the result.
     not_reverted: usize,
     reverted: Option<SyncSender<Option<String>>>,
     pace: RequestPace,
@@ -54,11 +54,11 @@ pub(super) struct TraceWork<'a, 'rt> {
 
 /// Work for which no thread waits.
 enum BackgroundWork<'rt> {
-    /// A module whose methods are held against the patterns.
+    /// Match the methods of a module against the patterns.
     Look(RequestContext, ModuleKey),
     Trace(Box<ModuleJob<'rt>>),
-    /// Callers in these modules, which were loaded before the session, may hold inlined copies of
-    /// what is traced.
+    /// Find callers in these modules, which were loaded before the session, that may contain
+    /// inlined copies of traced methods.
     FindCallers(RequestContext, Vec<ModuleKey>),
     Recompile(RequestContext, Callers),
 }

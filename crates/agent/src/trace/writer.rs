@@ -1,6 +1,6 @@
-//! From the counters to the recording. Agent thread only.
+//! Writes the counters of traced methods to the recording. Agent thread only.
 //!
-//! Invariant: a method is told before its calls; each count is told once.
+//! Invariant: a method is written before its calls, and each count once.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,13 +15,13 @@ use crate::record::Recorder;
 /// Writer of trace records, with the records that it has written in this session.
 #[derive(Debug, Default)]
 pub(crate) struct TraceWriter {
-    /// Index among the session's methods, and where they count.
+    /// Index among the session's methods, and the method's number in the table.
     counting: Vec<(u32, i32)>,
     /// Calls so far.
     calls: u64,
     /// CPU time of the process when calls were last looked at.
     cpu_ns: u64,
-    /// Methods whose calls were found distorted.
+    /// Methods whose times the probes distort.
     distorted: HashSet<i32>,
     by_number: HashMap<i32, SlowCalls>,
 }
@@ -31,20 +31,20 @@ pub(crate) struct TraceWriter {
 struct SlowCalls {
     calls: u64,
     ns: u64,
-    /// Of them, how many were looked at or told as not kept.
+    /// Number of these calls that were considered or reported as not kept.
     counted: u64,
     reported_ns: u64,
 }
 
 impl TraceWriter {
-    /// Calls that were counted, and what their probes cost, nanoseconds. None where nothing was
-    /// traced.
+    /// Returns the number of counted calls, and the cost of their probes in nanoseconds. `None` if
+    /// nothing was traced.
     pub(crate) fn cost(&self) -> Option<(u64, u64)> {
         let cost_ns = self.calls.saturating_mul(probes::cost_ps()) / 1_000;
         (!self.counting.is_empty()).then_some((self.calls, cost_ns))
     }
 
-    /// Writes what is new.
+    /// Writes the new methods and counts.
     pub(crate) fn write(&mut self, trace: &Trace, recorder: &mut Recorder) {
         let fresh = {
             let mut state = lock(&trace.state);

@@ -2,11 +2,15 @@
 //!
 //! Runs in the signal handler, from tables that callbacks and the agent thread fill
 //! (`clr::async_types`). A chain is a list of method tables and states; `record::chains` names
-//! them. `bodies`: which code is async methods', and the stack slots (homes) of their state
-//! machines. `types`: the kinds of objects in a chain. `gate`: when heap objects may be read.
-//! `reader`: reads a chain. `finder`: finds the begin of a chain while the stack is walked.
-//! `awaiter`: finds what awaited a completed task. `suspended`: reads the chains of all suspended
-//! methods, which no thread runs, in a heap walk.
+//! them.
+//!
+//! - `bodies`: which code is async methods', and the stack slots (homes) of their state machines.
+//! - `types`: the kinds of objects in a chain.
+//! - `gate`: when heap objects may be read.
+//! - `reader`: reads a chain.
+//! - `finder`: finds the begin of a chain while the stack is walked.
+//! - `awaiter`: finds what awaited a completed task.
+//! - `suspended`: reads the chains of all suspended methods, which no thread runs, in a heap walk.
 //!
 //! Invariants: before [`prepare`] no tables exist and every gate is closed. Tables have a fixed
 //! size, only grow and are never freed, so the handler needs no grace period.

@@ -1,7 +1,6 @@
-//! The table entry of each thread, and operations on it under the lock of
-//! [`Threads`](super::Threads).
+//! The table entry of each thread, and operations on it.
 //!
-//! Map operations only: nothing here calls into a CLR or reads a file.
+//! They run under the lock of [`Threads`](super::Threads), so they call no CLR and read no file.
 
 use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;

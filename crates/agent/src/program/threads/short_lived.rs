@@ -1,5 +1,4 @@
-//! Random choice of the threads to sample when a program starts hundreds of short-lived ones a
-//! second.
+//! Random choice of the threads to sample in programs that start many short-lived ones.
 //!
 //! A thread that a runtime reports gets a timer, an entry in every table and a name, at some 15 µs.
 //! If threads live for a tenth of a millisecond and hundreds start per second, that is too much for
