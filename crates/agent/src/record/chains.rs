@@ -66,9 +66,9 @@ impl Recorder {
         self.chains.between = 0;
     }
 
-    /// Tells the handler which of the code that was there before the session is an async method's,
-    /// if the session wants chains. After that code has been taken in, and before the first sample:
-    /// one in code that is not known has no chain, and says nothing of it.
+    /// Enters the async methods among the code that existed before the session into the handler's
+    /// tables, if the session records chains. Call after that code is in the history and before the
+    /// first sample: a sample in unknown code has no chain, and no mark.
     pub fn learn_async_bodies(&mut self, program: &Program, runtimes: &mut Runtimes<'_>) {
         let Some(tables) = chains::tables_if_wanted() else {
             return;
@@ -83,7 +83,7 @@ impl Recorder {
         }
     }
 
-    /// A runtime has ended.
+    /// Drops the entries of a runtime that has ended.
     pub(super) fn forget_chains_of(&mut self, runtime: u8) {
         if let Some(tables) = chains::tables() {
             tables.bodies.forget(runtime);
@@ -121,9 +121,9 @@ impl Recorder {
         }
     }
 
-    /// The logical stack of a sample that has no chain and should have one: a `MoveNext` was
-    /// resumed, or a task was taken from a queue, and the handler did not know that code yet. It
-    /// ends where the callers are missing.
+    /// Returns the logical stack of a sample that should have a chain and has none: a `MoveNext`
+    /// was resumed, or a task was taken from a queue, in code that the handler did not know yet.
+    /// The stack ends where the callers are missing.
     pub(super) fn cut_if_resumed(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -166,7 +166,7 @@ impl Recorder {
         self.cut_at(look, frames, BETWEEN, sample.time_ns)
     }
 
-    /// The logical stack of these frames, whose callers are missing for this reason.
+    /// Returns the logical stack of these frames, whose callers are missing for this reason.
     fn cut_at(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -204,13 +204,13 @@ impl Recorder {
                 }
             }
             ChainBegin::Task if !self.is_dispatched(look, older, sample.time_ns) => {
-                // A younger method may have been resumed all the same, by code that the handler did
-                // not know.
+                // A younger method may still have been resumed, by code that the handler did not
+                // know.
                 return self.cut_if_resumed(look, words, sample);
             }
             ChainBegin::Task => {}
             ChainBegin::Dispatcher => {
-                // Where it has resumed none, its own work is for those who wait.
+                // If it has resumed no method, its own work is done for the awaiting methods.
                 let with_it = words.get(..callers + 1)?;
                 let resumed = self.without_resume_stubs(look, frames, sample.time_ns);
                 frames = resumed.unwrap_or(with_it);
@@ -235,7 +235,7 @@ impl Recorder {
             Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
             None => chain.end,
         };
-        // Counted once, by what its mark says.
+        // Counted once, by the reason in its mark.
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             let called = frames.get(..resumer)?;
             let is_method = called.iter().any(|word| {
@@ -260,7 +260,7 @@ impl Recorder {
             Some((first, rest)) if chain.begin != ChainBegin::Dispatcher && !is_own => {
                 (Some(*first), rest)
             }
-            // It was resumed, and nothing more is known of it; or its task was about to resume it.
+            // It was resumed, and nothing else is known; or its task was about to resume it.
             _ => (None, &links[..]),
         };
         let of_task = chain.begin == ChainBegin::Task;
@@ -273,7 +273,7 @@ impl Recorder {
                         self.chains.mistaken += 1;
                         MISTAKEN
                     }
-                    // No runtime could be asked: something has been unloaded since.
+                    // No runtime could be queried, as something has been unloaded meanwhile.
                     _ if end.is_whole() => {
                         self.count_cut(ChainEnd::Unknown);
                         ChainEnd::Unknown.name()
@@ -317,7 +317,7 @@ impl Recorder {
                 Some(Cow::Borrowed("Parallel.ForEachAsync"))
             }
             ChainEnd::Root | ChainEnd::Blocked => Some(Cow::Borrowed(end.name())),
-            // The last link says it.
+            // The last link contains it.
             ChainEnd::Other => None,
             end => Some(Cow::Owned(format!("async: {}", end.name()))),
         };
@@ -358,8 +358,7 @@ impl Recorder {
         matches!(note, Some(ClassNote::Method(names)) if async_types::is_worker(names))
     }
 
-    /// Writes that so many suspended methods have the chain of these words, which was read at
-    /// `time_ns`.
+    /// Writes a sample for the suspended methods that share this chain, read at `time_ns`.
     pub fn suspended(
         &mut self,
         program: &Program,
@@ -377,7 +376,7 @@ impl Recorder {
         if let (ChainEnd::Unknown, Some(last)) = (end, links.last())
             && last.role == Role::Last
         {
-            // Learned with its name, as those are that end a chain.
+            // Looking up its name also enters its class.
             let _named = self.link_frame(look, runtime, *last, time_ns);
             if chains::prepare().types.get(last.table) == Some(chains::LinkKind::Other) {
                 end = ChainEnd::Other;
@@ -398,7 +397,7 @@ impl Recorder {
         });
     }
 
-    /// Writes what stands for the threads that samples of suspended methods do not have.
+    /// Writes the pseudo-thread of samples of suspended methods, which have no thread.
     pub fn no_thread(&mut self, time_ns: u64) {
         self.outlet.push(&Record::Thread {
             thread: NO_THREAD,
@@ -409,7 +408,7 @@ impl Recorder {
         });
     }
 
-    /// Whether a task that is run by what these frames have called was taken from a queue.
+    /// Whether the task that the callee of these frames runs was taken from a queue.
     fn is_dispatched(&mut self, look: &mut Lookup<'_, '_>, older: &[u64], time_ns: u64) -> bool {
         older.iter().take(MAX_TO_DISPATCHER).any(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
@@ -417,7 +416,7 @@ impl Recorder {
         })
     }
 
-    /// Returns the label of a task that a thread runs, unless the one after it says so.
+    /// Returns the label of a task that a thread runs, unless the next one already has it.
     fn run_as(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -443,7 +442,7 @@ impl Recorder {
         }
     }
 
-    /// The frames without the oldest, as far as those have this role.
+    /// Returns the frames without the oldest ones that have this role.
     fn without<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -461,7 +460,7 @@ impl Recorder {
         rest
     }
 
-    /// The frames without the oldest, as far as those are a task's own. One stays.
+    /// Returns the frames without the oldest ones that are a task's own, but at least one.
     fn without_task_s_own<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -472,8 +471,8 @@ impl Recorder {
         frames.get(..rest.len().max(1)).unwrap_or_default()
     }
 
-    /// The frames without the oldest, which resume the one before them; `None` where there is none
-    /// such, or nothing that it resumes.
+    /// Returns the frames without the oldest ones that are resume stubs. `None` if there is no such
+    /// frame, or none that it resumes.
     fn without_resume_stubs<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -484,7 +483,7 @@ impl Recorder {
         (rest.len() < frames.len() && !rest.is_empty()).then_some(rest)
     }
 
-    /// A chain that ends so, unless it is whole.
+    /// Counts a chain with this end, unless it is complete.
     fn count_cut(&mut self, end: ChainEnd) {
         if !end.is_whole()
             && let Some(count) = self.chains.cut.get_mut(end as usize)
@@ -493,9 +492,9 @@ impl Recorder {
         }
     }
 
-    /// Returns how a chain ended, with what is known by now. Where a task is not awaited whose
-    /// class the handler did not know, that is the root, but for an async iterator's, whose state
-    /// machine says who waits for the next value.
+    /// Returns how a chain ended, with what is known now. A task that nothing awaits, of a class
+    /// unknown to the handler, is the root. An exception is an async iterator's task: its state
+    /// machine refers to what waits for the next value.
     fn end_by_now(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -508,7 +507,7 @@ impl Recorder {
         let Some(last) = last.filter(is_open) else {
             return chain.end;
         };
-        // The class is learned with its name.
+        // Looking up its name also enters the class.
         let _named = self.link_frame(look, runtime, last, time_ns);
         match chains::prepare().types.get(last.table) {
             Some(chains::LinkKind::Task(_) | chains::LinkKind::Box { .. })
@@ -536,7 +535,7 @@ impl Recorder {
         })
     }
 
-    /// The runtime whose code is at a word of a walk.
+    /// Returns the runtime whose code is at a word of a walk.
     fn runtime_of(&self, look: &Lookup<'_, '_>, word: u64, time_ns: u64) -> Option<u8> {
         let lookup = lookup_address(word);
         if let Some(body) = self.history.at(lookup, time_ns) {
@@ -546,7 +545,7 @@ impl Recorder {
         (region.kind != CodeKind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 
-    /// Returns a link's frame in the recording; `None` for one that is nothing worth to be shown.
+    /// Returns a link's frame in the recording, or `None` for a link that is not worth showing.
     fn link_frame(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -614,7 +613,7 @@ fn state_of(link: Link) -> i32 {
     }
 }
 
-/// How an object between two methods is shown.
+/// Label of an object between two methods.
 fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
     const PROMISES: [(&str, &str); 9] = [
         ("UnwrapPromise", "Task.Run"),
@@ -634,8 +633,8 @@ fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
         return Some(Cow::Borrowed(text));
     }
     match role {
-        // The task that a `ContinueWith` makes has been reported, a plain one says nothing, and the
-        // methods of runtime async are links of their own.
+        // The task of a `ContinueWith` has a frame already, a plain task has no information, and
+        // runtime-async methods are links of their own.
         Role::Task
             if matches!(own, "Task" | "RuntimeAsyncTask") || own.starts_with("Continuation") =>
         {

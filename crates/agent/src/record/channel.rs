@@ -78,9 +78,9 @@ impl Channel {
         (word == *b"G").then(|| Channel::from(stream))
     }
 
-    /// Connects to the socket of the same name that is in no folder: the tool sees other files than
-    /// we. Any process may listen there once the tool has gone, so only our own user and root are
-    /// heard.
+    /// Connects to the abstract socket of the same name, for a tool that sees other files than this
+    /// process. Any process may listen there once the tool has exited, so only a peer of the same
+    /// user or root is accepted.
     fn connect_without_files(path: &str) -> Option<UnixStream> {
         let address = SocketAddr::from_abstract_name(path.as_bytes()).ok()?;
         let stream = UnixStream::connect_addr(&address).ok()?;
@@ -90,7 +90,7 @@ impl Channel {
         (peer.uid == own || peer.uid == 0).then_some(stream)
     }
 
-    /// A channel to a client that has connected to us. It may become the tool of a session.
+    /// A channel to a client that has connected to the agent. It may become the tool of a session.
     ///
     /// # Errors
     /// The system's.
@@ -111,16 +111,16 @@ impl Channel {
         self.stream.set_write_timeout(Some(WRITE_TIMEOUT))
     }
 
-    /// The process at the other end, where we can see it.
+    /// Returns the process at the other end, if visible.
     pub fn peer(&self) -> u32 {
         let peer = self.is_ours().then(|| control::peer_of(&self.stream));
         peer.and_then(Result::ok).map_or(0, |peer| peer.pid)
     }
 
-    /// Reads what has come, without waiting; 0: he is gone.
+    /// Reads available bytes, without blocking. 0: the peer has closed the connection.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has come.
+    /// `WouldBlock`: nothing is available.
     pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if !self.is_ours() {
             return Ok(0);
@@ -146,7 +146,7 @@ impl Channel {
     /// Sends one block whole.
     ///
     /// # Errors
-    /// The tool is gone or does not read; the connection is of no use any more.
+    /// The tool has exited or does not read. The connection cannot be used any more.
     pub fn send(&mut self, block: &[u8]) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -228,7 +228,7 @@ mod tests {
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"block");
-        // The file that has our number now is the program's, which closes it by itself.
+        // The descriptor is now the program's file, which the program closes.
         reader.set_nonblocking(true).unwrap();
         assert!(
             reader

@@ -52,7 +52,7 @@ impl Outlet {
         self.pushed
     }
 
-    /// Sends what has been pushed.
+    /// Sends the pushed records.
     pub(crate) fn flush(&mut self) {
         self.block.clear();
         if let Some(writer) = &mut self.writer
@@ -81,7 +81,7 @@ impl Outlet {
         command
     }
 
-    /// Sends what is left and hangs up.
+    /// Sends the rest and closes the connection.
     pub(crate) fn close(&mut self) {
         self.flush();
         *self = Outlet::default();

@@ -67,7 +67,7 @@ pub(super) struct WrittenTables {
     methods: NumberMap<(u32, usize), u32>,
     /// Dynamic methods by runtime and name.
     dynamic_methods: HashMap<(u8, String), u32>,
-    /// Of methods that have any, and of frames of them.
+    /// Roles of methods that have any, and of their frames.
     method_roles: NumberMap<u32, Roles>,
     frame_roles: NumberMap<u32, Roles>,
     /// Methods of tasks of async methods, by runtime and method table.
@@ -77,7 +77,7 @@ pub(super) struct WrittenTables {
     pub(super) frame_tokens: NumberMap<u32, (Option<u32>, u32)>,
     /// Serial of [`ManagedModule`] to module number.
     managed_modules: NumberMap<u64, u32>,
-    /// Number of a native module to its module number and bias. Of those that are loaded.
+    /// Number of a loaded native module to its module number and bias.
     native_modules: NumberMap<u32, (u32, u64)>,
     /// ReadyToRun functions by their start: method, and where its code map begins.
     precompiled: NumberMap<u64, (u32, u64)>,
@@ -85,10 +85,10 @@ pub(super) struct WrittenTables {
     last: LastStack,
 }
 
-/// The stack that was written last, as far as all of its addresses are known.
+/// The last written stack, from the root to the first unknown address.
 #[derive(Debug, Default)]
 struct LastStack {
-    /// The frame in place of its root, where the walk did not come there.
+    /// Frame in place of the root, if the walk did not reach the root.
     end: Option<Cow<'static, str>>,
     /// Root first.
     words: Vec<u64>,
@@ -105,7 +105,7 @@ pub(super) struct NextNumbers {
 }
 
 impl WrittenTables {
-    /// A table has come to its limit.
+    /// Whether a table has reached its limit.
     pub(super) fn is_full(&self) -> bool {
         self.by_address.len() >= MAX_ADDRESSES
             || self.young.len() >= MAX_ADDRESSES
@@ -115,8 +115,8 @@ impl WrittenTables {
             || self.precompiled.len() >= MAX_METHODS
     }
 
-    /// Forgets entries that can be written again when they are met again. Native modules are
-    /// written when they are loaded, and stay.
+    /// Drops the entries that can be written again when needed. Native modules remain, as they are
+    /// written only when loaded.
     pub(super) fn start_again(&mut self) {
         let native_modules = std::mem::take(&mut self.native_modules);
         let stacks = std::mem::take(&mut self.stacks);
@@ -159,15 +159,15 @@ impl WrittenTables {
     }
 }
 
-/// The tables in which addresses are looked up.
+/// Tables for the look-up of addresses.
 pub(super) struct Lookup<'a, 'r> {
     pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
 }
 
 impl Recorder {
-    /// Everything sampled before `drained_ns` has been given to [`Recorder::sample`]: forgets the
-    /// code that had gone by then.
+    /// Drops the code that was removed before `drained_ns`. All samples taken before that must have
+    /// been passed to [`Recorder::sample`].
     pub fn forget_removed(&mut self, drained_ns: u64) {
         let mut gone = self.history.forget_removed(drained_ns);
         if gone.is_empty() {
@@ -176,14 +176,14 @@ impl Recorder {
         self.written.last = LastStack::default();
         for body in &gone {
             self.written.il_maps.remove(body.code_start);
-            // A FunctionID may be given out again after an unload.
+            // A FunctionID may be reused after an unload.
             if body.collectible.is_some() {
                 let key = (u32::from(body.runtime), body.function);
                 self.written.methods.remove(&key);
             }
         }
         gone.sort_unstable_by_key(|body| body.range.start);
-        // Two bodies may have had the same memory, one after the other.
+        // Two bodies may have occupied the same memory, one after the other.
         let mut ranges: Vec<Range<u64>> = Vec::with_capacity(gone.len());
         for body in gone {
             match ranges.last_mut() {
@@ -200,7 +200,7 @@ impl Recorder {
         });
     }
 
-    /// Takes in the native modules that came and went since the last call.
+    /// Applies the loads and unloads of native modules since the last call.
     pub fn absorb_natives(&mut self, program: &Program) {
         for change in program.natives.take_changes() {
             match change {
@@ -275,8 +275,8 @@ impl Recorder {
         stack.map(|stack| (stack, logical))
     }
 
-    /// The number of a walk's stack; `None` for an empty one. What it shares with the last one,
-    /// from the root on, is not looked up again.
+    /// Returns the number of a walk's stack, or `None` for an empty one. The part shared with the
+    /// last stack, from the root on, is not looked up again.
     fn stack(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -340,9 +340,9 @@ impl Recorder {
         self.stack_of(above, frame)
     }
 
-    /// The stack of an event without the frames on top that are there because the runtime's managed
-    /// code handles or tells it (exceptions from .NET 9 on: System.Runtime.EH), and the native way
-    /// to it.
+    /// Returns the stack of an event without the youngest frames, in which the runtime's managed
+    /// code handles or reports it (exceptions from .NET 9 on: System.Runtime.EH), and without the
+    /// native frames between.
     fn without_runtime_frames<'a>(
         &mut self,
         roles: Roles,
@@ -380,8 +380,8 @@ impl Recorder {
             return (*frame, true);
         }
         let value = self.look_up(look, word, time_ns);
-        // An unknown address may be known a moment later, and a thread may be interrupted where a
-        // stray led.
+        // An unknown address may soon become known, and a thread may be interrupted at an address
+        // to which a stray led.
         let may_change = match &value {
             Frame::Unknown { .. } => true,
             Frame::Stub { name, .. } => {
@@ -421,7 +421,8 @@ impl Recorder {
         frame
     }
 
-    /// The number of the stack `frame` called from the stack `above`, which stays its own.
+    /// Returns the number of the stack with the leaf `frame`, called from the stack `above`, which
+    /// keeps its number.
     pub fn stack_of(&mut self, above: Option<u32>, frame: u32) -> u32 {
         self.written
             .stacks
@@ -434,7 +435,7 @@ impl Recorder {
             })
     }
 
-    /// The number of a method that stays as long as its runtime; `None` where its names are not
+    /// Returns the number of a method that lives as long as its runtime. `None` if its name is not
     /// known.
     pub fn method_of(
         &mut self,
@@ -474,7 +475,7 @@ impl Recorder {
             Some(region) if region.kind == CodeKind::Native => {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
                 if !self.written.native_modules.contains_key(&native) {
-                    // A callback found it after this round of draining began.
+                    // A callback reported it after this drain began.
                     self.absorb_natives(look.program);
                 }
                 match self.written.native_modules.get(&native) {
@@ -498,7 +499,7 @@ impl Recorder {
         }
     }
 
-    /// A JITted body that the code map has, and the history has not, or had not a moment ago.
+    /// Returns the frame of a JITted body that is in the code map and was not in the history.
     fn jitted(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -520,8 +521,8 @@ impl Recorder {
         }
     }
 
-    /// A body that the history has not had so far: compiled after this round of draining began, or
-    /// one of which the code map, which has this region there, says all.
+    /// Returns a body that was not in the history: it was compiled after this drain began, or the
+    /// code map's region contains all facts about it.
     fn late_body(
         &mut self,
         look: &Lookup<'_, '_>,
@@ -529,8 +530,8 @@ impl Recorder {
         lookup: u64,
         time_ns: u64,
     ) -> Option<CodeBody> {
-        // After the map was asked: another body may have had the address when the sample was taken,
-        // and its end is in the queue before this one was in the map.
+        // After the map was read: another body may have held the address when the sample was taken.
+        // Its removal was queued before this body was in the map.
         let has_news = self.history.absorb(&look.program.code);
         let queued = has_news.then(|| self.history.at(lookup, time_ns).cloned());
         queued.flatten().or_else(|| permanent_body(region?))
@@ -568,7 +569,7 @@ impl Recorder {
         }
     }
 
-    /// The method of a body in IL; `None` where its names are not known.
+    /// Returns the method of an IL body. `None` if its name is not known.
     fn method_with_metadata(&mut self, look: &mut Lookup<'_, '_>, body: &CodeBody) -> Option<u32> {
         let key = (u32::from(body.runtime), body.function);
         if let Some(known) = self.written.methods.get(&key) {
@@ -586,8 +587,8 @@ impl Recorder {
         Some(method)
     }
 
-    /// The method of all dynamic methods of this name: they have nothing else, and their ids are
-    /// given out again at once.
+    /// Returns the method that represents all dynamic methods of this name. They have no other
+    /// identity, and their ids are reused at once.
     fn dynamic_method(&mut self, runtime: u8, names: &MethodNames) -> u32 {
         let key = (runtime, names.name.clone());
         if let Some(known) = self.written.dynamic_methods.get(&key) {
@@ -609,7 +610,7 @@ impl Recorder {
         let start = map.r2r_function_start(lookup).unwrap_or(lookup);
         let known = self.written.precompiled.get(&start).copied();
         if known.is_none() && is_cut_short(look, runtime, lookup) {
-            // The runtime would look for it in what is not there any more.
+            // The runtime would search memory that no longer exists.
             return Frame::Stub {
                 runtime,
                 name: Cow::Borrowed("ReadyToRun code of a file that was cut short"),
@@ -751,7 +752,7 @@ impl Recorder {
         il_at(&map, code_start, lookup)
     }
 
-    /// Code that is no method: something that the runtime generated, or nothing we know.
+    /// Returns the frame of code outside methods: generated by the runtime, or unknown.
     fn stub(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Frame<'static> {
         let runtime = match self.generated(look, lookup) {
             Generated::By(runtime) => Some(runtime),
@@ -788,7 +789,7 @@ impl Recorder {
         self.stubs.of(lookup, &runtime_in)
     }
 
-    /// Bytes held by what was written, and by what is known of code.
+    /// Returns the bytes held by the written entries and the history.
     pub(super) fn tables_memory(&self) -> u64 {
         self.history.memory() + self.written.memory()
     }
@@ -803,8 +804,8 @@ fn il_at(map: &[(u32, u32)], code_start: u64, lookup: u64) -> Option<u32> {
 
 fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
     // SAFETY: the id came from a callback of this runtime (`CodeBody::function`, and
-    // `Runtimes::with` asks the one of that number), and code that may be unloaded brings its names
-    // along, so it is asked about here only while it lives.
+    // `Runtimes::with` asks the one of that number), and code that may be unloaded has its names
+    // stored, so this query is made only while the code lives.
     let key = unsafe { FunctionKey::from_parts(cx.info().index(), raw) }?;
     cx.info().id(key)
 }

@@ -67,7 +67,7 @@ impl Roles {
         self.0 & roles.0 == roles.0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
     }

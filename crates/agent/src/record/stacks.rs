@@ -13,7 +13,7 @@ use crate::base::numbers::NumberMap;
 /// those that are not the first callee of their caller.
 const MAX_STACKS: usize = 128 * 1024;
 
-/// The stacks known so far.
+/// The numbered stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     /// First callee of each stack. Index 0 is the stack with number `first`.
@@ -80,7 +80,7 @@ impl Stacks {
         }
     }
 
-    /// No stack is known, and numbering goes on.
+    /// Returns an empty table that continues the numbering.
     pub(crate) fn emptied(self) -> Stacks {
         Stacks {
             first: self.first.wrapping_add(self.callees.len() as u32),
@@ -136,7 +136,7 @@ mod tests {
         let mut written = 0;
         let again = stacks.child(None, 1, |_, _, _| written += 1);
         assert_eq!((again, written), (limit, 1));
-        // Of a stack that is forgotten, twice.
+        // Twice for a dropped stack.
         let mut of_forgotten = || stacks.child(Some(7), 1, |_, _, _| written += 1);
         assert_eq!((of_forgotten(), of_forgotten()), (limit + 1, limit + 1));
         assert_eq!(written, 2);
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(stacks.child(Some(limit + 1), 9, |_, _, _| {}), child);
     }
 
-    /// Against a map that forgets nothing.
+    /// Compared with a map that drops nothing.
     #[test]
     fn each_stack_has_one_number() {
         let mut random = 7;

@@ -96,7 +96,7 @@ impl Stubs {
             .collect();
     }
 
-    /// Learns whose a mapping is, if a body in it tells.
+    /// Records the runtime of a mapping, if a body in it shows the runtime.
     fn learn_owner(&mut self, mapping: &Mapping, runtime_in: RuntimeIn<'_>) {
         let Some(runtime) = runtime_in(&mapping.range) else {
             return;
@@ -110,7 +110,7 @@ impl Stubs {
         }
     }
 
-    /// Takes one mapping of this moment, in place of what was there.
+    /// Enters one current mapping, in place of those that it overlaps.
     fn refresh_mapping(&mut self, mapping: Mapping, runtime_in: RuntimeIn<'_>) {
         let Range { start, end } = mapping.range;
         self.mappings
@@ -149,7 +149,7 @@ impl Stubs {
             let owner = self.by_file.get(&mapping.inode).copied();
             return owner.map_or(Generated::ByARuntime, Generated::By);
         }
-        // A runtime's reservation is one range of addresses: the nearest body in it decides.
+        // A runtime's reservation is one address range, so the nearest body in it decides.
         let next = self.runs.partition_point(|run| run.end <= address);
         let run = self.runs.get(next).filter(|run| run.contains(&address));
         let bodies = self.anonymous.iter().filter(|(start, _)| {
@@ -220,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(stubs.origin_of(address), found, "{address:#x}");
         }
-        // One that comes later takes the place of what it lies over, and of nothing else.
+        // A later mapping replaces those that it overlaps, and no other.
         stubs.refresh_mapping(mapping(0x50000, 71, memfd), runtime_in);
         stubs.refresh_mapping(mapping(0x7800, 0, ""), runtime_in);
         for (address, found) in [

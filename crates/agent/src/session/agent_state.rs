@@ -75,13 +75,13 @@ impl AgentState {
         }))
     }
 
-    /// The settings in force: those of the session, or of the last one.
+    /// Returns the settings of the running or last session.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes
-    /// on.
+    /// Notes that the agent thread will not call this CLR again, so that the CLR's shutdown stops
+    /// waiting.
     pub(super) fn release_runtime(&self, number: u8) {
         let known = self.registry.known();
         let found = known.iter().find(|known| known.number == number);
@@ -94,7 +94,8 @@ impl AgentState {
         self.registry.acknowledge(number);
     }
 
-    /// CLRs that we have come to are asked for what was there before. Agent thread. Answers which.
+    /// Runs the catch-up of newly attached CLRs (queries their existing code, modules and threads).
+    /// Agent thread. Returns these CLRs.
     pub(super) fn catch_up(&self, cx: &mut AgentCx) -> Vec<u8> {
         let arrived = self.registry.take_newly_attached();
         if !arrived.is_empty() {
@@ -107,7 +108,7 @@ impl AgentState {
         arrived
     }
 
-    /// Returns the sampler whose handler has the signal, from the first session on.
+    /// Returns the sampler whose handler is installed, from the first session on.
     pub(super) fn sampler(&self) -> Option<&'static Sampler> {
         self.sampler.get().copied()
     }
@@ -116,7 +117,7 @@ impl AgentState {
         let _same_in_all_sessions = self.sampler.set(sampler);
     }
 
-    /// Whether the program was started with us.
+    /// Whether the program was started with the agent.
     pub(crate) fn is_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
     }

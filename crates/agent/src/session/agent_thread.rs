@@ -67,29 +67,29 @@ struct Agent {
     clients: Clients,
     /// Whether a CLR has been requested to detach the agent.
     leaving: bool,
-    /// Why we are still there after we were to leave.
+    /// Reason why the agent did not detach after a request.
     stay_reason: String,
-    /// We were sent here, and whoever sent us has not said what for.
+    /// Whether a tool has attached the agent and sent no request yet.
     expects: bool,
 }
 
 impl Agent {
     fn run(&mut self, first: Option<(Begun, Channel)>, cx: &mut AgentCx) {
         let arrived_ns = proc::now_ns();
-        // Without it no client is heard while we wait at the door: see `wait`.
+        // Needed to notice clients while waiting on the control socket: see `wait`.
         let _unheard = Sampler::enable_waker();
         self.agent.waker.forward_to(Some(Sampler::wake_reader));
         if let Some((begun, channel)) = first {
             self.agent
                 .set_recorded_by(format!("process {}", channel.peer()));
-            // Where descriptors are few, the one of the door is the program's while the recording
-            // has one.
+            // If descriptors are few, the control socket is not opened while the recording uses a
+            // descriptor.
             let is_roomy = Sampler::descriptor_limit() >= ROOMY;
             if is_roomy {
                 self.agent.control_socket.open_own();
             }
             self.session(begun, channel, cx);
-            // Not again: a program that exits has closed it.
+            // Not opened twice: a program that exits has closed it.
             if !is_roomy {
                 self.agent.control_socket.open_own();
             }
@@ -105,8 +105,8 @@ impl Agent {
             }
             let requests = self.clients.poll(self.agent);
             if !requests.is_empty() {
-                // A runtime may have arrived after the round above, together with the request. Its
-                // past must be known before the answer.
+                // A runtime may have been attached after the round above, together with the
+                // request. Its catch-up must precede the answer.
                 self.agent.catch_up(cx);
                 for (request, client) in requests {
                     self.expects = false;
@@ -148,7 +148,7 @@ impl Agent {
     }
 
     fn answer(&mut self, request: Request, mut client: Client, cx: &mut AgentCx) {
-        // Of several who came at once, one may have got what he wanted.
+        // Of several clients at once, one may have got its request before.
         if self.leaving && matches!(request, Request::Record { .. }) {
             client.reply(&refused("the agent is leaving the process").with(keys::HOW, "leaving"));
             return;
@@ -165,14 +165,14 @@ impl Agent {
                 };
                 self.agent.set_recorded_by(who);
                 client.reply(&Message::new(answer::OK));
-                // Where he is gone, the session finds that out by itself.
+                // If the client has disconnected, the session detects that.
                 let _gone = client.channel.promote_to_tool();
                 self.session(begun, client.channel, cx);
                 if !stay {
                     self.leave(cx);
                 }
             }
-            // It has just ended.
+            // The session has just ended.
             Request::Change { .. } => client.reply(&refused("nobody records it")),
             Request::Leave => {
                 self.leave(cx);
@@ -181,7 +181,7 @@ impl Agent {
         }
     }
 
-    /// Asks the CLRs that we came to while they ran to let us go. They do so later.
+    /// Requests all attached CLRs to detach the agent. They do so later.
     fn leave(&mut self, cx: &mut AgentCx) {
         if self.leaving {
             return;
@@ -195,7 +195,7 @@ impl Agent {
                 cx.info().request_profiler_detach(cx, EVACUATION)
             });
             match asked {
-                // It is on its way out of its own accord.
+                // The CLR is shutting down.
                 None => {}
                 Some(Ok(()) | Err(Hresult::CORPROF_E_PROFILER_DETACHING)) => self.leaving = true,
                 Some(Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT)) => {
@@ -211,7 +211,7 @@ impl Agent {
         }
     }
 
-    /// Tells those who wait for it that we stay.
+    /// Replies to the clients that wait for the detach, once its outcome is known.
     fn reply_detached(&mut self) {
         if self.leaving && !self.agent.registry.attached().is_empty() {
             return;
@@ -231,7 +231,7 @@ impl Agent {
         }
     }
 
-    /// Whether no CLR is left to look after: then the door is closed, and the next arrival starts
+    /// Whether no CLR is left to serve. Then closes the control socket, and the next attach starts
     /// another agent thread.
     fn try_to_leave(&mut self) -> bool {
         let mut runs = self
@@ -262,8 +262,8 @@ fn reason_to_stay(registry: &Registry) -> String {
     String::new()
 }
 
-/// Does the work without a session: CLRs that we have come to are asked for their past, code is
-/// taken in, so that the queue stays short, and CLRs that end are let go.
+/// Does the work outside sessions: runs the catch-up of attached CLRs, applies code changes, so
+/// that the queue stays short, and releases CLRs that end.
 pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut AgentCx) {
     agent.catch_up(cx);
     let now_ns = proc::now_ns();
@@ -296,8 +296,8 @@ pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut A
     }
 }
 
-/// Cleans up after the agent thread, which has ended by itself or by a fault: nothing is sampled
-/// any more, and no thread waits.
+/// Cleans up after the end of the agent thread, normal or by a fault: ends sampling and releases
+/// all waiting threads.
 pub fn clean_up(agent: &AgentState) {
     begin::stop(agent);
     agent.phases.leave();

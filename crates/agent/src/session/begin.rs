@@ -78,12 +78,12 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
         .program
         .threads
         .allow_short_lived_sampling(settings.allows_short_lived_sampling());
-    // Before the first sample: the stack above us is native code.
+    // Before the first sample: the callers on this stack are native code.
     agent.program.natives.refresh();
     agent.program.natives.announce_all();
     let running = agent.registry.running();
     if !running.is_empty() {
-        // CLRs had the signal before us.
+        // CLRs held the signal before.
         signal::install_on_top(agent);
     }
     if agent.registry.is_any_recorded() {
@@ -98,8 +98,7 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
     })
 }
 
-/// No more samples by any walker. Agent thread only; what waits in rings and queues can still be
-/// taken.
+/// Ends sampling by all walkers. Agent thread only. Ring buffers and queues can still be drained.
 pub fn stop(agent: &AgentState) {
     agent.phases.drain();
     let sampler = agent.program.threads.sampler();
@@ -109,7 +108,7 @@ pub fn stop(agent: &AgentState) {
     }
 }
 
-/// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
+/// Drops the state of a session that has ended, however it ended. Agent thread only.
 pub(super) fn forget(agent: &AgentState) {
     agent.program.threads.forget_session();
     agent.program.natives.forget_changes();
@@ -118,13 +117,13 @@ pub(super) fn forget(agent: &AgentState) {
     agent.phases.over();
 }
 
-/// Bytes of stack that reading a chain needs beside a walk's: most where the awaiter of a task that
-/// is done is looked for (4,064 from `AsyncFrameFinder::look` on to the kernel's answer).
+/// Additional stack for reading a chain, bytes. The search for the awaiter of a completed task
+/// needs most (4,064 from `AsyncFrameFinder::look` to the return of the system call).
 fn chain_room(settings: &Settings) -> u32 {
     if settings.has_chains() { 4608 } else { 0 }
 }
 
-/// Words that chains need behind the frames, as far as the sampler can have so many.
+/// Additional words for a chain behind the frames, up to the sampler's limit.
 fn chain_words(settings: &Settings) -> u32 {
     const MOST: u32 = 32_768;
     let words = u32::try_from(CHAIN_WORDS).unwrap_or(u32::MAX);

@@ -41,7 +41,7 @@ pub(super) enum Request {
     Leave,
 }
 
-/// All clients.
+/// The connected clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     waiting: Vec<Client>,
@@ -79,12 +79,12 @@ impl Client {
 }
 
 impl Clients {
-    /// For `poll`.
+    /// Returns the descriptors for `poll`.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.waiting.iter().map(|client| client.channel.fd())
     }
 
-    /// Answers what can be answered at once. The rest is for the caller, who is told what we do.
+    /// Answers requests that need no decision. Returns the others to the caller.
     pub(super) fn poll(&mut self, agent: &AgentState) -> Vec<(Request, Client)> {
         while let Some((stream, peer)) = agent.control_socket.accept() {
             let Ok(channel) = Channel::from_client(stream, ANSWER_TIMEOUT) else {
@@ -111,7 +111,7 @@ impl Clients {
     }
 }
 
-/// A request that the caller must decide about.
+/// Returns the request if the caller must decide about it.
 fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Request, Client)> {
     if message.get(keys::PROTOCOL) != Some(PROTOCOL) {
         let why = concat!(
@@ -159,7 +159,7 @@ fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Re
     }
 }
 
-/// Not possible, and why.
+/// Returns a refusal with its reason.
 pub(super) fn refused(why: &str) -> Message {
     Message::new(answer::REFUSED).with(keys::WHY, why)
 }

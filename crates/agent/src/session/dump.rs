@@ -99,7 +99,7 @@ impl Session<'_> {
         }
     }
 
-    /// Why there is no stack of a thread.
+    /// Reason why a thread has no stack.
     fn missing_stack_reason(&self, tid: u32, state: &ThreadActivity) -> Cow<'static, str> {
         let threads = &self.agent.program.threads;
         let sampler = threads.sampler();

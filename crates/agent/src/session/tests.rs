@@ -73,7 +73,7 @@ impl Running {
         }
     }
 
-    /// The tool says stop.
+    /// The tool sends stop.
     fn stop(mut self) -> DecodedRecording {
         use std::io::Write as _;
         self.say.write_all(b"S").unwrap();
@@ -91,7 +91,7 @@ fn burn_cpu(until: &AtomicBool) {
     }
 }
 
-/// A thread of this name that burns CPU time until it is told.
+/// A thread of this name that uses CPU time until it is stopped.
 fn burner(name: &str, stop: &'static AtomicBool) -> JoinHandle<()> {
     let named = std::thread::Builder::new().name(name.into());
     named.spawn(move || burn_cpu(stop)).unwrap()
@@ -252,7 +252,7 @@ fn the_last_clr_s_end_is_written_before_it_is_released() {
     let decoded = running.stop();
     let thread = thread_of(&decoded, "managed one").unwrap();
     assert!(decoded.threads[&thread].1);
-    // It stays known while its CLR does.
+    // It stays in the table while its CLR does.
     assert_eq!(
         agent.program.threads.number_of(proc::own_tid()),
         Some(thread)
@@ -267,9 +267,9 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// An hour of a busy program after its recording ended: 100 threads and 250 methods a second come
-/// and go, and libraries, and exceptions, and the agent thread sleeps but for code. At the speed of
-/// the callbacks.
+/// An hour of a busy program after its recording ended, at the speed of the callbacks: 100 threads
+/// and 250 methods per second start and end, with libraries and exceptions. The agent thread wakes
+/// for code only.
 #[test]
 fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     const SECONDS: usize = 3600;
@@ -277,7 +277,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     let agent = process.agent;
     let begun = begin::begin(agent, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
     let (channel, mut say, reads) = listen();
-    // For the life of the process, as in a program that was started with us.
+    // For the life of the process, as in a program that was started with the agent.
     agent.set_started();
     corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
         agent_thread::main(agent, Some((begun, channel)), cx);
@@ -287,7 +287,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     std::io::Write::write_all(&mut say, b"S").unwrap();
     let decoded = reads.join().unwrap();
     assert_eq!(decoded.ends, 1);
-    // The end of the recording is told a moment before the session's.
+    // The recording ends a moment before the session.
     while agent.phase.get() != Phase::Idle {
         std::thread::yield_now();
     }
@@ -334,8 +334,8 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                 agent.program.code.removed([range]);
             }
             agent.program.natives.refresh();
-            // A second has more time for the agent thread than this one, which it must have woken
-            // for.
+            // A real second leaves the agent thread more time than this loop. It must have been
+            // woken.
             while agent.program.code.queued() > 8192 {
                 std::thread::yield_now();
             }
@@ -361,7 +361,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     );
 }
 
-/// The agent thread fails: samples end, callbacks keep nothing, and no CLR waits for it.
+/// If the agent thread fails, samples end, callbacks queue nothing, and no CLR waits for it.
 #[test]
 fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
     // Parts of its own, as there is no way back.

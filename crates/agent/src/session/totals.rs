@@ -100,7 +100,7 @@ impl Totals {
 }
 
 impl Session<'_> {
-    /// Looks for filters of system calls, and says what they forbid us.
+    /// Detects filters of system calls, and writes which calls they forbid.
     pub(super) fn write_filters(&mut self) {
         syscalls::refresh();
         let forbidden = forbidden();
@@ -138,7 +138,7 @@ impl Session<'_> {
         for (reason, count) in self.walker.lost() {
             self.recorder.lost(reason, count);
         }
-        // Callbacks that failed inside us; the thunk has caught them and the CLR went on.
+        // Callbacks that panicked in the agent. The thunk caught the panic and the CLR continued.
         for known in &self.clrs {
             if let Some((clr, runtime)) = &known.reach {
                 let failed = clr.new_panics(runtime.panics());
@@ -173,7 +173,7 @@ impl Session<'_> {
         });
     }
 
-    /// Writes what recording has cost so far, beside this thread.
+    /// Writes the cost of recording so far, outside this thread.
     fn write_cost(&mut self) {
         let totals = &mut self.totals;
         let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
@@ -211,7 +211,7 @@ impl Session<'_> {
         let threads = &self.agent.program.threads;
         threads.settle_accounts(&mut self.ids);
         let report = threads.report()?;
-        // A thread that takes its ticks at last owes nothing any more.
+        // A thread that receives its delayed ticks owes nothing any more.
         for gone in &self.totals.unattributed {
             let is_still = report
                 .claims
