@@ -23,7 +23,7 @@ pub enum UnattributedReason {
     Refused(Error),
     /// The kernel refuses to send signals.
     Unsent(Unsent),
-    /// The program has taken the signal.
+    /// The program has installed a handler of its own for the signal.
     Taken,
     /// The thread's stack may have no room for a signal frame.
     HoldReason(HoldReason),
@@ -77,18 +77,18 @@ impl UnattributedReason {
     }
 }
 
-/// Why a signal cannot be sent.
+/// Returns the reason why a signal cannot be sent.
 pub fn why(unsent: Unsent) -> String {
     let Unsent { queue, timer } = unsent;
     format!("rt_tgsigqueueinfo: errno {queue}; timer_create: errno {timer}")
 }
 
-/// A sum of one reason.
+/// CPU time of one reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unattributed {
-    /// Why.
+    /// Reason.
     pub reason: UnattributedReason,
-    /// Threads; 0 where they cannot be counted.
+    /// Number of threads; 0 if unknown.
     pub threads: u64,
     /// CPU time.
     pub cpu_ns: u64,
@@ -97,33 +97,33 @@ pub struct Unattributed {
 /// The contents of a report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// CPU time that samples should stand for.
+    /// CPU time that samples should represent.
     pub due_ns: u64,
-    /// CPU time that no sample stands for, so far.
+    /// CPU time that no sample represents, so far.
     pub claims: Vec<Unattributed>,
 }
 
-/// Less than this is the error of sampling, for one thread.
+/// Maximum sampling error of one thread. A smaller difference is not reported.
 pub const LEAST_NS: u64 = 30_000_000;
 
-/// A thread's debt: CPU time used and not reported by ticks. Below 0 where a tick stood for more
-/// than was used since the last one.
+/// A thread's debt: CPU time used and not reported by ticks. Negative if a tick stood for more than
+/// was used since the last one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
     /// Its clock when the account was opened.
     base_ns: u64,
-    /// Its clock when it was last looked at.
+    /// Its clock at the last update.
     clock_ns: u64,
-    /// The time that its ticks had reported by then.
+    /// The time that its ticks had reported at the last update.
     reported_ns: u64,
     owed_ns: i64,
-    /// It was seen to block the signal.
+    /// Whether it was found to block the signal.
     pub blocks: bool,
-    /// It is not signalled, or was not for some time.
+    /// Set while it is not signalled, or if it was not for some time.
     pub held: Option<HoldReason>,
-    /// Why the sampler did not take it.
+    /// The sampler's reason for not registering it.
     pub refused: Option<Error>,
-    /// When its signal mask was last looked at, CLOCK_MONOTONIC.
+    /// Time of the last read of its signal mask, CLOCK_MONOTONIC.
     pub looked_ns: u64,
 }
 
@@ -132,7 +132,7 @@ fn signed(ns: u64) -> i64 {
 }
 
 impl Account {
-    /// Of a thread whose clock showed `clock_ns`.
+    /// Opens the account of a thread whose clock is at `clock_ns`.
     pub fn opened(clock_ns: u64) -> Account {
         Account {
             base_ns: clock_ns,
@@ -182,17 +182,17 @@ impl Account {
 pub struct Accounts {
     /// The process's clock when they were opened.
     open: Option<u64>,
-    /// Clocks from which threads count that have no account, by kernel id.
+    /// Start values of the clocks of threads without an account, by kernel id.
     bases: NumberMap<u32, u64>,
-    /// Due in times that are over.
+    /// Time due in completed periods.
     due_ns: u64,
     /// The settled claims.
     settled: Vec<Unattributed>,
-    /// Used by threads whose accounts are settled, as far as their clocks were read.
+    /// CPU time of threads with settled accounts, up to the last read of their clocks.
     ended_ns: u64,
-    /// The debts of sampled threads at their ends, each less than [`limit`]: 0 but for chance,
-    /// below where ticks came after the clock was last read, or stood for threads beside that have
-    /// no account, above where they missed threads.
+    /// Sum of the debts of sampled threads at their ends, each less than [`limit`]. About zero.
+    /// Negative if ticks arrived after the last read of the clock, or stood for threads without an
+    /// account. Positive if ticks missed threads.
     ends_ns: i64,
     ends: u64,
     report: Report,
@@ -287,9 +287,9 @@ impl Accounts {
         }
     }
 
-    /// Makes the report: clocks of the process and of all its threads were just read, and
-    /// `accounts` are those of the threads that have one, settled, with whether they are armed.
-    /// `others` is the reason of those of which no clock is left.
+    /// Makes the report, just after the clocks of the process and of all its threads were read.
+    /// `accounts` are the settled accounts of the threads that have one, with whether the thread is
+    /// armed. `others` is the reason for threads whose clocks no longer exist.
     pub fn make_report<'a>(
         &mut self,
         process_ns: u64,
@@ -321,8 +321,8 @@ impl Accounts {
         add(&mut claims, UnattributedReason::Early, threads, strange_ns);
         self.bases
             .retain(|tid, _| unattributed.contains_key(tid) || *tid == agent_tid);
-        // The rest of the process's clock is of threads that are gone, after their clocks were
-        // read.
+        // The rest of the process's clock was used by threads that have ended, after the last read
+        // of their clocks.
         let known_ns = live_ns + agent_ns + strange_ns + self.ended_ns;
         let overreported_ns = self.ends_ns.min(0);
         let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overreported_ns);
@@ -343,7 +343,7 @@ impl Accounts {
         };
     }
 
-    /// Nothing is counted from here on: what the last report says is settled.
+    /// Closes the accounts. The claims of the last report become settled.
     pub fn close(&mut self) {
         if self.open.take().is_some() {
             self.due_ns = self.report.due_ns;
@@ -351,7 +351,7 @@ impl Accounts {
         }
     }
 
-    /// The last report; `None` where nothing was counted.
+    /// Returns the last report, or `None` if nothing was counted.
     pub fn report(&self) -> Option<&Report> {
         (self.is_open() || self.due_ns > 0).then_some(&self.report)
     }
@@ -371,12 +371,12 @@ mod tests {
         let mut account = Account::opened(1_000);
         assert_eq!(account.settle(Some(1_500), 0), 500);
         assert_eq!((account.owed_ns(), account.used_ns()), (500, 500));
-        // It lets the signal in again: the next tick tells all of it, and a bit more.
+        // It unblocks the signal: the next tick reports all of the time, and a bit more.
         assert_eq!(account.settle(Some(1_600), 620), 100);
         assert_eq!(account.owed_ns(), 0);
         account.settle(Some(1_700), 620);
         assert_eq!(account.owed_ns(), 80);
-        // Gone: its clock is what was last read.
+        // It has ended: the last read of its clock counts.
         assert_eq!(account.settle(None, 700), 0);
         assert_eq!((account.owed_ns(), account.used_ns()), (0, 700));
     }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     /// # Safety
-    /// None: it touches nothing.
+    /// No requirements.
     unsafe extern "C" fn no_walk(
         _context: *const libc::ucontext_t,
         _stack_end: u64,
@@ -429,7 +429,7 @@ mod tests {
         accounts.end_account(1, &ended, None);
         let mut live = accounts.account(2);
         live.settle(Some(300 * MS), 300 * MS);
-        // Of 900 ms the agent has used 100, and of another 100 no clock is left.
+        // Of 900 ms the agent has used 100, and the clock of another 100 no longer exists.
         let clocks = [(2, 300 * MS), (AGENT, 100 * MS)];
         let known = [(2, &live, true)].into_iter();
         let others = (sampler, UnattributedReason::Ended);

@@ -139,7 +139,7 @@ pub fn permanent_body(region: &Region) -> Option<CodeBody> {
 /// Whether a runtime may be queried for the method at a word of a walk.
 ///
 /// The query crashes the runtime for an address in ReadyToRun code that has never run. It searches
-/// the image backwards for a method that has run, and does not stop at the begin of its table
+/// the image backwards for a method that has run, and does not stop at the start of its table
 /// (`ReadyToRunJitManager::JitCodeToMethodInfo`). Interrupted code has run, and so has code to
 /// which a call returns. A wrong unwind table may lead to any other address.
 pub fn can_query_runtime(map: &CodeMap, word: u64) -> bool {
@@ -169,7 +169,7 @@ impl CodeIndex {
         }
     }
 
-    /// For walks and look-ups.
+    /// Returns the code map, for walks and look-ups.
     pub fn map(&self) -> &'static CodeMap {
         self.map
     }

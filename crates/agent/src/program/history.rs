@@ -109,7 +109,7 @@ impl CodeHistory {
         let removed = self
             .removed_at(address)
             .filter(|removed| time_ns < removed.end_ns && time_ns >= removed.body.added_ns)
-            // Several bodies held the address one after the other, and the begin of some is
+            // Several bodies held the address one after the other, and the start of some is
             // unknown.
             .min_by_key(|removed| removed.end_ns);
         if let Some(removed) = removed {

@@ -83,7 +83,7 @@ impl NativeModules {
             .collect();
     }
 
-    /// Ends a session: changes are not taken any more.
+    /// Ends a session: drops the queued changes.
     pub fn forget_changes(&self) {
         self.state().changes = Vec::new();
     }

@@ -147,7 +147,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// None known yet.
+    /// Returns an empty table.
     pub fn new(phase: PhaseReader) -> Threads {
         Threads {
             state: Mutex::default(),
@@ -179,9 +179,8 @@ impl Threads {
         self.agent_threads.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A session begins, with this sampler: threads that are known are news again. Those that a CLR
-    /// knows are sampled once they have been seen by [`Threads::scan`], or have registered
-    /// themselves.
+    /// Begins a session with this sampler, and queues all known threads. Managed threads are
+    /// sampled once [`Threads::scan`] has found them, or once they have registered themselves.
     pub fn begin(&self, sampler: &'static Sampler) {
         let mut state = self.state();
         let state = &mut *state;
@@ -193,8 +192,8 @@ impl Threads {
         state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
     }
 
-    /// Stops the session's samples: no thread is sampled, each thread's end is news. Threads that
-    /// no CLR knows are forgotten; the next session finds those that are left.
+    /// Stops sampling all threads, and queues the end of each. Native threads are dropped; the next
+    /// session finds those that still run.
     pub fn end(&self) {
         let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
@@ -212,7 +211,7 @@ impl Threads {
         }
     }
 
-    /// Ends the session: the news queued for it are not taken any more.
+    /// Ends the session: drops the queued changes.
     pub fn forget_session(&self) {
         let mut state = self.state();
         state.sampler = None;
@@ -243,9 +242,9 @@ impl Threads {
         state
     }
 
-    /// Whether some of many short threads may stand for the others. The others are then not sampled
-    /// and not reported. For a session that wants nothing but CPU time; and only where each thread
-    /// has a timer, which is what is saved.
+    /// Sets whether a random sample of short-lived threads may represent the others, which are then
+    /// neither sampled nor reported. Only for sessions that record nothing but CPU time, and only
+    /// if each thread has a timer, as the timers are the cost that this saves.
     pub fn allow_short_lived_sampling(&self, is_allowed: bool) {
         let mut state = self.state();
         let engine = state.sampler.map(Sampler::engine);
@@ -267,7 +266,7 @@ impl Threads {
         }
         let mut state = self.state();
         if state.by_tid.contains_key(&tid) {
-            // Another CLR knows it.
+            // Another CLR has reported it.
             return Some(1);
         }
         let chosen = state.short_lived.choose(proc::now_ns());
@@ -283,12 +282,12 @@ impl Threads {
         chosen
     }
 
-    /// Threads of this session that were left out and have ended.
+    /// Returns the number of threads of this session that were left out and have ended.
     pub fn left_out(&self) -> u64 {
         self.state().short_lived.left_out()
     }
 
-    /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`).
+    /// Registers a managed thread on its kernel thread (`ThreadAssignedToOSThread`).
     pub fn managed_started(&self, started: StartedThread) {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
@@ -349,7 +348,7 @@ impl Threads {
         drop(state);
         let armed = stack.is_some();
         let done = match (known, stack) {
-            // Where it fails the thread is not sampled; the scan tries again.
+            // On failure the thread is not sampled, and the next scan tries again.
             (None, stack) => sampler.register_by(tid, stack, route, is_own),
             (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).map(|()| slot),
             (Some(_), None) => Err(Error::StaleSlot),
@@ -365,7 +364,7 @@ impl Threads {
         });
         let mut state = self.state();
         let all = &mut *state;
-        // It may have ended meanwhile, and so may the session, or all CLRs.
+        // Meanwhile the thread, the session or all CLRs may have ended.
         let wanted = all.sampler.is_some() && self.phase.is_recording();
         let entry = all
             .by_tid
@@ -399,8 +398,8 @@ impl Threads {
         }
     }
 
-    /// A managed thread is gone (`ThreadDestroyed`). Its kernel thread is sampled no more unless
-    /// another CLR knows it too.
+    /// Handles the end of a managed thread (`ThreadDestroyed`). Its kernel thread is no longer
+    /// sampled, unless another CLR has reported it too.
     pub fn managed_ended(&self, managed: ManagedThread) {
         let mut state = self.state();
         // Also called for threads that were never started.
@@ -435,7 +434,7 @@ impl Threads {
         }
     }
 
-    /// A thread got a name (`ThreadNameChanged`).
+    /// Sets a thread's name (`ThreadNameChanged`).
     pub fn managed_named(&self, managed: ManagedThread, name: String) {
         if name.is_empty() {
             return;
@@ -456,9 +455,9 @@ impl Threads {
         }
     }
 
-    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. The
-    /// kernel reports where the stack of a waiting thread is; any other is greeted, so that its
-    /// next signal reports it. [`StackProbes`] says which threads to ask.
+    /// Lists the kernel's threads and registers new native ones. Agent thread only. The stack range
+    /// of a waiting thread is read from the kernel; other threads get a stack probe, a signal whose
+    /// handler reports the range. [`StackProbes`] selects the threads.
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, probes: StackProbes) {
         let is_session = self.phase.get().is_session();
         {
@@ -523,7 +522,7 @@ impl Threads {
                         all.accounts.promoted(&mut entry.account);
                     }
                     entry.is_young = false;
-                    // It has not answered its hello for as long as it takes at most.
+                    // It has not responded to its stack probe within the maximum time.
                     let owes = entry.account.owed_ns() >= 2 * accounts::LEAST_NS;
                     let is_due = entry.account.looked_ns == 0;
                     if owes && used > 0 && is_due && suspects.len() < MOST_SUSPECTS {
@@ -574,7 +573,7 @@ impl Threads {
         }
     }
 
-    /// The slot of a thread whose stack is known.
+    /// Returns the slot of a thread whose stack is known.
     pub fn armed_slot_of(&self, tid: u32) -> Option<SlotId> {
         let state = self.state();
         let entry = state.by_tid.get(&tid).filter(|entry| entry.armed)?;
@@ -587,7 +586,7 @@ impl Threads {
         let mut asked: Vec<(u32, Option<String>)> = Vec::new();
         {
             let mut state = self.state();
-            // Without accounts it is not known which threads ran.
+            // Without accounts it is unknown which threads have run.
             let any = !state.accounts.is_open();
             let after = state.last_named;
             let can = |entry: &ThreadEntry| !entry.named_by_clr && (any || entry.ran);
@@ -596,7 +595,7 @@ impl Threads {
             let mut tids: Vec<u32> = all.map(|(tid, _)| *tid).collect();
             tids.sort_unstable();
             tids.truncate(NAMES_AT_ONCE);
-            // From the first again, once all were looked at.
+            // Starts again at the first once all names were read.
             let is_full = tids.len() == NAMES_AT_ONCE;
             state.last_named = tids.last().copied().filter(|_| is_full).unwrap_or(0);
             for tid in tids {
@@ -629,7 +628,7 @@ impl Threads {
         }
     }
 
-    /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
+    /// Takes the stack ranges that probed threads have reported through the reader. Agent thread
     /// only.
     pub fn take_stack_probes(&self, reader: &mut sampler::Reader) {
         reader.settle_stack_probes(|slot| self.is_settled(slot));
@@ -670,12 +669,12 @@ impl Threads {
             .collect()
     }
 
-    /// Returns the session's sampler, for questions where no lock may be taken.
+    /// Returns the session's sampler, for queries during which no lock may be held.
     pub fn sampler(&self) -> Option<&'static Sampler> {
         self.state().sampler
     }
 
-    /// Where the runtimes of the calling thread keep replaced return addresses.
+    /// Returns the addresses at which the calling thread's runtimes keep replaced return addresses.
     pub fn own_hijacks(&self) -> HijackPlaces {
         let state = self.state();
         let entry = state.by_tid.get(&proc::own_tid());
@@ -687,8 +686,8 @@ impl Threads {
         self.state().slots.get(&slot).copied()
     }
 
-    /// The thread that had this id of the kernel at that time. One that was not reported is known
-    /// from here on.
+    /// Returns the thread that had this kernel id at that time. Adds a thread that was not
+    /// reported.
     pub fn at(&self, tid: u32, time_ns: u64) -> u32 {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
@@ -706,7 +705,7 @@ impl Threads {
         thread
     }
 
-    /// Every sample taken before has been written.
+    /// Drops ended threads, once every sample taken before has been written.
     pub fn forget_former(&self, before_ns: u64) {
         let mut state = self.state();
         state.former.retain(|former| former.end_ns >= before_ns);

@@ -73,7 +73,7 @@ fn is(instruction: &Instruction, opcode: Opcode) -> bool {
     instruction.opcode() == opcode
 }
 
-/// Name of a type, and what it is where it is an instance of a generic one.
+/// Name of a type, and its instantiation if it is generic.
 fn named(import: &MetadataImport<'_>, class: Token) -> Option<(String, Option<Type>)> {
     match class.table() {
         Token::TYPE_REF => Some((import.get_type_ref_props(class).ok()?.name, None)),
@@ -137,8 +137,8 @@ pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
     }
 }
 
-/// The state machine that a method starts; `None` of a method that is not async. An error is why
-/// its end cannot be seen, for users.
+/// Returns the state machine that a method starts, or `None` for a method that is not async. An
+/// error is the reason, for users, why its end cannot be observed.
 pub(super) fn kickoff(
     import: &MetadataImport<'_>,
     body: &Body,
@@ -182,8 +182,8 @@ pub(super) fn kickoff(
     }))
 }
 
-/// The state machine and the name of the builder's type, if that is what an instance of a generic
-/// method starts.
+/// Returns the state machine and the name of the builder's type, if an instance of a generic method
+/// starts a state machine.
 fn started(import: &MetadataImport<'_>, call: Token) -> Option<(Token, String)> {
     if call.table() != Token::METHOD_SPEC {
         return None;
@@ -220,7 +220,8 @@ fn is_machine(import: &MetadataImport<'_>, class: Token) -> bool {
     has(STATES) && has(BUILDERS)
 }
 
-/// Whether a method is what a compiler has made of an async method beside that of its name.
+/// Whether a method is one that a compiler has generated for an async method, other than the
+/// kickoff.
 pub(super) fn is_machinery(import: &MetadataImport<'_>, class: Token, method: &str) -> bool {
     matches!(method, MOVE_NEXT | "SetStateMachine") && is_machine(import, class)
 }
@@ -253,7 +254,7 @@ impl Kickoff {
         })
     }
 
-    /// Lets the second half tell when it completes a task that was returned.
+    /// Adds probes to `MoveNext` that report when it completes a task that was returned.
     pub(super) fn complete(
         &self,
         metadata: ModuleMetadata<'_, '_>,
@@ -282,7 +283,7 @@ impl Kickoff {
         let get_task = emit.define_member_ref(*class, "get_Task", &self.get_task.to_bytes());
         let get_task = Instruction::call(get_task.map_err(describe_error)?);
         let returns = match (&self.get_task.return_type, named(import, *class)) {
-            // Of the builder of a `T` it is the task of a `T`.
+            // The builder of a `T` has the task of a `T`.
             (
                 Type::Generic {
                     is_value,
@@ -315,7 +316,7 @@ impl Kickoff {
             let numbers = [i32::from(is_error), number];
             let call = Probe::calli(1, &numbers, function as usize, signatures.completes);
             let instructions = ask.iter().chain(call.instructions()).cloned();
-            // -1 before it has run, what it waits for from 0 on.
+            // -1 before the first run, from 0 on the await at which it is suspended.
             let condition = [
                 Instruction::ldloc(was_resumed),
                 Instruction::ldc_i4(-1),
@@ -333,7 +334,7 @@ impl Kickoff {
         Ok(())
     }
 
-    /// A field of the state machine that its code loads.
+    /// Returns the field of the state machine that its code loads.
     fn field(
         &self,
         import: &MetadataImport<'_>,
@@ -363,8 +364,8 @@ impl Kickoff {
             .find(|field| *seen.entry(*field).or_insert_with(|| is_it(*field)))
     }
 
-    /// Where the builder is told the end: the call, the builder's type, and whether it is an
-    /// exception. `None` where a call is in an unknown place.
+    /// Returns the calls that complete the builder: the call, the builder's type, and whether it is
+    /// by an exception. `None` if a call is in an unexpected place.
     fn ends(
         &self,
         import: &MetadataImport<'_>,
@@ -391,7 +392,7 @@ impl Kickoff {
             else {
                 continue;
             };
-            // `this.builder`, and behind it what it is told, if anything.
+            // `this.builder`, followed by the argument of the call, if any.
             let is_own = |back: usize| {
                 let at = at.checked_sub(back)?;
                 let pair = [body.lines.get(at)?, body.lines.get(at + 1)?];
@@ -413,13 +414,13 @@ fn straight(instructions: Vec<Instruction>, max_stack: u16) -> Result<Probe, Str
     Probe::new(instructions, max_stack).map_err(|error| error.to_string())
 }
 
-/// How a task is asked, in code of one method.
+/// Tokens and locals for reading a task's properties, in the code of one method.
 #[derive(Clone, Copy, Debug)]
 struct TaskTypes {
     /// The queried type: `Task`, or an instance of `ValueTask`.
     own: Token,
     task: Token,
-    /// Of a `ValueTask`: whether it has a result.
+    /// For a `ValueTask`: whether it has a result.
     value: Option<bool>,
 }
 
@@ -455,7 +456,7 @@ impl TaskTypes {
         Ok(TaskTypes { own, task, value })
     }
 
-    /// A property of what is asked, a `bool`.
+    /// Returns a `bool` property of the task.
     fn own(&self, metadata: ModuleMetadata<'_, '_>, name: &str) -> Result<Instruction, String> {
         let boolean = Type::Primitive(corprof::il::Primitive::Boolean);
         let method = self.method(metadata, self.own, name, boolean)?;
@@ -469,7 +470,7 @@ impl TaskTypes {
     fn id(&self, metadata: ModuleMetadata<'_, '_>) -> Result<Vec<Instruction>, String> {
         let mut all = Vec::new();
         if let Some(has_result) = self.value {
-            // The same that is in it, as its builder makes no others.
+            // The task inside it, as its builder makes no others.
             let token = |token| TypeToken::new(token).ok_or("that is no type".to_owned());
             let returns = match has_result {
                 false => Type::Class(token(self.task)?),
@@ -504,7 +505,7 @@ impl TaskTypes {
     }
 }
 
-/// A reference to a type of the framework, beside one that is there.
+/// Returns a reference to a type of the framework, in the assembly of an existing reference.
 fn type_ref(metadata: ModuleMetadata<'_, '_>, name: &str, beside: Token) -> Result<Token, String> {
     let scope_of = |class: Token| {
         metadata

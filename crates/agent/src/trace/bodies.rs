@@ -27,7 +27,7 @@ use crate::clr::async_types::IS_RUNTIME_ASYNC;
 const MAX_IL: usize = 1 << 20;
 /// Maximum number of methods that a note names.
 const MAX_NAMED: usize = 10;
-/// The first major version whose JIT compiles async versions of methods that return tasks.
+/// First major version whose JIT compiles async versions of methods that return tasks.
 const ASYNC_VERSIONS: u16 = 11;
 
 /// Bodies with probes.
@@ -71,21 +71,21 @@ pub(super) struct MethodRequest {
     pub(super) counts: Option<(usize, i32)>,
 }
 
-/// A body as the module has it.
+/// A body as in the module.
 struct ReadBody {
     body: Body,
-    /// Its return type is that of the code: the awaited one, of a method compiled with runtime
+    /// The return type is that of the code: the awaited type for a method compiled with runtime
     /// async.
     signature: MethodSignature,
     locals: LocalSignature,
     is_runtime_async: bool,
 }
 
-/// A second half.
+/// A `MoveNext`, the second half of an async method.
 struct SecondHalf {
-    /// The number of the first one.
+    /// Number of the kickoff.
     number: i32,
-    /// With what tells its end, where that had to be found out now.
+    /// The body with probes at its completion, if it had to be made for this check.
     made: Option<ReadBody>,
 }
 
@@ -100,15 +100,15 @@ pub(super) struct PreparedModule<'rt> {
     runtime: u16,
     age: ModuleAge,
     is_precompiled: bool,
-    /// State machines that tell the ends of these numbers' methods.
+    /// State machines that report the ends of the methods with these numbers.
     halves: BTreeMap<Token, i32>,
-    /// Runtime-async methods here that hold inlined copies of what is traced; whether any of them
-    /// may.
+    /// Runtime-async methods of this module that contain inlined copies of traced methods; and
+    /// whether any of them may.
     callers: BTreeSet<Token>,
     any_may_call: bool,
-    /// Methods whose inlined copies are not asked for.
+    /// Number of methods whose inlined copies are not requested.
     pub(super) without_inliners: usize,
-    /// Methods that return a task whose end is not observed, by why.
+    /// Methods that return a task whose end is not observed, by reason.
     to_first_await: BTreeMap<String, Vec<String>>,
 }
 
@@ -178,7 +178,7 @@ impl<'rt> PreparedModule<'rt> {
         }
     }
 
-    /// Returns the notes for users on methods that were asked for.
+    /// Returns the notes for users on the requested methods.
     pub(super) fn notes(&self) -> Vec<String> {
         let copies = (self.is_precompiled && self.without_inliners > 0).then(|| {
             format!(
@@ -196,8 +196,8 @@ impl<'rt> PreparedModule<'rt> {
         self.to_first_await.iter().map(note).chain(copies).collect()
     }
 
-    /// Has bodies with probes ready for methods, and for those that tell the ends of async ones.
-    /// What is not prepared becomes what it is because of that.
+    /// Prepares bodies with probes for methods, and for the state machines that report the ends of
+    /// async ones. Failures are recorded per method.
     pub(super) fn prepare(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -319,9 +319,9 @@ impl<'rt> PreparedModule<'rt> {
     /// Whether runtime-async callers that were compiled before may hold inlined copies of a method.
     ///
     /// From .NET 11 on the JIT makes an async version of each method that returns a task, for
-    /// callers that await it, and inlines that. ReJIT looks callers up by the method itself, not by
-    /// this version (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`), so it does
-    /// not find them.
+    /// callers that await it, and may inline that version. ReJIT looks callers up by the method
+    /// itself, not by this version (`UpdateJitInlinerActiveILVersions`,
+    /// `src/coreclr/vm/rejit.cpp`), so it does not find them.
     fn may_be_inlined(&self, signature: &[u8]) -> bool {
         self.runtime >= ASYNC_VERSIONS
             && self.age == ModuleAge::Loaded
@@ -329,9 +329,8 @@ impl<'rt> PreparedModule<'rt> {
                 .is_ok_and(|signature| asyncs::is_task(&self.import, &signature.return_type))
     }
 
-    /// Looks for runtime-async methods of this module that hold inlined copies of what is asked
-    /// for, and which ReJIT does not find by itself: precompiled ones, and see
-    /// [`PreparedModule::may_be_inlined`].
+    /// Finds runtime-async methods of this module that contain inlined copies of requested methods
+    /// and that ReJIT does not find: precompiled ones, and see [`PreparedModule::may_be_inlined`].
     pub(super) fn look_for_callers(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -354,7 +353,7 @@ impl<'rt> PreparedModule<'rt> {
         }
     }
 
-    /// Those, of all methods that were asked for.
+    /// Returns these callers for all requested methods.
     pub(super) fn async_callers(&mut self) -> BTreeSet<Token> {
         let mut callers = std::mem::take(&mut self.callers);
         match self.any_may_call {
@@ -369,7 +368,7 @@ impl<'rt> PreparedModule<'rt> {
     /// The async method that a body begins.
     fn kickoff(&self, read: &ReadBody) -> Option<Result<Kickoff, String>> {
         if read.is_runtime_async {
-            // It is one method, which runs to its end.
+            // It is a single method, without a state machine.
             return None;
         }
         if read.returns_iterator(&self.import) {
@@ -392,7 +391,7 @@ impl<'rt> PreparedModule<'rt> {
         Ok(read)
     }
 
-    /// A method whose calls count, and which may tell the end of another one besides.
+    /// Prepares a method whose calls are counted, and which may also report the end of another one.
     fn own(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -430,7 +429,7 @@ impl<'rt> PreparedModule<'rt> {
         Ok(body)
     }
 
-    /// A method that only tells the end of another one.
+    /// Prepares a method that only reports the end of another one.
     fn second(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -459,7 +458,7 @@ impl<'rt> PreparedModule<'rt> {
         Ok(body)
     }
 
-    /// The body of a second half, made again where it is known of but was used up.
+    /// Returns the body of a `MoveNext`. Makes it again if it was used up.
     fn made(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -480,7 +479,7 @@ impl<'rt> PreparedModule<'rt> {
         self.completing(cx, &kickoff, second.number)
     }
 
-    /// A method's body as it is.
+    /// Reads a method's unchanged body.
     fn read(&self, cx: &mut Cx<'rt, RejitThread>, token: Token) -> Result<ReadBody, String> {
         let il = self.info.get_il_function_body(cx, self.id, token);
         let il = il
@@ -520,7 +519,7 @@ impl<'rt> PreparedModule<'rt> {
         })
     }
 
-    /// A body with probes around it.
+    /// Returns a body with probes around it.
     fn wrapped(
         &self,
         read: ReadBody,
@@ -537,8 +536,8 @@ impl<'rt> PreparedModule<'rt> {
         let ends = |function: extern "C" fn(i64, i32)| {
             Probe::calli(1, &[number], function as usize, tokens.leave)
         };
-        // The local with the time of its begin lives through suspensions, as the method's own do,
-        // and a resumption goes on behind the enter probe: so each probe runs once for a call.
+        // The local with the start time survives suspensions, as the method's own locals do, and a
+        // resumption continues behind the enter probe. So each probe runs once per call.
         let (enter, leave, fault): (extern "C" fn(i32) -> i64, _, _) = match is_runtime_async {
             false => (probes::enter, ends(probes::leave), ends(probes::fault)),
             true => (
@@ -577,7 +576,7 @@ fn written(body: &Body) -> Result<PreparedBody, String> {
 }
 
 impl ReadBody {
-    /// Whether it returns what an async iterator does.
+    /// Whether it returns the type of an async iterator.
     fn returns_iterator(&self, import: &MetadataImport<'_>) -> bool {
         let Type::Generic { definition, .. } = &self.signature.return_type else {
             return false;

@@ -80,31 +80,32 @@ pub(crate) struct Trace {
 /// The session's methods.
 #[derive(Debug, Default)]
 struct TraceState {
-    /// Changes with each begin and end of a session.
+    /// Incremented at each start and end of a session.
     session: u32,
     limit: usize,
-    /// In the order in which they are told.
+    /// In the order in which they are written.
     traced: Vec<TracedMethod>,
-    /// Where the session's methods are in `traced`.
+    /// Index in `traced` of each of the session's methods.
     admitted: HashMap<(ModuleKey, Token), usize>,
-    /// Those that have probes, by where they are: for good, as their numbers are.
+    /// Methods that have or had probes. Never removed, as their numbers are permanent.
     known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
-    /// How many methods each pattern has met.
+    /// Number of methods that each pattern has matched.
     match_counts: Vec<u64>,
-    /// Files of modules that cannot be traced, once one of it was looked at: a plugin's may be
-    /// loaded a thousand times.
+    /// Files of modules that cannot be traced. Kept since a plugin's file may be loaded a thousand
+    /// times.
     cannot: BTreeSet<Arc<str>>,
-    /// Modules that have been looked at.
+    /// Number of examined modules.
     modules: u64,
     is_summed_up: bool,
-    /// How many are traced.
+    /// Number of traced methods.
     count: usize,
     over_limit: u64,
     refused: usize,
     refused_more: u64,
-    /// Modules of which nothing is traced: why, and how many methods were meant.
+    /// Modules without traced methods, with the reason and the number of matched methods.
     untraced_modules: BTreeMap<(Arc<str>, &'static str), u64>,
-    /// Methods that runtime-async callers compiled before the session may hold inlined copies of.
+    /// Methods of which runtime-async callers compiled before the session may contain inlined
+    /// copies.
     may_be_inlined: BTreeSet<String>,
 }
 
@@ -117,26 +118,26 @@ pub(crate) enum ModuleAge {
     Loaded,
 }
 
-/// A method that was meant.
+/// A matched method, traced or refused.
 #[derive(Clone, Debug)]
 struct TracedMethod {
-    /// Where it counts; none where it is not traced.
+    /// Its number in the table; `None` if it is not traced.
     number: Option<i32>,
     runtime: u8,
     token: Token,
     min_ns: u64,
-    /// It was named, not met by a pattern for many.
+    /// Whether a pattern without wildcards names it.
     is_exact: bool,
     module: Arc<str>,
     type_name: String,
     name: String,
-    /// Empty where it is traced.
+    /// Reason why it is not traced; empty if it is.
     refused: String,
-    /// Something has changed since it was told.
+    /// Whether it has changed since it was last written.
     fresh: bool,
 }
 
-/// A method of a module that a pattern means.
+/// A method of a module that a pattern matches.
 #[derive(Debug)]
 struct MatchedMethod {
     token: Token,
@@ -144,21 +145,21 @@ struct MatchedMethod {
     name: String,
     signature: Vec<u8>,
     min_ns: u64,
-    /// It was named, not met by a pattern for many.
+    /// Whether a pattern without wildcards names it.
     is_exact: bool,
-    /// Why not, if that is known.
+    /// Reason why it cannot be traced, if known already.
     refused: Option<&'static str>,
 }
 
 impl MatchedMethod {
-    /// Whether it is what goes on with an async method.
+    /// Whether it is the `MoveNext` of a state machine.
     fn is_state_machine(&self) -> bool {
         self.name.ends_with(asyncs::MOVE_NEXT)
     }
 }
 
 impl Trace {
-    /// Of a process whose agent thread is woken by this.
+    /// Creates the tracing state of a process. `waker` wakes the agent thread.
     pub(crate) fn new(waker: &'static Waker) -> Trace {
         Trace {
             waker,
@@ -169,7 +170,7 @@ impl Trace {
         }
     }
 
-    /// A session begins.
+    /// Begins a session.
     pub(crate) fn begin(
         &self,
         program: &'static Program,
@@ -208,7 +209,7 @@ impl Trace {
         *lock(&self.patterns) = Arc::new(patterns);
     }
 
-    /// The session has nothing more to trace. Agent thread: all methods get their own code back.
+    /// Ends tracing in the session: reverts all methods to their own code. Agent thread.
     pub(crate) fn end(&self, events: &Events) {
         let had = std::mem::take(&mut *lock(&self.patterns));
         if had.is_empty() {
@@ -232,7 +233,7 @@ impl Trace {
         lock(&self.state).session
     }
 
-    /// Has the agent thread write what has become of methods.
+    /// Wakes the agent thread to write the results of methods.
     fn settled(&self) {
         self.has_settled.store(true, Relaxed);
         self.waker.wake();
@@ -243,21 +244,21 @@ impl Trace {
         self.has_settled.swap(false, Relaxed)
     }
 
-    /// The last CLR ends, and nothing may be said after that: what a user must know of what was
-    /// asked for.
+    /// Writes the notes for users on the requested methods as the last CLR ends, since nothing can
+    /// be written afterwards.
     pub(crate) fn sum_up(&self, events: &Events) {
         let patterns = Arc::clone(&lock(&self.patterns));
         self.report(&patterns, events);
     }
 
-    /// Says what has become of patterns. Once.
+    /// Writes the results of the patterns, once.
     fn report(&self, patterns: &[Pattern], events: &Events) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.is_summed_up, true) {
             return;
         }
         for (pattern, match_counts) in patterns.iter().zip(&state.match_counts) {
-            // Where nothing could be looked at, the reason is said.
+            // If no module could be examined, the reason is written.
             if *match_counts == 0 && state.modules > 0 {
                 events.announce(EventAnnouncement::Note(format!(
                     "--trace {}: no method of this name in the {} modules that were looked at (names are \
@@ -303,14 +304,14 @@ impl Trace {
         !lock(&self.patterns).is_empty()
     }
 
-    /// A CLR that is recorded.
+    /// Adds a recorded CLR.
     pub(crate) fn add(&self, number: u8, own: Arc<ClrTrace>) {
         let mut clrs = lock(&self.clrs);
         clrs.retain(|(other, _)| *other != number);
         clrs.push((number, own));
     }
 
-    /// It has ended, or was not recorded after all.
+    /// Removes a CLR that has ended or is not recorded.
     pub(crate) fn remove(&self, number: u8) {
         lock(&self.clrs).retain(|(other, _)| *other != number);
     }
@@ -322,8 +323,8 @@ impl Trace {
         found.map(|(_, own)| Arc::clone(own))
     }
 
-    /// A module is being loaded: its methods that are meant are traced when this returns, or the
-    /// reason is kept. Nothing waits for the agent thread.
+    /// Handles a module that is being loaded. When this returns, its matched methods are traced, or
+    /// the reason is recorded. This does not wait for the agent thread.
     pub(crate) fn module<'rt, C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -401,8 +402,8 @@ impl Trace {
         })
     }
 
-    /// Counts what was found, and leaves out what is not to be traced. The rest has its index among
-    /// the session's methods.
+    /// Counts the matched methods, and leaves out those that cannot be traced. Returns the others
+    /// with their index among the session's methods.
     fn admit(
         &self,
         task: &RequestContext,
@@ -477,7 +478,7 @@ impl Trace {
         admitted
     }
 
-    /// Where a method counts, once it is known; a new one gets a number.
+    /// Returns a method's number and counters. A new method gets a number.
     fn number_of(
         &self,
         module: ModuleKey,
@@ -549,7 +550,8 @@ impl Trace {
     }
 }
 
-/// Names the methods whose calls may be missing because runtime-async callers hold inlined copies.
+/// Writes a note on methods whose calls may be missing, as runtime-async callers contain inlined
+/// copies.
 fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
     if methods.is_empty() {
         return None;
@@ -570,7 +572,7 @@ fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
     ))
 }
 
-/// Says which calls of async methods have begun and not ended.
+/// Writes a note on calls of async methods that have not ended.
 fn report_not_ended(events: &Events) {
     let (waiting, no_room) = probes::not_ended();
     if no_room > 0 {
@@ -597,7 +599,7 @@ fn report_not_ended(events: &Events) {
     )));
 }
 
-/// Why nothing of a module is traced, if so.
+/// Returns the reason why a module cannot be traced, if any.
 fn refusal_of(path: &str, flags: ModuleFlags) -> Option<&'static str> {
     if path.rsplit('/').next() == Some("System.Private.CoreLib.dll") {
         return Some("the runtime itself calls methods of System.Private.CoreLib");
@@ -652,7 +654,7 @@ fn find<'rt, C: MayTriggerGc>(
             }
             let own = own_reason(&method);
             if own.is_some_and(|(_, is_code)| !is_code) && !is_exact {
-                // It was not asked for by name, and it has no code.
+                // No pattern names it exactly, and it has no code.
                 continue;
             }
             **match_counts += 1;
@@ -670,7 +672,8 @@ fn find<'rt, C: MayTriggerGc>(
     Ok(found)
 }
 
-/// Why a method is not traced that is known by its metadata, and whether it has code at all.
+/// Returns the reason, from its metadata, why a method cannot be traced, and whether it has code at
+/// all.
 fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
     /// `miCodeTypeMask`: 0 is IL. `miInternalCall`.
     const CODE_TYPE: u32 = 0x3;
@@ -701,7 +704,7 @@ fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
     None
 }
 
-/// Makes a CLR ready, or says why it cannot be.
+/// Prepares a CLR for tracing. An error is the reason why it cannot be.
 pub(crate) fn enable<C: Context>(own: &ClrTrace, clr: &Clr, events: &Events, cx: &Cx<'_, C>) {
     if let Err(why) = own.enable(cx, clr.is_beside()) {
         let version = events.of(clr.number());

@@ -74,7 +74,7 @@ impl RequestPace {
         Some((first, some.take_while(|kind| *kind == first).count()))
     }
 
-    /// A request for so many took so long.
+    /// Adapts the size after a request for this many methods, which took this long.
     pub(super) fn after(&mut self, kind: RequestKind, count: usize, took: Duration) {
         let size = match kind {
             RequestKind::Plain => &mut self.plain,
@@ -110,7 +110,7 @@ mod tests {
         }
         pace.after(RequestKind::Plain, MOST, 80 * MS);
         assert_eq!(pace.size(RequestKind::Plain), MOST / 4);
-        // The rest of a module says nothing of more at once.
+        // The last, smaller request of a module does not show that larger ones are fast.
         pace.after(RequestKind::Plain, 1, MS);
         assert_eq!(pace.size(RequestKind::Plain), MOST / 4);
         assert_eq!(pace.size(RequestKind::Generic), 1);

@@ -13,7 +13,7 @@ use crate::model::TracePattern;
 /// One parsed pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// As it was typed.
+    /// The pattern as typed.
     pub(super) text: String,
     pub(super) min_ns: u64,
     how: MatchKind,
@@ -86,7 +86,7 @@ impl Pattern {
     }
 }
 
-/// A type's name as patterns have it: `Shop.Cart`1+Item` is `Shop.Cart.Item`.
+/// Returns a type's name in the form of patterns: `Shop.Cart.Item` for `Shop.Cart`1+Item`.
 pub(super) fn plain(type_name: &str) -> String {
     let mut plain = String::with_capacity(type_name.len());
     let mut in_arity = false;
@@ -140,7 +140,7 @@ mod tests {
         ] {
             let matches = pattern(text).matches(name);
             assert_eq!(matches, is_meant, "{text} of {name}");
-            // Types are only ever left out where nothing of them can match.
+            // A type is skipped only if none of its methods can match.
             let (of, _) = name.rsplit_once('.').unwrap_or_default();
             assert!(!matches || pattern(text).may_match_in(of.trim_end_matches('.')));
         }

@@ -1,4 +1,5 @@
-//! Table of async calls that have returned a task which has not completed; pairs begin and end.
+//! Table of async calls whose returned task has not completed. Pairs the start and end of each
+//! call.
 //!
 //! A call has two ends. The method's return knows when the call began. The completion of the task,
 //! on any thread, may come first. They are paired by the method's number and the task's id, which
@@ -21,7 +22,7 @@ const PARTS: usize = 64;
 const PLACES: usize = 2048;
 /// Maximum number of waiting calls in a part.
 const MAX_WAITING: usize = PLACES * 3 / 4;
-/// Maximum number of completions in a part whose call has not returned yet, or whose begin was
+/// Maximum number of completions in a part whose call has not returned yet, or whose start was
 /// never recorded. The oldest is dropped for a new one.
 const MAX_EARLY: usize = 64;
 /// Maximum number of waiting calls.
@@ -33,7 +34,7 @@ const CAPACITY: usize = PARTS * MAX_WAITING;
 enum TableEntry {
     #[default]
     Free,
-    /// The method has returned. Value: the begin of the call.
+    /// The method has returned. Value: the start of the call.
     Waiting(u64),
     /// The task has completed before the return. Values: the time, and whether by an exception.
     Early(u64, bool),
@@ -68,7 +69,7 @@ pub(super) enum ReturnOutcome {
     NoRoom,
 }
 
-/// A method's number and a task's id, neither of which is 0 when it is made so.
+/// Returns the key of a method's number and a task's id. Never 0, as the number is stored plus 1.
 fn key(method: i32, task: i32) -> u64 {
     (u64::from(method.cast_unsigned()) + 1) << 32 | u64::from(task.cast_unsigned())
 }
@@ -93,7 +94,7 @@ impl Pending {
         self.parts.get(task.cast_unsigned() as usize % PARTS)
     }
 
-    /// A method returns a task that has not completed, of a call that began then.
+    /// Enters the return of a task that has not completed, by a call that began at `began`.
     pub(super) fn returned(&self, method: i32, task: i32, began: u64) -> ReturnOutcome {
         let Some(part) = self.part(task) else {
             return ReturnOutcome::NoRoom;
@@ -117,7 +118,7 @@ impl Pending {
         ReturnOutcome::Waits
     }
 
-    /// A task is about to complete: when its call began, if the method has returned.
+    /// Enters the completion of a task. Returns the start of its call, if the method has returned.
     pub(super) fn completed(
         &self,
         method: i32,
@@ -173,9 +174,9 @@ impl Pending {
 }
 
 impl TableShard {
-    /// Where a key's way through the places begins.
+    /// First place of a key's probe sequence.
     fn home(key: u64) -> usize {
-        // The middle of a product has bits of all of it.
+        // The middle bits of a product depend on all of its bits.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
     }
 
@@ -201,7 +202,7 @@ impl TableShard {
         }
     }
 
-    /// Puts what a key has, in place of what it had.
+    /// Sets the entry of a key.
     fn put(&mut self, key: u64, is: TableEntry) {
         if self.places.is_empty() {
             self.places = vec![(0, TableEntry::Free); PLACES];
@@ -217,7 +218,7 @@ impl TableShard {
         self.set(place, (key, is));
     }
 
-    /// Frees a place; those behind it that were pushed on by it move up.
+    /// Frees a place, and moves up the entries that it had displaced.
     fn remove(&mut self, place: usize) {
         self.waiting -= usize::from(matches!(self.at(place).1, TableEntry::Waiting(_)));
         let mut hole = place;
@@ -227,7 +228,7 @@ impl TableShard {
             if is == TableEntry::Free {
                 break;
             }
-            // How far each is from where its way began.
+            // Distance of each from the start of its probe sequence.
             let from_home = |place: usize| place.wrapping_sub(TableShard::home(key)) % PLACES;
             if from_home(hole) < from_home(next) {
                 self.set(hole, (key, is));
@@ -247,7 +248,7 @@ mod tests {
     fn both_ends_meet_whichever_comes_first() {
         let pending = Pending::new();
         assert_eq!(pending.returned(7, 1, 100), ReturnOutcome::Waits);
-        // Of another method, of another task: not this one.
+        // Another method or another task does not match.
         assert_eq!(pending.completed(8, 1, 150, false), None);
         assert_eq!(pending.completed(7, 2, 160, true), None);
         assert_eq!(pending.completed(7, 1, 170, false), Some(100));
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn calls_that_want_one_place_are_found_in_any_order() {
         let home = TableShard::home(key(1, 0));
-        // Of one part, which is chosen by the task.
+        // All in one part, which the task's id selects.
         let tasks = (0..).map(|number| number * PARTS as i32);
         let same = tasks.filter(|task| TableShard::home(key(1, *task)) == home);
         let tasks: Vec<i32> = same.take(4).collect();
@@ -309,7 +310,7 @@ mod tests {
     fn no_call_is_lost_between_threads() {
         use std::sync::atomic::AtomicI32;
         const CALLS: i32 = 200_000;
-        /// So far apart at most, as else a completion that came early makes room for others.
+        /// Maximum distance, as otherwise an early completion is dropped for others.
         const APART: i32 = (PARTS * MAX_EARLY / 2) as i32;
         let pending = Pending::new();
         let (met, ends) = (AtomicU64::new(0), [AtomicI32::new(0), AtomicI32::new(0)]);

@@ -80,7 +80,8 @@ impl ModuleMatches {
 }
 
 impl ClrTrace {
-    /// Makes the runtime allow ReJIT, and starts the thread. Once; it is said why not.
+    /// Enables ReJIT in the runtime, and starts the thread, once. A failure is written with its
+    /// reason.
     pub(super) fn enable<C: Context>(&self, cx: &Cx<'_, C>, beside: bool) -> Result<(), String> {
         let mut commands = lock(&self.commands);
         if commands.is_some() {
@@ -98,7 +99,7 @@ impl ClrTrace {
         let rejit = enable_rejit(cx, low, high).map_err(|refused| refused.to_string())?;
         let (sender, receiver) = channel();
         let bodies = Arc::clone(&self.bodies);
-        // It ends by itself when the sender goes.
+        // It ends by itself when the sender is dropped.
         rejit
             .spawn("sidewalk-trace", move |rejit| {
                 run(rejit, &bodies, &receiver)
@@ -149,7 +150,7 @@ impl ClrTrace {
             .is_some_and(|commands| sent(commands).is_ok())
     }
 
-    /// Waits until nothing is traced any more.
+    /// Waits until all methods are reverted.
     pub(super) fn revert(&self, events: &Events) {
         if !self.can_trace() {
             return;
@@ -173,7 +174,7 @@ impl ClrTrace {
         }
     }
 
-    /// Says something to the thread, and waits for its answer.
+    /// Sends a command to the thread, and waits for its reply.
     fn announce<T>(
         &self,
         timeout: Duration,
@@ -184,7 +185,7 @@ impl ClrTrace {
         answer.recv_timeout(timeout).ok()
     }
 
-    /// The runtime asks for a method's new body, on a thread of the program.
+    /// Returns a method's new body to the runtime. Called on a thread of the program.
     pub(crate) fn parameters<'rt>(
         &self,
         cx: &Cx<'rt, Callback>,
@@ -232,8 +233,8 @@ impl RequestContext {
         self.trace.record_outcome(self.session, index, outcome);
     }
 
-    /// Looks at a module that is loaded. Returns its file, and why nothing of it is traced, if so;
-    /// nothing where it is not known, or its file is cut short.
+    /// Examines a loaded module. Returns its file, and the reason if it cannot be traced. `None` if
+    /// it is unknown, or its file is truncated.
     pub(super) fn inspect_module<'rt, C: MayTriggerGc>(
         &self,
         cx: &Cx<'rt, C>,
@@ -241,7 +242,7 @@ impl RequestContext {
     ) -> Option<(Arc<str>, Option<&'static str>)> {
         let facts = self.clr.module(module.raw())?;
         if facts.is_cut_short() {
-            // The runtime would read what is not there any more.
+            // The runtime would read memory that no longer exists.
             return None;
         }
         let about = cx.info().get_module_info2(cx, module).ok()??;
@@ -251,7 +252,7 @@ impl RequestContext {
         ))
     }
 
-    /// Whether a module is one that stays, and whose metadata is there and does not change.
+    /// Whether a module is never unloaded, and has metadata that does not change.
     pub(super) fn can_read<'rt>(&self, cx: &Cx<'rt, RejitThread>, key: ModuleKey) -> bool {
         cx.info().id(key).is_some_and(|module| {
             let looked_at = self

@@ -137,13 +137,14 @@ pub(super) fn take_open() -> Vec<(i32, u64)> {
     open.collect()
 }
 
-/// Address space for the counters of a method; pages come when something is counted in them.
+/// Reserves address space for the counters of a method. Pages are allocated at the first count in
+/// them.
 fn new_shards() -> Option<&'static [Shard]> {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
     let count = processors.next_power_of_two().clamp(1, MAX_SHARDS);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: asks for new pages anywhere.
+    // SAFETY: requests new pages at any address.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -164,13 +165,13 @@ fn new_shards() -> Option<&'static [Shard]> {
 }
 
 impl Method {
-    /// Each call of it is a slow one; also where it is traced no more, and its last calls are
-    /// taken.
+    /// Whether each call of it is a slow one. Also valid when its last calls are taken after
+    /// tracing.
     pub(super) fn is_slow_from_0(&self) -> bool {
         matches!(self.min_ns.load(Relaxed), 0 | NEVER)
     }
 
-    /// A call has ended, on this processor, about.
+    /// Counts the end of a call, on the given processor (a recent one of the thread).
     #[inline]
     pub(super) fn count(&self, processor: u32, ns: u64, is_error: bool) {
         let Some(shard) = self.shard(processor) else {
@@ -178,8 +179,8 @@ impl Method {
         };
         let at = bucket(ns);
         if let Some(bucket) = shard.buckets.get(at) {
-            // SeqCst, both: pairs with `take`. Either the group is marked when the count is there,
-            // or who takes comes to it later and finds the count.
+            // SeqCst, both: pairs with `take`. Either the group is marked when the count is stored,
+            // or `take` reads it later and finds the count.
             bucket.fetch_add(1, SeqCst);
             let group = 1u64 << (at / GROUP);
             if shard.groups.load(SeqCst) & group == 0 {
@@ -195,7 +196,7 @@ impl Method {
         }
     }
 
-    /// A slow call is not kept, as there are slower ones.
+    /// Counts a slow call that is not kept, as there are slower ones.
     #[inline]
     pub(super) fn pass(&self, processor: u32, ns: u64) {
         if let Some(shard) = self.shard(processor) {
@@ -204,7 +205,7 @@ impl Method {
         }
     }
 
-    /// A call of a runtime-async method has begun.
+    /// Counts the start of a call of a runtime-async method.
     #[inline]
     pub(super) fn has_begun(&self, processor: u32) {
         if let Some(shard) = self.shard(processor) {
@@ -212,7 +213,7 @@ impl Method {
         }
     }
 
-    /// It has ended, on any thread.
+    /// Counts its end, on any thread.
     #[inline]
     pub(super) fn has_ended(&self, processor: u32) {
         if let Some(shard) = self.shard(processor) {
@@ -223,12 +224,12 @@ impl Method {
     fn take_open(&self) -> u64 {
         let shards = self.shards.iter();
         let open = shards.map(|shard| match shard.open.load(Relaxed) {
-            // A page that is never written to is none.
+            // A page that is never written to is not allocated.
             0 => 0,
             _ => shard.open.swap(0, Relaxed),
         });
         let open = open.fold(0, u64::wrapping_add);
-        // Where calls end while it is taken.
+        // If calls end during the take.
         if open.cast_signed() < 0 { 0 } else { open }
     }
 
@@ -242,7 +243,7 @@ impl Method {
     pub(super) fn take(&self) -> CallBatch {
         let mut batch = CallBatch::default();
         for shard in self.shards {
-            // Only looked at, where nothing was called: a page that is never written to is none.
+            // Read only, if no call was counted: a page that is never written to is not allocated.
             let groups = match shard.groups.load(SeqCst) {
                 0 => 0,
                 _ => shard.groups.swap(0, SeqCst),
@@ -259,7 +260,7 @@ impl Method {
                     }
                 }
             }
-            // The sums of calls of the batch before may come in this one: their buckets were
+            // The sums of calls of the previous batch may be in this one, as their buckets were
             // counted first.
             if shard.sum_ns.load(Relaxed) | shard.errors.load(Relaxed) | shard.passed.load(Relaxed)
                 == 0

@@ -68,11 +68,10 @@ type Callers = VecDeque<(ModuleKey, Token)>;
 /// A module whose methods are being traced.
 struct ModuleJob<'rt> {
     matches: ModuleMatches,
-    /// Those that are left; first what is asked for fast, and state machines behind what they are
-    /// of.
+    /// Remaining methods: those with fast requests first, and state machines after their kickoffs.
     left: VecDeque<(usize, MatchedMethod)>,
     module: Option<PreparedModule<'rt>>,
-    /// Found when nothing else is left.
+    /// Searched when no methods are left.
     callers: Option<Callers>,
     done: Option<SyncSender<()>>,
 }
@@ -136,7 +135,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 self.background.clear();
                 self.bodies.may_be_inlined.clear();
                 self.changed.iter().for_each(ChangedMethod::stop);
-                // A module that was reported twice is asked for twice, and reverted once.
+                // A module that was reported twice is requested twice, and reverted once.
                 let mut seen: HashSet<_> = self.reverts.iter().map(|one| one.method).collect();
                 self.changed.sort_by_key(|changed| changed.kind);
                 let changed = self.changed.drain(..);
@@ -178,7 +177,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         Some(self.pace.pause())
     }
 
-    /// Does a piece of the work for which no thread waits. Returns what is left of it.
+    /// Does a part of the work for which no thread waits. Returns the rest.
     fn go_on(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -290,7 +289,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         Ok(callers.is_empty())
     }
 
-    /// Prepares some methods and asks for them.
+    /// Prepares some methods and requests them.
     ///
     /// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose
     /// tokens code may use at once, and on .NET 11.0.0 the call makes precompiled code of the
@@ -320,9 +319,9 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
             .retain(|ChangedMethod { method, .. }| method.0 != key || !tokens.contains(&method.1));
         let requested: corprof::Result<()> = (|| {
             if !with.is_empty() {
-                // A method that is itself one of those that another one was inlined into is bound
-                // twice in one request, and the second time counts: so the runtime is to ask for
-                // the bodies of inliners too.
+                // A method into which another requested method was inlined is bound twice in one
+                // request, and the second binding counts. So the runtime must also request the
+                // bodies of inliners.
                 let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
                 info.request_rejit_with_inliners(cx, flags, &with)?;
             }
@@ -347,8 +346,8 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         }
     }
 
-    /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them:
-    /// what is traced is not inlined again.
+    /// Requests some callers of traced methods. They keep their own IL, as no body is prepared for
+    /// them, and traced methods are not inlined again.
     fn recompile(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -356,7 +355,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> corprof::Result<()> {
         let kind = RequestKind::Plain;
         let count = callers.len().min(self.pace.size(kind));
-        // Methods that have probes have been compiled again.
+        // Methods with probes have been recompiled already.
         let asked = self.bodies.asked;
         let some = callers.drain(..count);
         let some: Vec<_> = some
@@ -381,7 +380,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         Ok(())
     }
 
-    /// Takes probes out of some of those that have them.
+    /// Reverts some of the methods with probes.
     fn revert(&mut self, cx: &mut Cx<'rt, RejitThread>) {
         let queue = match self.leaving.is_empty() {
             false => &mut self.leaving,
@@ -407,7 +406,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         self.settle_reverts();
     }
 
-    /// Answers who waits, where all have their own code back.
+    /// Replies to the waiting thread, once all methods have their own code.
     fn settle_reverts(&mut self) {
         if !self.reverts.is_empty() {
             return;

@@ -19,7 +19,7 @@ pub(crate) struct TraceWriter {
     counting: Vec<(u32, i32)>,
     /// Calls so far.
     calls: u64,
-    /// CPU time of the process when calls were last looked at.
+    /// CPU time of the process at the last write.
     cpu_ns: u64,
     /// Methods whose times the probes distort.
     distorted: HashSet<i32>,
@@ -120,7 +120,7 @@ impl TraceWriter {
     }
 }
 
-/// Whether the probes of a method's calls are much of what the program did.
+/// Whether the probes of a method's calls took a large part of the program's CPU time.
 fn is_distorted(calls: u64, cost_ps: u64, used_ns: u64) -> bool {
     /// Fewer in a second are no trouble.
     const MANY: u64 = 100_000;
@@ -130,7 +130,7 @@ fn is_distorted(calls: u64, cost_ps: u64, used_ns: u64) -> bool {
     calls > MANY && cost_ns.saturating_mul(SHARE) > used_ns
 }
 
-/// Leaves it out where it was not named, and says so.
+/// Stops tracing the method if no pattern names it exactly, and notes that.
 fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64) -> String {
     let name = &method.name;
     let often = format!(
@@ -145,7 +145,7 @@ fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64)
 }
 
 impl SlowCalls {
-    /// Slow calls of this batch that were not even looked at.
+    /// Slow calls of this batch that were skipped.
     fn not_kept(&mut self, batch: &CallBatch, all_are: bool, method: &table::Method) -> (u64, u64) {
         use std::sync::atomic::Ordering::Relaxed;
         if !all_are {
@@ -174,7 +174,7 @@ mod tests {
         const COST_PS: u64 = 25_000;
         // A loop around a method of some instructions.
         assert!(is_distorted(20_000_000, COST_PS, SECOND));
-        // Fewer beside much else, and few in a program that does nothing else.
+        // Fewer calls beside other work, and few calls in a program that does nothing else.
         assert!(!is_distorted(1_000_000, COST_PS, SECOND));
         assert!(!is_distorted(90_000, COST_PS, 10_000_000));
     }

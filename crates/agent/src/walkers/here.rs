@@ -150,11 +150,12 @@ fn walk_into(
     (all.collect(), EndCode(EndCode::of(end)))
 }
 
-/// The stack without the frames by which managed code came to the callback, if it did.
+/// Returns the stack without the frames between managed code and the callback, if the callback came
+/// from managed code.
 ///
-/// The first word is in the CLR's module, which called us. Where the first managed frame called
-/// that module too, everything above it is the CLR's doing (the compiler's, which it calls,
-/// included). Where it called other native code, that code called the CLR, and is kept.
+/// The first word is in the CLR's module, the caller of the callback. If the first managed frame
+/// called that module too, all younger frames are the CLR's (including those of the compiler that
+/// it calls). If it called other native code, that code called the CLR, and is kept.
 fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>) -> &[u64] {
     let Some(clr) = words.first().and_then(|word| region(*word)) else {
         return words;
@@ -177,7 +178,7 @@ fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>
 fn alternate_stack() -> Option<Range<u64>> {
     // SAFETY: all-zero is a valid stack_t.
     let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer.
+    // SAFETY: a query; a valid out-pointer.
     if unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) } != 0
         || stack.ss_flags & libc::SS_ONSTACK == 0
     {
@@ -237,7 +238,7 @@ mod tests {
     fn a_walk_begins_outside_this_library_and_ends_at_the_root() {
         MAP.refresh_native(&mut |_| 0);
         let own = MAP.lookup(walk_here as *const () as u64).unwrap();
-        // Here the test binary is "this library": what is left are libc's frames.
+        // Here the test binary is "this library". The remaining frames are libc's.
         let (frames, end) = std::thread::spawn(|| deeper(5, 100)).join().unwrap();
         assert_eq!(end, EndCode(EndCode::of(End::Root)));
         assert!((1..5).contains(&frames.len()), "{frames:x?}");

@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_stack_that_crosses_two_runtimes_twice() {
-        // A calls B calls A calls B; each CLR tells its own frames and takes the others for native.
+        // A calls B calls A calls B. Each CLR reports its own frames and treats the others as
+        // native.
         let mut placed = vec![
             managed(300, 0xa2),
             run(300),

@@ -131,9 +131,9 @@ pub fn check(
     let (Some(code), Some(stack)) = (bytes(&code), bytes(stack)) else {
         return Err(SeedRefusal::NotManaged);
     };
-    // SAFETY: a frame that our own walk reached by exact rules, on a thread whose managed frames
-    // stand still for as long as the runtime is stopped; callee-saved registers other than rbp are
-    // not needed to unwind managed frames.
+    // SAFETY: a frame that the agent's own walk reached by exact rules, on a thread whose managed
+    // frames do not change while the runtime is suspended; callee-saved registers other than rbp
+    // are not needed to unwind managed frames.
     Ok(unsafe { Seed::new(registers, code, stack) })
 }
 

@@ -71,12 +71,12 @@ pub struct SnapshotWalk {
     pub error: Option<WalkError>,
 }
 
-/// Our own walk of a thread; the frames lie in [`StoppedWalker::traces`].
+/// Result of the agent's own walk of a thread. The frames are in [`StoppedWalker::traces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnTrace {
     /// Index range of the frames.
     pub frames: Range<usize>,
-    /// As [`crate::model::EndCode`] has it.
+    /// How the walk ended, as an [`crate::model::EndCode`].
     pub end: u8,
 }
 
@@ -96,25 +96,25 @@ pub struct ObservedThread {
     asked: bool,
 }
 
-/// How long a runtime stood, nanoseconds.
+/// Times of one suspension of a runtime, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuntimeStop {
-    /// CLOCK_MONOTONIC when it stood.
+    /// CLOCK_MONOTONIC when the runtime was suspended.
     pub at_ns: u64,
-    /// From the wish until it stood.
+    /// From the request until the runtime was suspended.
     pub stopping_ns: u64,
-    /// For how long it stood.
+    /// Duration of the suspension.
     pub stopped_ns: u64,
-    /// CLOCK_MONOTONIC when it went on.
+    /// CLOCK_MONOTONIC when it resumed.
     pub end_ns: u64,
 }
 
-/// Why a CLR was not stopped.
+/// Reason why a CLR was not suspended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotStopped {
     /// It ends, has ended, or its snapshots are not enabled.
     Gone,
-    /// It would not.
+    /// The runtime refused.
     Refused(SuspendError),
 }
 
@@ -159,30 +159,30 @@ impl ExtraWalk for NoExtraWalk {
     }
 }
 
-/// Facts that a walk needs and that are asked for before the runtime stands.
+/// Facts that a walk needs, read before the runtime is suspended.
 struct StopContext {
     map: &'static CodeMap,
     sampler: Option<&'static Sampler>,
     runtime: u8,
 }
 
-/// Room for one stop, used again for each.
+/// Buffers of one stop, reused for each.
 pub struct StoppedWalker {
     program: &'static Program,
     max_depth: usize,
     /// Frames of `DoStackSnapshot`.
     pub frames: Vec<FrameRecord>,
-    /// Frames of our own walks.
+    /// Frames of the agent's own walks.
     pub traces: Vec<Traced>,
     /// Sorted by ThreadID.
     pub seen: Vec<ObservedThread>,
     pins: Vec<ThreadPin<'static>>,
-    /// Threads that have not answered, and stops since they last did.
+    /// Threads that did not respond, with the number of stops since they last did.
     unresponsive: HashMap<u32, u32>,
 }
 
 impl StoppedWalker {
-    /// For the threads of `program`, with room for stacks of so many frames.
+    /// Creates a walker for the threads of `program`, with stacks of at most `max_depth` frames.
     pub fn new(program: &'static Program, max_depth: u32) -> StoppedWalker {
         StoppedWalker {
             program,
@@ -195,15 +195,15 @@ impl StoppedWalker {
         }
     }
 
-    /// Forgets what was seen before.
+    /// Drops the results of earlier stops.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.traces.clear();
         self.seen.clear();
     }
 
-    /// Stops a CLR, walks `targets`, lets it go on. Those that it does not list (any more) are
-    /// not in [`StoppedWalker::seen`] with an outcome.
+    /// Suspends a CLR, walks `targets` and resumes the CLR. Targets that the CLR does not list (any
+    /// more) have no outcome in [`StoppedWalker::seen`].
     pub fn stop(
         &mut self,
         runtimes: &mut Runtimes<'_>,
@@ -264,7 +264,7 @@ impl StoppedWalker {
         }
     }
 
-    /// Makes all room, and pins each thread so that it stays.
+    /// Reserves all memory, and pins each thread so that it is not destroyed.
     fn prepare(
         &mut self,
         index: RuntimeIndex,
@@ -273,8 +273,8 @@ impl StoppedWalker {
     ) {
         self.clear();
         for target in targets.take(MAX_THREADS) {
-            // SAFETY: the id came from `ThreadAssignedToOSThread` of this runtime and has not been
-            // told to be destroyed.
+            // SAFETY: the id came from `ThreadAssignedToOSThread` of this runtime and
+            // `ThreadDestroyed` was not reported for it.
             let key = unsafe { ThreadKey::from_parts(index, target.managed) };
             let Some(pin) = key.and_then(|key| self.program.threads.pins.pin(key)) else {
                 continue;
@@ -295,7 +295,7 @@ impl StoppedWalker {
         }
     }
 
-    /// Takes note of who has answered. After the runtime has gone on, as it may allocate.
+    /// Records which threads have responded. After the runtime has resumed, as this may allocate.
     fn note_unresponsive(&mut self) {
         if self.unresponsive.len() > MAX_THREADS {
             self.unresponsive.clear();

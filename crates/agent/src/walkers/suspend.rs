@@ -149,7 +149,7 @@ impl SuspendWalker {
                 }
                 Err(NotStopped::Gone | NotStopped::Refused(SuspendError::NotStarted)) => return,
                 Err(NotStopped::Refused(error)) => {
-                    // Not waited for: the next tick comes, and what was not walked keeps its value.
+                    // No wait: a thread that was not walked keeps its value for the next tick.
                     self.count_lost(error.to_string(), 1);
                     return;
                 }
@@ -161,7 +161,7 @@ impl SuspendWalker {
         *self.lost.entry(reason.into()).or_insert(0) += count;
     }
 
-    /// Takes what was seen of each thread; answers those to be tried again.
+    /// Takes the results of each thread. Returns the threads to retry.
     fn collect(&mut self, program: &Program, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
         let mut again = Vec::new();
         for seen in std::mem::take(&mut self.stopped.seen) {
@@ -171,7 +171,7 @@ impl SuspendWalker {
                 &seen.plain
             };
             let Some(snap) = snap else {
-                // Not listed by the CLR: it ends, or has not begun.
+                // Not listed by the CLR: the thread ends, or has not begun.
                 continue;
             };
             match snap.error {
@@ -323,7 +323,7 @@ impl Walker for SuspendWalker {
         if round.now_ns < self.due_ns {
             return;
         }
-        // Late ticks are not made up for: each sample's value is what really passed.
+        // Late ticks are not repeated, as each sample's value is the time that really passed.
         self.due_ns = (self.due_ns + self.interval_ns).max(round.now_ns);
         for runtime in round.runtimes.recorded() {
             self.stop(round, runtime, recorder);

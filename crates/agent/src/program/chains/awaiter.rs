@@ -84,8 +84,8 @@ impl Heap for BlockReader<'_> {
 }
 
 impl AsyncFrameFinder<'_> {
-    /// The chain of a method's task, or of a dispatcher's; if all that it says is that the task is
-    /// done, the one of who awaited it, as far as that can be found.
+    /// Returns `chain`, the chain of a method's task or a dispatcher's. If it only shows that the
+    /// task is completed, returns the chain of its awaiter, if that can be found.
     pub(super) fn or_awaiter(
         &mut self,
         frame: &AsyncFrame,
@@ -114,8 +114,8 @@ impl AsyncFrameFinder<'_> {
         (reader.count, end)
     }
 
-    /// Finds the object that waits for a task, and the class of the promise between them. It is
-    /// found by the contents of the youngest frames. 0 for none, or where it is not known.
+    /// Finds the object that waits for a task, and the class of the promise between them, in the
+    /// contents of the youngest frames. 0 if there is none or it is not known.
     fn awaiter(&self, frame: &AsyncFrame, task: u64) -> Option<(u64, u64)> {
         // An async iterator is awaited by its state machine.
         let iterator = match self.kind_at(task) {
@@ -130,9 +130,9 @@ impl AsyncFrameFinder<'_> {
         }) {
             return found.ok().map(|waits| (waits, 0));
         }
-        // A promise that it has run is done in its turn, and forgets what it was made of: who waits
-        // for that is the only one here who waits for a promise that is done, or the promise the
-        // only one.
+        // A promise that the task has run completes in turn and drops the tasks that it was made
+        // of. The awaiter of the promise is then the only object here that waits for a completed
+        // promise, or the promise is the only one.
         let promise = self.promise?;
         let is_it = |table: u64, kind| {
             matches!(kind, LinkKind::Task(_)) && [0, table].contains(&promise.body.class)
@@ -185,9 +185,8 @@ impl AsyncFrameFinder<'_> {
         }
     }
 
-    /// The first of the words of the frames, from a method's on towards the youngest, that is an
-    /// object of a known kind and of which `is_it` finds something. `Err` where not all could be
-    /// looked at.
+    /// Returns the first word of the frames, from a method's to the youngest, that is an object of
+    /// a known kind for which `is_it` returns a result. `Err` if not all words could be checked.
     fn find(
         &self,
         frame: &AsyncFrame,
@@ -255,7 +254,7 @@ impl AsyncFrameFinder<'_> {
         }
     }
 
-    /// Whether what is at an address leads to what waits for a task: one that `is_it`.
+    /// Whether the object at an address leads to an awaiter of a task for which `is_it` holds.
     fn waits(&self, at: u64, kind: LinkKind, is_it: &dyn Fn(u64) -> bool) -> bool {
         match kind {
             LinkKind::List { items, size } => self.has_one_that_waits(at, (items, size), is_it),
@@ -263,7 +262,7 @@ impl AsyncFrameFinder<'_> {
         }
     }
 
-    /// The same of what is no list of continuations, and leads to none.
+    /// The same for an object that is not a list of continuations and leads to none.
     fn is_one_that_waits(&self, at: u64, kind: LinkKind, is_it: &dyn Fn(u64) -> bool) -> bool {
         let heap = BlockReader::new(&self.careful);
         let reader = self.reader(&heap);
@@ -288,7 +287,7 @@ impl AsyncFrameFinder<'_> {
                 }
                 LinkKind::OfAwait { .. } => return Self::fields(&reader, at, 8, is_it),
                 LinkKind::Task(places) | LinkKind::Runtime(places) => {
-                    // A class derived from a task has its fields behind those.
+                    // A class derived from a task has its own fields behind the task's.
                     let own = (u64::from(places.flags) + 4).next_multiple_of(8);
                     return !is_done(places.flags) && self.is_made_of(&reader, at, own, is_it);
                 }
@@ -308,7 +307,7 @@ impl AsyncFrameFinder<'_> {
         false
     }
 
-    /// Whether an entry of a list leads to what waits for such a task.
+    /// Whether an entry of a list leads to an awaiter of such a task.
     fn has_one_that_waits(
         &self,
         list: u64,
@@ -358,7 +357,7 @@ impl AsyncFrameFinder<'_> {
         })
     }
 
-    /// The same, or one to an array that has.
+    /// The same, or a reference to an array that has one.
     fn is_made_of(
         &self,
         reader: &ChainReader<'_, BlockReader<'_>>,
@@ -370,7 +369,7 @@ impl AsyncFrameFinder<'_> {
             || Self::fields(reader, at, from, |field| self.has_entry(field, is_it))
     }
 
-    /// Whether there is an array of references at what may be an address, and a task among them.
+    /// Whether a possible address is that of an array of references that contains a task.
     fn has_entry(&self, array: u64, is_it: &dyn Fn(u64) -> bool) -> bool {
         let mut words = [0; PIECE];
         let Some(count) = self.careful.words_into(array, &mut words) else {

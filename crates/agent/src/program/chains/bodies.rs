@@ -77,13 +77,14 @@ impl CodeRole {
 /// The offsets that a chain needs in a state machine that is an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectAt {
-    /// Where `<>1__state` is in it.
+    /// Offset of `<>1__state` in the state machine.
     pub state: u16,
-    /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
+    /// Offset of an async iterator's promise, through which a caller waits for its next value; 0 if
+    /// it is no iterator.
     pub promise: u16,
 }
 
-/// One body of code of an async method's `MoveNext`, or of what calls those to resume them.
+/// One body of an async method's `MoveNext`, or of code that resumes async methods.
 #[derive(Debug)]
 pub struct AsyncBody {
     /// Role of the body.
@@ -150,7 +151,7 @@ pub struct AsyncBodies {
 }
 
 impl AsyncBodies {
-    /// Nothing known.
+    /// Returns an empty table.
     pub fn new() -> AsyncBodies {
         let slot = || BodySlot {
             piece: AtomicU64::new(0),
@@ -218,7 +219,8 @@ impl AsyncBodies {
         true
     }
 
-    /// A runtime has ended: its number, and its code's addresses, may be another's.
+    /// Removes the bodies of a runtime that has ended. Its number and its code's addresses may be
+    /// reused.
     pub fn forget(&self, runtime: u8) {
         for slot in &self.slots {
             // SAFETY: as in `at`.

@@ -85,9 +85,9 @@ impl Heap for GatedHeap<'_> {
     }
 }
 
-/// The same by the kernel, which takes 2 µs for each question on a virtual machine.
+/// Heap objects, read through the kernel at 2 µs per call on a virtual machine.
 pub(super) struct CheckedHeap {
-    /// Questions that may still be asked.
+    /// Remaining number of kernel calls.
     pub(super) left: Cell<u32>,
 }
 
@@ -103,13 +103,13 @@ impl Heap for CheckedHeap {
 }
 
 impl CheckedHeap {
-    /// Words at an address that may be anything; `None` also where there was no question left.
+    /// Reads words at an unverified address. `None` also if no kernel call is left.
     pub(super) fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         let mut words = [0u64; N];
         (self.words_into(at, &mut words)? == N).then_some(words)
     }
 
-    /// Reads as many of the words at an address that may be anything as there are; says how many.
+    /// Reads as many words as are mapped at an unverified address. Returns their number.
     pub(super) fn words_into<const N: usize>(
         &self,
         at: u64,
@@ -126,7 +126,7 @@ impl CheckedHeap {
         Some(own_memory::peek(at, bytes).len() / 8)
     }
 
-    /// So many questions are asked; `None` where fewer are left.
+    /// Counts kernel calls. `None` if fewer are left.
     pub(super) fn spend(&self, questions: u32) -> Option<()> {
         self.left.set(self.left.get().checked_sub(questions)?);
         Some(())
@@ -139,8 +139,8 @@ impl CheckedHeap {
             return None;
         }
         let word = if at / PAGE == field / PAGE {
-            // SAFETY: aligned, and in the page of a word that has just been read, in the gate:
-            // nothing of the heap goes away meanwhile.
+            // SAFETY: aligned, and in the page of a word that has just been read, in the gate: no
+            // heap memory is released meanwhile.
             unsafe { (at as *const u64).read_volatile() }
         } else {
             let [word] = self.words_at(at)?;
@@ -153,7 +153,7 @@ impl CheckedHeap {
 /// The result of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FoundChain {
-    /// Frames before it: those that the method has called, and its own.
+    /// Number of frames before the chain: the method's callees and its own frame.
     callers: usize,
     links: usize,
     end: ChainEnd,
@@ -161,7 +161,8 @@ struct FoundChain {
 }
 
 impl FoundChain {
-    /// Of the frame at a depth, which was resumed: so many links, and how they end.
+    /// Returns the chain of the resumed frame at a depth, with the number of its links and their
+    /// end.
     fn at(depth: usize, (links, end): (usize, ChainEnd)) -> FoundChain {
         FoundChain {
             callers: depth + 1,
@@ -172,7 +173,7 @@ impl FoundChain {
     }
 }
 
-/// A word of the thread's stack. Only [`AsyncFrameFinder::place`] makes one.
+/// Address of a word on the thread's stack. Only [`AsyncFrameFinder::place`] makes one.
 #[derive(Clone, Copy)]
 pub(super) struct StackWord(u64);
 
@@ -184,23 +185,23 @@ impl StackWord {
     }
 }
 
-/// Takes a walk's frames, and looks at each.
+/// Receives the frames of a walk, and checks each for an async method.
 pub struct AsyncFrameFinder<'a> {
     /// Frames, up to `room`; behind them room for a chain.
     pub(super) out: &'a mut [u64],
     pub(super) room: usize,
     pub(super) tables: &'static ChainTables,
-    /// Where the thread's stack ends.
+    /// End of the thread's stack.
     pub(super) stack_end: u64,
-    /// The gate that we are inside of, + 1: for the code that finds out that we have never come
-    /// back.
+    /// Index of the gate that the handler is inside of, plus 1. Read by the code that detects a
+    /// handler that never returned.
     inside: &'a mut u32,
     found: Option<FoundChain>,
     /// The previous frame, whose state machine is an object. It was resumed if this frame is of
     /// code that resumes.
     undecided: Option<AsyncFrame>,
-    /// The frame that begins a chain if nothing older does, and the agent thread says so: the
-    /// youngest that runs a task; else the youngest whose next frame is of code that is not known.
+    /// The frame that begins a chain if no older one does and the agent thread confirms it: the
+    /// youngest that runs a task, else the youngest whose next frame is in unknown code.
     unsure: Option<AsyncFrame>,
     /// The resumed frame, if its home is not known. The task's frame that resumes it may hold its
     /// task.
@@ -215,7 +216,7 @@ pub struct AsyncFrameFinder<'a> {
     pub(super) sps: [u64; KEPT],
 }
 
-/// Frames of which the stack pointers are kept.
+/// Number of frames whose stack pointers are kept.
 pub(super) const KEPT: usize = 16;
 
 /// A word that a frame keeps.
@@ -223,7 +224,7 @@ pub(super) const KEPT: usize = 16;
 enum KeptWord {
     /// On the stack.
     Here(StackWord),
-    /// In a register that was not saved since.
+    /// In a register that no younger frame has saved.
     Register(u64),
 }
 
@@ -273,9 +274,9 @@ impl Out for AsyncFrameFinder<'_> {
 }
 
 impl<'a> AsyncFrameFinder<'a> {
-    /// Into `out`, which has room for frames and, behind them, a chain. `registers` are those of
-    /// the context that is walked ([`stackwalk::Regs::all`]). `inside` is the thread's, 0 at first;
-    /// `None` where there is no room for a chain.
+    /// Creates a finder that writes into `out`, which has room for frames and, behind them, a
+    /// chain. `registers` are those of the walked context ([`stackwalk::Regs::all`]). `inside`
+    /// belongs to the thread and is 0 at first. `None` if there is no room for a chain.
     pub fn new(
         tables: &'static ChainTables,
         code: &'static CodeMap,
@@ -350,7 +351,7 @@ impl<'a> AsyncFrameFinder<'a> {
         end + 1
     }
 
-    /// A frame of code that is in the table, or one behind a frame that could not be decided about.
+    /// Handles a frame of code in the table, or the next older frame of an undecided one.
     #[cold]
     #[inline(never)]
     fn look(
@@ -378,8 +379,8 @@ impl<'a> AsyncFrameFinder<'a> {
         }
         let before = self.undecided.take();
         let Some(body) = body else {
-            // Precompiled code that resumes others is learned when it has been met: the agent
-            // thread will know.
+            // Precompiled code that resumes methods is entered only after a sample contained it.
+            // The agent thread will decide.
             self.unsure = self.unsure.or(before);
             return;
         };
@@ -443,8 +444,8 @@ impl<'a> AsyncFrameFinder<'a> {
         done
     }
 
-    /// A frame of an async method that was resumed, or runs for the first time if its state machine
-    /// is on the stack.
+    /// Handles a frame of an async method. It is in its first run if its state machine is on the
+    /// stack, else it was resumed.
     fn visit_resumed(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut end = ChainEnd::NotLive;
@@ -454,11 +455,11 @@ impl<'a> AsyncFrameFinder<'a> {
                 continue;
             };
             if (frame.sp..self.stack_end).contains(&place.read()) {
-                // It runs for the first time.
+                // First run.
                 return;
             }
             let read = self.inside(body, |finder, gate| {
-                // Once more: what was there before may have moved since.
+                // Read again inside the gate: the object may have moved.
                 let this = place.read();
                 if let Some(task) = finder.task_of(body, this) {
                     let chain = finder.chain(gate, body, task, this);
@@ -488,9 +489,9 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Whether an async method without a home runs for the first time: its state machine lies with
-    /// its caller, on the stack, and the place that will be or was its home says so, as the
-    /// collector changes no addresses of the stack.
+    /// Whether an async method without a live home is in its first run. Its state machine is then
+    /// on the stack, in its caller's frame. The slot that will be or was its home shows that, as
+    /// the collector does not change addresses of the stack.
     fn is_called(&self, frame: &AsyncFrame) -> bool {
         let callers = frame.bp.max(frame.sp)..self.stack_end;
         let offset = frame.lookup.wrapping_sub(frame.body.range.start);
@@ -545,8 +546,8 @@ impl<'a> AsyncFrameFinder<'a> {
             .map(KeptWord::Register)
     }
 
-    /// A frame of a task's own code, which is about to resume its method or has done so: nothing
-    /// younger was resumed that is known.
+    /// Handles a frame of a task's own code, which is about to resume its method or has done so. No
+    /// younger frame is known to be resumed.
     fn visit_resumer(&mut self, resumer: AsyncFrame) {
         let body = resumer.body;
         let is_youngest = resumer.depth == 0;
@@ -585,22 +586,22 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Nothing says which task it is.
+    /// Ends the search without a task for the resumed frame.
     fn give_up(&mut self) {
         if let Some((frame, end)) = self.without_home.take() {
             self.found = Some(FoundChain::at(frame.depth, (0, end)));
         }
     }
 
-    /// A frame of a task's own code that has called what resumes the one without a home: it has the
-    /// task in what a collection would look for there. Whether it is the task of that method is
-    /// told by the agent thread.
+    /// Handles a frame of a task's own code, a caller of the resumed frame without a home. It has
+    /// the task in one of its GC references. The agent thread checks that it is that method's task.
     fn visit_task(&mut self, resumer: AsyncFrame) {
         let Some((frame, _)) = self.without_home else {
             return;
         };
         let body = resumer.body;
-        // Where it has, or had, its state machine: what a collection has moved since is not there.
+        // The slots that hold, or held, its state machine. An object that a collection has moved
+        // since is not found.
         let is_its = |finder: &Self, machine: u64| {
             frame.body.homes.iter().any(|home| {
                 let place = finder.place_of(&frame, home.from_bp);
@@ -659,7 +660,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// A frame that runs a task, of a thread that runs no async method that was resumed.
+    /// Handles a frame that runs a task, on a thread without a resumed async method.
     fn visit_running(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut found = (0, ChainEnd::NotLive);
@@ -697,8 +698,8 @@ impl<'a> AsyncFrameFinder<'a> {
         });
     }
 
-    /// A frame that dispatches continuations of runtime async: what it has called is a method that
-    /// was resumed, or the agent thread says that it is not.
+    /// Handles a frame that dispatches continuations of runtime async. Its callee is a resumed
+    /// method, unless the agent thread decides otherwise.
     fn visit_dispatcher(&mut self, frame: AsyncFrame) {
         let mut found = None;
         let mut end = ChainEnd::NotLive;
@@ -731,7 +732,7 @@ impl<'a> AsyncFrameFinder<'a> {
                     break;
                 }
                 (Some(None), _) => end = self.end_without_task(),
-                // One of several places that can be it, which say the same.
+                // Another possible slot with the same content.
                 (Some(Some((here, _))), Some((before, _))) if here == before => {}
                 (Some(Some(_)), Some(_)) => {
                     found = None;
@@ -742,7 +743,7 @@ impl<'a> AsyncFrameFinder<'a> {
             }
         }
         if frame.depth == 0 && found.is_none() {
-            // It may have nothing yet: what is older was resumed.
+            // It may not have resumed anything yet. An older frame was resumed.
             return;
         }
         let chain = found.map_or((0, end), |(_, chain)| chain);
@@ -753,8 +754,8 @@ impl<'a> AsyncFrameFinder<'a> {
         });
     }
 
-    /// Whether there is a continuation of runtime async at an address that may be anything, or an
-    /// object of a class of which nothing is known yet.
+    /// Whether a runtime-async continuation is at an unverified address, or an object of a class
+    /// that is not known yet.
     fn is_suspended(&self, at: u64) -> bool {
         match self.kind_at(at) {
             Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. }) => true,
@@ -769,8 +770,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Whether there is a task at an address that may be anything, and one that a dispatcher may
-    /// run.
+    /// Whether a task that a dispatcher may run is at an unverified address.
     fn is_dispatched(&self, at: u64) -> bool {
         matches!(
             self.kind_at(at),
@@ -778,13 +778,13 @@ impl<'a> AsyncFrameFinder<'a> {
         )
     }
 
-    /// Returns the kind of object at an address that may be anything.
+    /// Returns the kind of the object at an unverified address.
     pub(super) fn kind_at(&self, at: u64) -> Option<LinkKind> {
         let [table] = self.careful.words_at(at)?;
         self.careful().kind(table & !7)
     }
 
-    /// Returns the chain's end where the word in question was no task, as far as could be asked.
+    /// Returns the end of a chain for a word that was not found to be a task.
     fn end_without_task(&self) -> ChainEnd {
         if self.careful.is_late() {
             ChainEnd::TooSlow
@@ -806,8 +806,7 @@ impl<'a> AsyncFrameFinder<'a> {
         this: u64,
     ) -> (usize, ChainEnd) {
         self.read_chain(gate, |reader| match body.code {
-            // How it goes on is in the state machine, of which nothing may be known yet but by its
-            // code.
+            // Its continuation is in the state machine, of which only the code may be known yet.
             CodeRole::OfObject => reader.read_object(task, this, body.object),
             _ => reader.read(task),
         })
@@ -856,9 +855,9 @@ impl<'a> AsyncFrameFinder<'a> {
         tasks.next().map(|(_, task)| task)
     }
 
-    /// Returns the unknown class of the object in which a state machine at `this` seems to lie.
-    /// That of a box without a task, whose code several types share, is not reported before. The
-    /// word that may be asked about is a class for certain: it derives from `object`.
+    /// Returns the unknown class of the object in which a state machine at `this` seems to lie. The
+    /// class of a box without a task, whose code several types share, is not reported earlier. The
+    /// returned word is certainly a class, as it derives from `object`.
     fn unknown_box(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let at = this.checked_add(body.builder?.into())?;
         let [task] = self.careful.words_at(at)?;
@@ -898,7 +897,7 @@ impl<'a> AsyncFrameFinder<'a> {
         None
     }
 
-    /// A reader that no address harms.
+    /// Returns a reader that may read any address.
     fn careful(&self) -> ChainReader<'_, CheckedHeap> {
         ChainReader {
             heap: &self.careful,
@@ -918,7 +917,7 @@ impl<'a> AsyncFrameFinder<'a> {
             let field = task.checked_add(machine.into());
             return field.and_then(|at| self.careful.words_at(at)) == Some([this]);
         }
-        // Of a class that is not known yet: a task with a field that refers to it.
+        // A task of a class that is not known yet, with a field that refers to the state machine.
         let is_task = matches!(self.careful().kind(table), Some(LinkKind::Task(_)));
         let fields: Option<[u64; 16]> = self.careful.words_at(task);
         is_task && fields.is_some_and(|fields| fields.contains(&this))
@@ -940,8 +939,7 @@ impl<'a> AsyncFrameFinder<'a> {
                 | LinkKind::Pooled { machine, .. },
             ) => task + u64::from(machine) == this,
             Some(LinkKind::Task(_)) | None => {
-                // A box of a class that is not known yet: derived from a task, and so large that it
-                // can be.
+                // A box of a class that is not known yet: derived from a task, and large enough.
                 let Some([first]) = self.careful.words_at::<1>(table) else {
                     return false;
                 };
@@ -969,11 +967,11 @@ mod tests {
         let word = 7u64;
         let at = &raw const word as u64;
         let careful = CheckedHeap { left: Cell::new(2) };
-        // A word that cannot be an address is no question.
+        // A word that cannot be an address needs no kernel call.
         assert_eq!(careful.words_at::<1>(at + 1), None);
         assert_eq!(careful.words_at(at), Some([7]));
         assert!(!careful.is_late());
-        // Nothing is there, which is an answer.
+        // No memory is there, which is a result.
         assert_eq!(careful.words_at::<1>(0x1_0000), None);
         assert!(careful.is_late());
         assert_eq!(careful.words_at::<1>(at), None);

@@ -95,19 +95,19 @@ impl HeapGate {
         self.broken.store(true, Ordering::SeqCst);
     }
 
-    /// The runtime goes on. In the callback.
+    /// Opens the gate as the runtime resumes. In the callback.
     pub fn open(&self) {
         if self.watched.load(Ordering::SeqCst) && !self.broken.load(Ordering::Relaxed) {
             self.closed.store(false, Ordering::SeqCst);
-            // Between the two another thread may have said that this was the last callback.
+            // Between the two, another thread may have turned off the callbacks.
             if !self.watched.load(Ordering::SeqCst) {
                 self.closed.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    /// From now on the runtime tells us when it stops and goes on. What it does now is not known:
-    /// the gate stays closed until it has gone on once.
+    /// Notes that suspension callbacks are enabled. The present state of the runtime is unknown, so
+    /// the gate stays closed until the runtime has resumed once.
     pub fn watch(&self) {
         if self.readers.load(Ordering::SeqCst) == 0 {
             self.broken.store(false, Ordering::Relaxed);
@@ -115,8 +115,8 @@ impl HeapGate {
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// Closes the gate for good, as the runtime has ended or reports nothing any more: no reader
-    /// gets in.
+    /// Closes the gate until [`HeapGate::watch`], as the runtime has ended or its callbacks are
+    /// off.
     pub fn ignore(&self) {
         self.watched.store(false, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(gate.readers.load(Ordering::Relaxed), 0);
     }
 
-    /// A reader's value is never half of one that the collector writes.
+    /// A reader never sees a half-written value of the collector's.
     #[test]
     fn no_handler_reads_while_objects_move() {
         let gate = Arc::new(HeapGate::new());
@@ -214,7 +214,7 @@ mod tests {
         assert!(gate.is_broken() && !gate.holds());
         gate.open();
         assert!(!gate.enter());
-        // Until it is known that no reader is inside.
+        // Waits until no reader is inside.
         gate.watch();
         assert!(gate.is_broken());
         gate.leave();

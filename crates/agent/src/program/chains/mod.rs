@@ -8,7 +8,7 @@
 //! - `types`: the kinds of objects in a chain.
 //! - `gate`: when heap objects may be read.
 //! - `reader`: reads a chain.
-//! - `finder`: finds the begin of a chain while the stack is walked.
+//! - `finder`: finds the start of a chain while the stack is walked.
 //! - `awaiter`: finds what awaited a completed task.
 //! - `suspended`: reads the chains of all suspended methods, which no thread runs, in a heap walk.
 //!

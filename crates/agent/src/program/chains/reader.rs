@@ -91,12 +91,12 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// Reads from `task`, whose method runs, to the root.
+    /// Reads the chain from `task`, whose method runs, to the root.
     pub fn read(&mut self, task: u64) -> ChainEnd {
         self.read_from(task, None, true)
     }
 
-    /// As [`ChainReader::read`], from what waits for a task, behind the links that there are.
+    /// As [`ChainReader::read`], from a task's continuation. Appends to the existing links.
     pub fn read_on(&mut self, continuation: u64) -> ChainEnd {
         match self.task_of(continuation) {
             NextLink::Task(next) => self.read_waiting(next),
@@ -104,12 +104,12 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// As [`ChainReader::read`], from a task that waits.
+    /// As [`ChainReader::read`], from the task of a suspended method.
     fn read_waiting(&mut self, task: u64) -> ChainEnd {
         self.read_from(task, None, false)
     }
 
-    /// As [`ChainReader::read`], where the first task is known to be `own`.
+    /// As [`ChainReader::read`], with `own` as the kind of the first task.
     fn read_from(&mut self, task: u64, mut own: Option<LinkKind>, mut is_first: bool) -> ChainEnd {
         let mut at = task;
         loop {
@@ -123,7 +123,7 @@ impl<H: Heap> ChainReader<'_, H> {
                     return ChainEnd::Strange;
                 };
                 if !is_first && state < 0 {
-                    // It runs somewhere else, or is another method's by now.
+                    // It runs on another thread, or has been reused for another method.
                     return ChainEnd::Stale;
                 }
                 if !self.put(table, Role::Task, state) {
@@ -143,7 +143,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 is_first = false;
                 continue;
             }
-            // Where the next continuation is.
+            // Address of the next continuation.
             let (places, mut next) = match kind {
                 Some(
                     LinkKind::Task(task)
@@ -183,7 +183,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 return ChainEnd::Strange;
             };
             if !is_first && state == -1 {
-                // It runs somewhere else.
+                // It runs on another thread.
                 return ChainEnd::Stale;
             }
             let Some(flags) = self.half(at, places.flags) else {
@@ -202,7 +202,7 @@ impl<H: Heap> ChainReader<'_, H> {
             if places.state != 0 {
                 let suspended = match self.field(at, places.state) {
                     Some(0) => 0,
-                    // A state of the program's own is an object of another class.
+                    // A state object of the program's is of another class.
                     Some(first) => match self.object(first) {
                         Some((_, Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. }))) => first,
                         _ => 0,
@@ -210,14 +210,14 @@ impl<H: Heap> ChainReader<'_, H> {
                     None => return ChainEnd::Strange,
                 };
                 if suspended == 0 && !is_first && matches!(kind, Some(LinkKind::Runtime(_))) {
-                    // It runs somewhere else.
+                    // It runs on another thread.
                     return ChainEnd::Stale;
                 }
                 if let Some(end) = self.suspended(suspended) {
                     return end;
                 }
             }
-            // An iterator that has yielded, or has come to its end, has told who waited.
+            // An iterator that has yielded or ended has already notified its awaiter.
             let mut after = self.after(next, is_source && state < -1);
             if let (Some(LinkKind::Worker { work, .. }), NextLink::End(ChainEnd::Root)) =
                 (kind, &after)
@@ -229,7 +229,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 };
             }
             match after {
-                // It may be an iterator's, which goes on elsewhere.
+                // It may be an iterator's, whose continuation is elsewhere.
                 NextLink::End(ChainEnd::Root)
                     if own.is_none() && self.types.get(table).is_none() =>
                 {
@@ -243,13 +243,13 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// As [`ChainReader::read`], of a method of runtime async that runs: from the continuation of
-    /// its caller, 0 for none, and the task that its dispatcher runs.
+    /// As [`ChainReader::read`], for a running runtime-async method: from its caller's continuation
+    /// (0 for none) and the task that its dispatcher runs.
     pub fn read_dispatched(&mut self, next: u64, task: u64) -> ChainEnd {
         if let Some(end) = self.suspended(next) {
             return end;
         }
-        // The method that the task suspended is running, so nothing is in its state.
+        // The method that the task had suspended is running, so its state is empty.
         let Some((_, Some(LinkKind::Runtime(at) | LinkKind::Task(at)))) = self.object(task) else {
             return ChainEnd::Strange;
         };
@@ -275,8 +275,8 @@ impl<H: Heap> ChainReader<'_, H> {
                     _,
                     Some(LinkKind::Suspended(at) | LinkKind::OfAwait { suspended: at, .. }),
                 )) => at,
-                // The class of a continuation is made for it, and no callback reports it: only its
-                // parent can be learned.
+                // The class of a continuation is created for it and reported by no callback. Only
+                // its parent is known.
                 Some((table, None)) => {
                     let parent = self.types.has_parents().then_some(table + PARENT);
                     let parent = parent.and_then(|at| self.heap.word(at));
@@ -288,7 +288,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 _ => return Some(ChainEnd::Strange),
             };
             let code = match self.field(at, places.resume) {
-                // Continuations that the runtime's library makes by hand have none.
+                // Continuations that the runtime's library creates itself have none.
                 Some(0) => Some(0),
                 Some(resume) => self.field(resume, places.code),
                 None => None,
@@ -307,9 +307,9 @@ impl<H: Heap> ChainReader<'_, H> {
         Some(ChainEnd::TooDeep)
     }
 
-    /// Returns the object after a task, whose continuation is at `next`. A task that is done keeps
-    /// it until it takes it to run it, and has the sentinel from then on. A source of value tasks
-    /// that is done may have been made ready for another one (`is_reused`).
+    /// Returns the object after a task, whose continuation is at `next`. A completed task keeps its
+    /// continuation until it removes it to run it, and has the sentinel from then on. A completed
+    /// source of value tasks may have been reset for reuse (`is_reused`).
     fn after(&mut self, next: u64, is_reused: bool) -> NextLink {
         match self.heap.word(next) {
             None => NextLink::End(ChainEnd::Strange),
@@ -351,7 +351,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 None => return NextLink::End(self.last(table, ChainEnd::Unknown)),
             };
             match next {
-                // A delegate without a target: a static method.
+                // A delegate without a target: of a static method.
                 Some(0) => return NextLink::End(self.last(table, ChainEnd::Other)),
                 Some(next) => at = next,
                 None => return NextLink::End(ChainEnd::Strange),
@@ -419,7 +419,7 @@ impl<H: Heap> ChainReader<'_, H> {
         false
     }
 
-    /// An object's method table, and what is known of it.
+    /// Returns an object's method table, and its kind if known.
     pub(super) fn object(&self, at: u64) -> Option<(u64, Option<LinkKind>)> {
         let table = self.heap.word(at)? & TABLE;
         if table == 0 {
@@ -469,7 +469,7 @@ impl<H: Heap> ChainReader<'_, H> {
         self.heap.word(object.checked_add(place.into())?)
     }
 
-    /// A number of 32 bits.
+    /// Reads a 32-bit number.
     pub(super) fn half(&self, object: u64, place: u16) -> Option<u32> {
         let at = object.checked_add(place.into())?;
         let word = self.heap.word(at & !7)?;
@@ -492,7 +492,7 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// A chain that ends at an object of this class.
+    /// Ends the chain at an object of this class.
     pub(super) fn last(&mut self, table: u64, end: ChainEnd) -> ChainEnd {
         if self.put(table, Role::Last, NO_STATE) {
             end
@@ -531,7 +531,7 @@ pub(super) mod tests {
     pub(in super::super) const RUNTIME: u64 = 0x4200;
     const SUSPENDED: u64 = 0x4300;
     const OF_AWAIT: u64 = 0x4400;
-    /// One that the runtime makes for a method, of which only its parent is known.
+    /// A class that the runtime creates for a method, of which only the parent is known.
     pub(in super::super) const SHAPE: u64 = 0x4500;
     const PLACES: SuspendedAt = SuspendedAt {
         next: 8,
@@ -626,7 +626,7 @@ pub(super) mod tests {
         types
     }
 
-    /// A continuation of runtime async, whose method has code at `code`; 0 for none.
+    /// A runtime-async continuation, whose method has code at `code`; 0 for none.
     pub(in super::super) fn suspended(made: &mut Made, table: u64, code: u64, next: u64) -> u64 {
         made.class(SHAPE, SUSPENDED);
         let resume = made.object(0, &[(PLACES.code, code)]);
@@ -637,7 +637,7 @@ pub(super) mod tests {
         (Role::Suspended, at, NO_STATE)
     }
 
-    /// As [`read`], of what a dispatcher runs.
+    /// As [`read`], for the task that a dispatcher runs.
     fn read_dispatched(made: &Made, next: u64, task: u64) -> (Vec<(Role, u64, i32)>, ChainEnd) {
         let types = types();
         types.set_parents();
@@ -672,12 +672,12 @@ pub(super) mod tests {
             read_dispatched(&made, caller, inner),
             (with_caller, ChainEnd::Root)
         );
-        // It is the oldest of its task.
+        // It is the oldest method of its task.
         assert_eq!(
             read_dispatched(&made, 0, inner),
             (behind.to_vec(), ChainEnd::Root)
         );
-        // A list of those who wait, through their continuations.
+        // A list of awaiters, by their continuations.
         let array = made.object(0x3000, &[(8, 1), (16, awaits)]);
         let list = made.object(LIST, &[(8, array), (16, 1)]);
         made.words
@@ -686,7 +686,7 @@ pub(super) mod tests {
             read_dispatched(&made, 0, inner),
             (behind.to_vec(), ChainEnd::Root)
         );
-        // It is resumed somewhere else.
+        // It is being resumed on another thread.
         made.words.insert(outer + u64::from(SUSPENDS), 0);
         let (links, end) = read_dispatched(&made, 0, inner);
         assert_eq!((links.len(), end), (2, ChainEnd::Stale));
@@ -706,7 +706,7 @@ pub(super) mod tests {
                 (vec![code(0x7001)], end)
             );
         }
-        // Its class is of nothing that is known, and is asked about.
+        // Its class is unknown, and will be queried.
         made.class(STRANGE, DERIVED);
         made.class(DERIVED, OBJECT);
         let asked = (Role::Last, DERIVED, NO_STATE);
@@ -743,7 +743,7 @@ pub(super) mod tests {
         let first = made.boxed(0, second);
         let (links, end) = read(&made, &types, first);
         assert_eq!((links.len(), end), (2, ChainEnd::Root));
-        // A task of runtime async whose class is not known derives from one that is.
+        // A runtime-async task of an unknown class derives from a known one.
         let head = suspended(&mut made, SHAPE, 0x7001, 0);
         made.words.insert(second + u64::from(SUSPENDS), head);
         let (links, end) = read(&made, &types, first);
@@ -867,7 +867,8 @@ pub(super) mod tests {
             assert_eq!(end, ChainEnd::Stale);
             assert_eq!(links.len(), 1 + usize::from(sentinel));
         }
-        // The one that runs may be done itself: those who wait are its own until it takes them.
+        // The running task may be completed itself. It keeps its awaiters until it removes them to
+        // run them.
         let mut made = Made::default();
         let waits = made.boxed(4, 0);
         let first = made.object(
@@ -931,11 +932,11 @@ pub(super) mod tests {
         let iterator = made.object(ITERATOR, &[(0x40, machine)]);
         let expected = (vec![task(ITERATOR, 3), task(BOX, 6)], ChainEnd::Root);
         assert_eq!(read(&made, &types, iterator), expected);
-        // One that was not asked for a value.
+        // An iterator from which no value is requested.
         made.words.insert(machine + 0x28, 0);
         let (links, end) = read(&made, &types, iterator);
         assert_eq!((links.len(), end), (1, ChainEnd::Root));
-        // It has yielded one, and told who waited.
+        // It has yielded a value, and notified its awaiter.
         let yielded = u64::from((-4i32).cast_unsigned());
         made.words.insert(machine + 0x10, yielded);
         assert_eq!(read(&made, &types, iterator).1, ChainEnd::Completing);
@@ -993,13 +994,13 @@ pub(super) mod tests {
         let inner = made.object(POOLED, &[(state, running), (promise + 8, action)]);
         let chain = vec![task(POOLED, -1), task(POOLED, 4), task(BOX, 6)];
         assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Root));
-        // The waiting method runs, or has gone on and is another method's.
+        // The waiting method runs, or its box has been reused for another method.
         for state_of_outer in [-1i32, -2] {
             let value = u64::from(state_of_outer.cast_unsigned());
             made.words.insert(outer + u64::from(state), value);
             assert_eq!(read(&made, &types, inner).1, ChainEnd::Stale);
         }
-        // It is done itself, and tells who waits, or has told.
+        // It is completed itself, and notifies its awaiter or has done so.
         let done = u64::from((-2i32).cast_unsigned());
         made.words.insert(inner + u64::from(state), done);
         made.words.insert(inner + u64::from(promise) + 8, root);
@@ -1040,7 +1041,7 @@ pub(super) mod tests {
         let link = |role, table, state| Link { table, role, state };
         let chain = [link(Role::Task, ITERATOR, 3), link(Role::Task, BOX, 6)];
         assert_eq!(read(machine, Some(known)), (chain.to_vec(), ChainEnd::Root));
-        // Nothing says where it keeps who waits, or it is another task's.
+        // The offset of its awaiter is unknown, or it is another task's.
         let unknown = (
             vec![link(Role::Last, ITERATOR, NO_STATE)],
             ChainEnd::Unknown,
@@ -1080,7 +1081,7 @@ pub(super) mod tests {
                 .iter()
                 .any(|at| reader(&made, &types).is_class(*at))
         );
-        // But not every object is what the root of all classes stands for.
+        // But not every object is an instance of `object` itself.
         made.class(STRANGE, OBJECT);
         assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);
     }

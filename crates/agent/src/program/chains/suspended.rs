@@ -6,7 +6,7 @@
 //! runtime. The second finds tasks whose method is suspended, and at its end reads the chains of
 //! those that no other one awaits.
 //!
-//! Invariants: objects are read only between the begin and the end of a collection of all
+//! Invariants: objects are read only between the start and the end of a collection of all
 //! generations, so all of them are alive and none moves. Memory is bounded by `MAX_CLASSES`,
 //! `MAX_TASKS`, `MAX_GROUPS` and `MAX_WORDS`, and what does not fit is counted.
 
@@ -38,9 +38,9 @@ impl Heap for StoppedHeap {
             return None;
         }
         // SAFETY: the address is a field of an object that a live object refers to, or of its
-        // class. The survey reads only while the runtime stands still at the end of a collection of
-        // all generations, so that objects that are reported, and those that they refer to, are
-        // alive and stay where they are.
+        // class. The survey reads only while the runtime is suspended at the end of a collection of
+        // all generations, so reported objects, and those that they refer to, are alive and do not
+        // move.
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
@@ -73,7 +73,7 @@ pub struct Survey<'t, H> {
     walks: u32,
     /// Method tables, and the word where each one's parent is expected.
     classes: NumberMap<u64, u64>,
-    /// The kinds of the objects of each class, of those that are awaited.
+    /// Kind of the objects of each class that can be awaited.
     kinds: NumberMap<u64, Option<LinkKind>>,
     tasks: Vec<u64>,
     awaiting: Vec<u64>,
@@ -83,7 +83,7 @@ pub struct Survey<'t, H> {
 }
 
 impl<'t, H: Heap> Survey<'t, H> {
-    /// The one that has found nothing yet, in a heap whose classes are in `types`.
+    /// Creates an empty survey of a heap whose classes are in `types`.
     pub fn new(heap: H, types: &'t Types) -> Survey<'t, H> {
         Survey {
             heap,
@@ -101,13 +101,13 @@ impl<'t, H: Heap> Survey<'t, H> {
         }
     }
 
-    /// A collection has begun, which takes `generations`.
+    /// Notes that a collection of `generations` has begun.
     pub fn collection_begins(&mut self, generations: &[bool]) {
         let all = generations.get(..3);
         self.is_open = all.is_some_and(|all| all.iter().all(|is_taken| *is_taken));
     }
 
-    /// A live object, of the walk at the end of a collection.
+    /// Handles a live object, reported by the walk at the end of a collection.
     pub fn object(&mut self, object: u64) {
         if !self.is_open {
             return;
@@ -134,18 +134,18 @@ impl<'t, H: Heap> Survey<'t, H> {
         }
     }
 
-    /// How many walks have come to their end.
+    /// Returns the number of completed walks.
     pub fn walks(&self) -> u32 {
         self.walks
     }
 
-    /// Whether chains have been looked for.
+    /// Whether the walk for chains is completed.
     pub fn is_over(&self) -> bool {
         self.step == SurveyStep::Over
     }
 
-    /// The classes that were met, by their method tables, and what is in each where its parent is
-    /// expected. From here on chains are looked for.
+    /// Returns the method tables of the found classes, each with the word at the offset of its
+    /// parent. The next walk searches for chains.
     pub fn take_classes(&mut self) -> Vec<(u64, u64)> {
         self.step = SurveyStep::Chains;
         std::mem::take(&mut self.classes).into_iter().collect()
@@ -197,7 +197,7 @@ impl<'t, H: Heap> Survey<'t, H> {
         self.awaiting.extend(next);
     }
 
-    /// Reads the chains of what no other one awaits.
+    /// Reads the chains of the tasks that no other one awaits.
     fn group(&mut self) {
         let mut tasks = std::mem::take(&mut self.tasks);
         let mut awaiting = std::mem::take(&mut self.awaiting);
@@ -286,7 +286,7 @@ fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: LinkKind)
     }
 }
 
-/// The next task of a suspended method that a chain from `task` comes to.
+/// Returns the next task of a suspended method in the chain from `task`.
 fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: LinkKind) -> Option<u64> {
     let (mut at, mut kind) = (task, kind);
     for _ in 0..MAX_LINKS {

@@ -15,20 +15,20 @@ pub enum LinkKind {
     Task(TaskAt),
     /// An async method's task: the box of its state machine.
     Box {
-        /// As of any task.
+        /// Offsets of any task.
         task: TaskAt,
-        /// Where `<>1__state` is in the box.
+        /// Offset of `<>1__state` in the box.
         state: u16,
-        /// Where the state machine begins.
+        /// Offset of the state machine in the box.
         machine: u16,
     },
     /// A task whose state machine is an object of its own: of async iterators and debug builds.
     Object {
-        /// As of any task.
+        /// Offsets of any task.
         task: TaskAt,
-        /// Where the task refers to it.
+        /// Offset of the task's reference to the state machine.
         machine: u16,
-        /// Where `<>1__state` is in it.
+        /// Offset of `<>1__state` in the state machine.
         state: u16,
         /// Offset of an async iterator's promise, through which a caller waits for its next value;
         /// 0 if it is no iterator.
@@ -37,9 +37,9 @@ pub enum LinkKind {
     /// Box of an async method without a task: `PoolingAsyncValueTaskMethodBuilder`'s, which is
     /// reused.
     Pooled {
-        /// Where the state machine begins.
+        /// Offset of the state machine in the box.
         machine: u16,
-        /// Where `<>1__state` is in the box.
+        /// Offset of `<>1__state` in the box.
         state: u16,
         /// Offset of its promise, as for an iterator.
         promise: u16,
@@ -47,11 +47,11 @@ pub enum LinkKind {
     /// The box of a worker of `Parallel.ForEachAsync`. It is not awaited itself, and has a
     /// reference to an awaited object.
     Worker {
-        /// As of any task.
+        /// Offsets of any task.
         task: TaskAt,
-        /// Where `<>1__state` is in the box.
+        /// Offset of `<>1__state` in the box.
         state: u16,
-        /// Where the state machine begins.
+        /// Offset of the state machine in the box.
         machine: u16,
         /// Offset of the box's reference to that object.
         work: u16,
@@ -63,7 +63,7 @@ pub enum LinkKind {
     Suspended(SuspendedAt),
     /// A suspended runtime-async method that is the continuation of a task.
     OfAwait {
-        /// As of any.
+        /// Offsets of any continuation.
         suspended: SuspendedAt,
         /// Offset of the task that continues, a `RuntimeAsyncTask`.
         task: u16,
@@ -165,7 +165,7 @@ impl LinkKind {
                 promise,
             } => {
                 let places = [at.continuation, at.flags, machine, state, promise];
-                // Where it goes on is not known then.
+                // The offset of the next object is then unknown.
                 fields(10, &places, LinkKind::Other)
             }
             LinkKind::Pooled {
@@ -278,7 +278,7 @@ struct TypeSlot {
     kind: AtomicU64,
 }
 
-/// Most classes, of twice as many places.
+/// Maximum number of classes, half the number of places.
 const MAX_TYPES: usize = 8192;
 
 /// The table.
@@ -288,21 +288,22 @@ pub struct Types {
     taken: AtomicUsize,
     /// Lock of the writers; readers take none.
     writer: Mutex<()>,
-    /// The word at [`PARENT`] of a method table is its parent's: seen to be true of this runtime's.
+    /// Whether the word at [`PARENT`] of a method table was verified to be its parent's address:
+    /// one of the constants below.
     parents: AtomicU8,
 }
 
-/// Whether parents are where they are expected.
+/// Whether parents are at the expected offset.
 const NOT_SEEN: u8 = 0;
 const SEEN: u8 = 1;
 const OTHERWISE: u8 = 2;
 
-/// Where a method table has its parent's address (src/coreclr/vm/methodtable.h,
+/// Offset of the parent's address in a method table (src/coreclr/vm/methodtable.h,
 /// `m_pParentMethodTable`, of 3.1 to 10).
 pub const PARENT: u64 = 16;
 
 impl Types {
-    /// Nothing known.
+    /// Returns an empty table.
     pub fn new() -> Types {
         let slot = || TypeSlot {
             table: AtomicU64::new(0),
@@ -328,7 +329,7 @@ impl Types {
         })
     }
 
-    /// Returns the kind of an object with this method table, if that is known. Async-signal-safe.
+    /// Returns the kind of objects with this method table, if known. Async-signal-safe.
     pub fn get(&self, table: u64) -> Option<LinkKind> {
         let slot = self.slot(table)?;
         if slot.table.load(Ordering::Acquire) != table {
@@ -337,8 +338,8 @@ impl Types {
         LinkKind::unpack(slot.kind.load(Ordering::Relaxed))
     }
 
-    /// From now on objects with this method table are known. Not in a handler. False: there is no
-    /// room.
+    /// Enters the kind of objects with this method table. Not in a handler. Returns false if there
+    /// is no room.
     pub fn learn(&self, table: u64, kind: LinkKind) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let Some(slot) = self.slot(table).filter(|_| table != 0) else {
@@ -360,20 +361,20 @@ impl Types {
         self.parents.load(Ordering::Relaxed) == SEEN
     }
 
-    /// It has been seen to be so.
+    /// Notes that a parent was found at the expected offset.
     pub fn set_parents(&self) {
-        // Not if some class was seen to be otherwise.
+        // Not if some class had its parent elsewhere.
         let (now, seen) = (NOT_SEEN, SEEN);
         let order = Ordering::Relaxed;
         let _once = self.parents.compare_exchange(now, seen, order, order);
     }
 
-    /// It has been seen not to be so, for good.
+    /// Notes that a parent was not at the expected offset. Permanent.
     pub fn forbid_parents(&self) {
         self.parents.store(OTHERWISE, Ordering::Relaxed);
     }
 
-    /// How many are known.
+    /// Returns the number of known classes.
     pub fn known(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
@@ -450,7 +451,7 @@ mod tests {
         }
         assert_eq!(types.get(0x5000), None);
         assert_eq!(types.get(0), None);
-        // A state behind 4 KiB of other fields is left out, and the rest stays.
+        // A state behind 4 KiB of other fields is left out. The other fields stay.
         let far = LinkKind::Box {
             task: AT,
             state: 5000,

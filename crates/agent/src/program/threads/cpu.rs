@@ -97,7 +97,7 @@ impl Threads {
             .make_report(process_ns, agent, &clocks, accounts, (sampler, others));
     }
 
-    /// Looks which of these threads hold our signal off.
+    /// Checks which of these threads block the signal.
     pub(super) fn check_signal_masks(&self, suspects: &[u32], sampler: &Sampler) {
         let now = proc::now_ns();
         for &tid in suspects {

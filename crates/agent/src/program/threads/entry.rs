@@ -41,16 +41,16 @@ pub(super) struct ThreadEntry {
     /// The name is the CLR's, which takes precedence over the kernel's, truncated at 15 bytes.
     pub(super) named_by_clr: bool,
     pub(super) name: Arc<str>,
-    /// Its stack is known, so it is sampled.
+    /// Whether its stack is known, so that it is sampled.
     pub(super) armed: bool,
     /// Found in the last scan of /proc/self/task.
     pub(super) alive: bool,
-    /// It has used CPU time since its name was last read.
+    /// Whether it has used CPU time since its name was last read.
     pub(super) ran: bool,
     /// Number of threads for which its ticks stand while it is young. 0: other threads' ticks stand
     /// for it.
     pub(super) stands_for: u32,
-    /// A runtime has reported it, and no scan has found it since.
+    /// Whether a runtime has reported it and no scan has found it since.
     pub(super) is_young: bool,
     /// CPU time that no sample stands for.
     pub(super) account: Account,
@@ -69,15 +69,15 @@ pub(super) struct ThreadTable {
     /// Slot to thread number, until the sampler has closed the slot.
     pub(super) slots: NumberMap<SlotId, u32>,
     pub(super) next_thread: u32,
-    /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
+    /// Ended threads of a session, kept for their samples that are not written yet.
     pub(super) former: Vec<FormerThread>,
     /// Of the session.
     pub(super) sampler: Option<&'static Sampler>,
-    /// The last thread whose name was looked at again in a scan.
+    /// The last thread whose name a scan has read again.
     pub(super) last_named: u32,
-    /// Some thread has a slot and no known stack, or no slot.
+    /// Whether some thread has no slot, or a slot and no known stack.
     pub(super) waiting: bool,
-    /// A thread that the last scan found has no clock any more.
+    /// Whether a thread that the last scan found has no clock any more.
     pub(super) some_went: bool,
     /// The kernel did not list the threads at the last scan.
     pub(super) cannot_look: bool,
@@ -94,7 +94,7 @@ pub(super) struct FormerThread {
 }
 
 impl ThreadTable {
-    /// A name of the kernel's, which the last thread that asked had too, mostly.
+    /// Interns a kernel name. Mostly it equals the name of the last thread.
     pub(super) fn shared(&mut self, name: &str) -> Arc<str> {
         if *self.last_name != *name {
             self.last_name = name.into();
@@ -281,7 +281,7 @@ impl ThreadTable {
 }
 
 impl ThreadEntry {
-    /// A managed thread runs here no more: nothing of it is read from now on.
+    /// Removes a managed thread from this kernel thread. Its thread object is not read from now on.
     pub(super) fn leave(&mut self, id: ManagedThread) {
         let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
             return;

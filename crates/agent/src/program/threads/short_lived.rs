@@ -83,14 +83,14 @@ impl ShortLivedSampling {
         self.waiting.insert(started.managed, started);
     }
 
-    /// A managed thread has ended. Answers whether it was one of those that are left out.
+    /// Handles the end of a managed thread. Returns whether it was left out.
     pub(super) fn thread_ended(&mut self, managed: ManagedThread) -> bool {
         let is_one = self.waiting.remove(&managed).is_some();
         self.left_out += u64::from(is_one);
         is_one
     }
 
-    /// One that was taken has ended before it grew up, having used so much CPU time.
+    /// Records the CPU time of a taken thread that ended before promotion.
     pub(super) fn record_lifetime(&mut self, cpu_ns: u64) {
         let cpu_ns = cpu_ns.max(1);
         self.mean_ns = match self.mean_ns {
@@ -104,17 +104,17 @@ impl ShortLivedSampling {
         self.waiting.drain().map(|(_, started)| started).collect()
     }
 
-    /// Whether some are waiting to be taken.
+    /// Whether threads wait for promotion.
     pub(super) fn has_promotable(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// How many were left out for good.
+    /// Returns the number of threads that were left out until their ends.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// A CLR has ended.
+    /// Drops the threads of a CLR that has ended.
     pub(super) fn forget_runtime(&mut self, runtime: u8) {
         self.waiting.retain(|(of, _), _| *of != runtime);
     }

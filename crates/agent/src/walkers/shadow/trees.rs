@@ -82,7 +82,7 @@ impl Trees {
         }
     }
 
-    /// No sample of this thread will come any more, but those that are in the rings.
+    /// Notes that a thread has ended. Its last samples are in the ring buffers.
     pub(super) fn thread_ended(&mut self, thread: u32) {
         self.add_new_threads();
         for tree in self.trees.values_mut() {
@@ -90,7 +90,7 @@ impl Trees {
         }
     }
 
-    /// Learns of threads that are new.
+    /// Adds the trees of new threads.
     fn add_new_threads(&mut self) {
         for shadow in self.namer.stacks.take_begun() {
             self.trees.insert(
@@ -105,7 +105,7 @@ impl Trees {
         }
     }
 
-    /// Writes a sample for what ran at a moment.
+    /// Writes a sample of the call that ran at a CPU tick.
     pub(super) fn sample(&mut self, writer: &mut TreeWriter<'_, '_>, moment: CpuMoment) {
         let (serial, node) = ((moment.word >> 32) as u32, moment.word as u32);
         if !self.trees.contains_key(&serial) {
@@ -139,8 +139,8 @@ impl Trees {
         });
     }
 
-    /// Every sample of threads that are known to have ended has been given to [`Trees::sample`]:
-    /// writes the rest of them and lets go of them.
+    /// Writes the rest of the trees of ended threads, and releases the trees. All samples of these
+    /// threads must have been passed to [`Trees::sample`].
     pub(super) fn drained(&mut self, writer: &mut TreeWriter<'_, '_>) {
         let namer = &mut self.namer;
         self.trees.retain(|_, tree| {
@@ -153,8 +153,8 @@ impl Trees {
         namer.stacks.reclaim();
     }
 
-    /// Writes what the trees have grown by. `last`: nothing more of them will be written, so calls
-    /// that have not returned get the time up to now.
+    /// Writes the growth of the trees. `last`: this is the last write, so calls that have not
+    /// returned get the time up to now.
     pub(super) fn flush(&mut self, writer: &mut TreeWriter<'_, '_>, last: bool) {
         self.namer.stacks.methods.begin_reading();
         self.add_new_threads();
@@ -255,7 +255,7 @@ impl Namer {
         }
     }
 
-    /// Writes what has grown. `last`: the running call's time up to now belongs to it.
+    /// Writes the growth of a tree. `last`: includes the running call's time up to now.
     fn write(&mut self, writer: &mut TreeWriter<'_, '_>, tree: &mut Tree, last: bool) {
         self.name_nodes(writer, tree);
         let clock = &self.stacks.clock;
