@@ -221,7 +221,7 @@ impl Accounts {
         self.open.is_some()
     }
 
-    /// From here on: the clocks of the process and of all its threads.
+    /// Opens the accounts with the present clocks of the process and of all its threads.
     pub fn open(&mut self, process_ns: u64, clocks: &[(u32, u64)]) {
         self.open = Some(process_ns);
         self.bases = clocks.iter().copied().collect();
@@ -229,12 +229,12 @@ impl Accounts {
         (self.ends_ns, self.ends) = (0, 0);
     }
 
-    /// An account for a thread that has none.
+    /// Opens an account for a thread.
     pub fn account(&mut self, tid: u32) -> Account {
         Account::opened(self.bases.remove(&tid).unwrap_or(0))
     }
 
-    /// From here on the thread is sampled.
+    /// Notes that the thread is sampled from here on.
     pub fn armed(&mut self, account: &mut Account, clock_ns: Option<u64>, reported_ns: u64) {
         if !self.is_open() {
             return;
@@ -260,7 +260,7 @@ impl Accounts {
         account.owed_ns = 0;
     }
 
-    /// The thread is not sampled from here on. Settle the account before.
+    /// Notes that the thread is not sampled from here on. Settle the account before.
     pub fn close_account(&mut self, account: &mut Account, armed: bool, sampler: &Sampler) {
         if !self.is_open() {
             return;
@@ -357,7 +357,7 @@ impl Accounts {
     }
 }
 
-/// The most that a sampled thread may owe: some intervals.
+/// Returns the maximum debt of a sampled thread: some intervals.
 pub fn limit(sampler: &Sampler) -> u64 {
     sampler.interval_ns().saturating_mul(3).max(LEAST_NS)
 }

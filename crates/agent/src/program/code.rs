@@ -7,9 +7,9 @@
 //!
 //! Walks visit few of all compiled bodies. So two kinds are entered into the code map only: IL
 //! methods whose code lives as long as their runtime, with all that is known of them
-//! ([`CodeLifetime::Permanent`]); and dynamic methods, which come and go by the hundred thousand,
-//! with their owner. A dynamic method is queued when a sample contains it. Other code that can be
-//! unloaded is queued at once, since no runtime can be queried for it later.
+//! ([`CodeLifetime::Permanent`]); and dynamic methods (of which programs create and drop hundreds
+//! of thousands), with their owner. A dynamic method is queued when a sample contains it. Other
+//! code that can be unloaded is queued at once, since no runtime can be queried for it later.
 //!
 //! Invariants: a body is queued before it is in the code map, or the map describes it. It has left
 //! the map before its removal is queued. So every body that a walk visited can be resolved. The
@@ -150,7 +150,7 @@ pub fn can_query_runtime(map: &CodeMap, word: u64) -> bool {
         || !is_known() && is_behind_unknown_call(address)
 }
 
-/// All code of the process.
+/// The registry of compiled code in the process.
 pub struct CodeIndex {
     map: &'static CodeMap,
     changes: Mutex<Vec<CodeChange>>,

@@ -30,7 +30,7 @@ struct ModuleQueue {
     next: u32,
 }
 
-/// All native modules.
+/// The loaded native modules.
 #[derive(Debug)]
 pub struct NativeModules {
     state: Mutex<ModuleQueue>,

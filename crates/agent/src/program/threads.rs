@@ -133,7 +133,7 @@ impl Drop for AgentThreadGuard {
     }
 }
 
-/// All threads.
+/// The table of threads.
 #[derive(Debug)]
 pub struct Threads {
     state: Mutex<ThreadTable>,
@@ -327,7 +327,7 @@ impl Threads {
         let Some(entry) = state.by_tid.get_mut(&tid).filter(|entry| !entry.busy) else {
             return;
         };
-        // From the first callback of a CLR on the thread may run its code.
+        // The thread may run code of a CLR from the CLR's first callback on.
         let route = if entry.was_managed {
             Route::Shared
         } else {
@@ -634,7 +634,7 @@ impl Threads {
         reader.settle_stack_probes(|slot| self.is_settled(slot));
     }
 
-    /// The stack of this slot's thread has been found.
+    /// Notes that the stack of this slot's thread has been found.
     fn is_settled(&self, slot: SlotId) {
         let mut state = self.state();
         let all = &mut *state;
@@ -650,7 +650,7 @@ impl Threads {
         }
     }
 
-    /// The managed threads of a CLR.
+    /// Returns the managed threads of a CLR.
     pub fn managed_of(&self, runtime: u8) -> Vec<ThreadTarget> {
         let state = self.state();
         state
@@ -681,7 +681,7 @@ impl Threads {
         entry.map_or_else(HijackPlaces::default, |entry| entry.hijacks)
     }
 
-    /// The thread of a slot.
+    /// Returns the number of a slot's thread.
     pub fn of_slot(&self, slot: SlotId) -> Option<u32> {
         self.state().slots.get(&slot).copied()
     }
@@ -711,24 +711,24 @@ impl Threads {
         state.former.retain(|former| former.end_ns >= before_ns);
     }
 
-    /// The slot of a kernel thread that lives.
+    /// Returns the slot of a running kernel thread.
     pub fn slot_of(&self, tid: u32) -> Option<SlotId> {
         self.state().by_tid.get(&tid).and_then(|entry| entry.slot)
     }
 
-    /// Whether a kernel thread holds off the signal that it is sampled by.
+    /// Whether a kernel thread blocks the signal by which it is sampled.
     pub fn blocks(&self, tid: u32, sampler: &Sampler) -> bool {
         let slot = self.slot_of(tid);
         let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
         proc::blocks(tid, signal)
     }
 
-    /// The number of a kernel thread that lives.
+    /// Returns the number of a running kernel thread.
     pub fn number_of(&self, tid: u32) -> Option<u32> {
         self.state().by_tid.get(&tid).map(|entry| entry.thread)
     }
 
-    /// The sampler will not name this slot again.
+    /// Drops a slot that the sampler has closed and will not report again.
     pub fn slot_closed(&self, slot: SlotId) {
         self.state().slots.remove(&slot);
     }

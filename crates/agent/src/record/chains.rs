@@ -183,7 +183,7 @@ impl Recorder {
         stack
     }
 
-    /// The number of the logical stack of a sample with these frames and this chain.
+    /// Returns the number of the logical stack of a sample with these frames and this chain.
     pub(super) fn logical(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -304,7 +304,7 @@ impl Recorder {
         stack
     }
 
-    /// The stack of these links, the oldest of which ends so.
+    /// Returns the number of the stack of these links, with the mark of how the oldest one ends.
     fn linked(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -516,8 +516,8 @@ impl Recorder {
         }
     }
 
-    /// The youngest frame before the last one that is of code that resumes async methods: then the
-    /// last one is not the youngest that was resumed.
+    /// Returns the index of the youngest frame, before the last one, of code that resumes async
+    /// methods. If there is one, the last frame is not the youngest resumed one.
     fn younger_resumer(
         &mut self,
         look: &mut Lookup<'_, '_>,

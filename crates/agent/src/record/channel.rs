@@ -93,7 +93,7 @@ impl Channel {
     /// A channel to a client that has connected to the agent. It may become the tool of a session.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn from_client(stream: UnixStream, answer_timeout: Duration) -> io::Result<Channel> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(answer_timeout))?;
@@ -103,7 +103,7 @@ impl Channel {
     /// He is the tool from here on.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn promote_to_tool(&mut self) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -138,7 +138,7 @@ impl Channel {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    /// For `poll`.
+    /// Returns the descriptor for `poll`.
     pub fn fd(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
@@ -220,7 +220,8 @@ mod tests {
         let mut channel = Channel::from(ours);
         channel.send(b"block").unwrap();
         let (program, mut reader) = UnixStream::pair().unwrap();
-        // SAFETY: both are open; the program's socket gets our number, as after `closefrom`.
+        // SAFETY: both are open; the program's socket gets the channel's number, as after
+        // `closefrom`.
         unsafe { libc::dup2(program.as_raw_fd(), channel.fd()) };
         drop(program);
         assert!(channel.send(b"stray").is_err());

@@ -26,7 +26,7 @@ pub(crate) struct DecodedSample {
 #[derive(Debug, Default)]
 pub(crate) struct DecodedRecording {
     pub(crate) samples: Vec<DecodedSample>,
-    /// By thread number: the names, latest first, and whether the thread has ended.
+    /// Names (latest first) of each thread by its number, and whether the thread has ended.
     pub(crate) threads: HashMap<u32, (String, bool)>,
     pub(crate) modules: Vec<String>,
     pub(crate) notes: Vec<String>,

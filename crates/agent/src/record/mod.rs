@@ -84,7 +84,7 @@ impl Recorder {
         self.outlet.pushed()
     }
 
-    /// The number of a CLR that has ended is about to be another's: its code is forgotten.
+    /// Drops the code of a CLR that has ended, as its number is about to be reused.
     pub fn forget_runtime(&mut self, program: &Program, clr: &Clr) {
         self.absorb_code(program);
         self.forget_chains_of(clr.number());

@@ -219,7 +219,7 @@ impl Recorder {
                         file_offset: 0,
                     });
                 }
-                // Its addresses may mean something else from now on.
+                // Its addresses may be reused from now on.
                 NativeChange::Unloaded(native, module) => {
                     self.written.native_modules.remove(&native);
                     self.written.last = LastStack::default();
@@ -253,8 +253,8 @@ impl Recorder {
         }
     }
 
-    /// The numbers of a sample's stack, and of the logical one where there is one; `None` for an
-    /// empty stack. Before them whatever they are the first to need is written.
+    /// Returns the numbers of a sample's stack and of its logical stack, if any. `None` for an
+    /// empty stack. First writes the entries that they refer to.
     pub(super) fn stacks_of(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -334,7 +334,7 @@ impl Recorder {
         stack
     }
 
-    /// The number of the stack of a frame that the stack `above` called.
+    /// Returns the number of the stack of a frame, called from the stack `above`.
     pub(super) fn push_frame(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
         let frame = self.frame(frame);
         self.stack_of(above, frame)
@@ -367,7 +367,8 @@ impl Recorder {
         }
     }
 
-    /// The frame of one word of a walk, and whether the address means the same the next time.
+    /// Returns the frame of one word of a walk, and whether the result for the address may be
+    /// cached.
     pub(super) fn address(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -398,7 +399,7 @@ impl Recorder {
         (frame, keep)
     }
 
-    /// The number of a frame.
+    /// Returns the number of a frame.
     pub fn frame(&mut self, value: Frame<'static>) -> u32 {
         if let Some(frame) = self.written.frames.get(&value) {
             return *frame;
@@ -728,8 +729,8 @@ impl Recorder {
         number
     }
 
-    /// The IL offset of an address in the body that starts at `code_start`; that of a function that
-    /// was JITted, or of ReadyToRun code.
+    /// Returns the IL offset of an address in the body that starts at `code_start`, of a JITted
+    /// function or of ReadyToRun code.
     fn il_offset(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -783,7 +784,7 @@ impl Recorder {
         }
     }
 
-    /// The origin of the code at an address that no body has.
+    /// Returns the origin of the code at an address outside all bodies.
     fn generated(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Generated {
         let runtime_in = |range: &Range<u64>| look.program.code.runtime_in(range);
         self.stubs.of(lookup, &runtime_in)
@@ -795,7 +796,7 @@ impl Recorder {
     }
 }
 
-/// The IL offset at an address: that of the nearest entry at or before it.
+/// Returns the IL offset at an address: that of the nearest entry at or before it.
 fn il_at(map: &[(u32, u32)], code_start: u64, lookup: u64) -> Option<u32> {
     let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
     let next = map.partition_point(|(native, _)| *native <= offset);

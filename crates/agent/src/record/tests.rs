@@ -540,7 +540,7 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
         // One sample has one reason, the one in its mark.
         write(&younger, &chain(PAY, &[], 1, ChainEnd::Stale));
         write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Stale));
-        // More frames are older than there are.
+        // More older frames than exist.
         write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
     });
     // The stack ends where the callers are missing, with the reason.
@@ -744,8 +744,8 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
     assert_eq!(logical, expected);
 }
 
-/// The delegate of `Task.Run` is no async method: the method that awaits the task that the thread
-/// runs has called it, if the thread took the task from a queue.
+/// The delegate of `Task.Run` is no async method. Its caller is the method that awaits the task, if
+/// the thread took the task from a queue.
 #[test]
 fn a_task_from_the_queue_was_called_by_who_awaits_it() {
     const INVOKE: u64 = 0x9011;

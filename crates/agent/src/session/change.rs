@@ -74,7 +74,8 @@ impl Session<'_> {
                 before: before.bits().into(),
                 after: events.bits().into(),
             });
-            // Of what was there before the recording has been told.
+            // `news` is for the added events only, as the recording already describes what existed
+            // before.
             trouble = self.subscribe(cx, &running, |facts| Subscription {
                 news: subscription::of_events(&added, SubscribeTime::Attached, facts).news,
                 ..subscription::of_session(&settings, SubscribeTime::Attached, facts, hooks::EVENTS)
@@ -91,8 +92,8 @@ impl Session<'_> {
             .with(keys::WHY, &trouble.join("; "))
     }
 
-    /// Asks CLRs again for what they have been asked for at the last change, if it was not long
-    /// ago: one that just started may have asked by itself for what was wanted before.
+    /// Sets the event masks of the last change again, if it was recent: a CLR that just started may
+    /// have set its own mask to the earlier events.
     pub(super) fn confirm_change(&mut self, cx: &mut AgentCx) {
         if std::mem::take(&mut self.changed) {
             let settings = Arc::clone(&self.settings);
@@ -105,7 +106,7 @@ impl Session<'_> {
     }
 }
 
-/// Why a session with these settings cannot go on with these events.
+/// Returns the reason why a session with these settings cannot continue with these events.
 fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
     if settings.dump {
         return Some("it is only asked for one stack of each thread".to_owned());

@@ -109,7 +109,8 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// The session that has begun, which writes to `channel` by `recorder`.
+    /// Creates the agent thread's side of a session that has begun. It writes to `channel` by
+    /// `recorder`.
     pub(crate) fn new(
         agent: &'static AgentState,
         begun: Begun,
@@ -299,7 +300,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One round: everything that is due. No client has connected where it is not called for.
+    /// Runs one round: does everything that is due. `is_called`: the thread was woken, so a client
+    /// may have connected.
     fn round(&mut self, cx: &mut AgentCx, is_called: bool) {
         let now = proc::now_ns();
         self.round_ns = now;

@@ -6,7 +6,7 @@
 
 /// Time between two rounds while the runtime starts and threads and modules appear by the dozen.
 const EARLY_NS: u64 = 10_000_000;
-/// How long that takes.
+/// Duration of that phase.
 const EARLY_LASTS_NS: u64 = 300_000_000;
 /// Time between two rounds while the program starts. Each wakes another processor, which the kernel
 /// must then notify of every change of the memory mapping.

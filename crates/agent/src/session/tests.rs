@@ -73,7 +73,7 @@ impl Running {
         }
     }
 
-    /// The tool sends stop.
+    /// Sends the tool's stop command.
     fn stop(mut self) -> DecodedRecording {
         use std::io::Write as _;
         self.say.write_all(b"S").unwrap();
@@ -91,7 +91,7 @@ fn burn_cpu(until: &AtomicBool) {
     }
 }
 
-/// A thread of this name that uses CPU time until it is stopped.
+/// Starts a thread of this name that uses CPU time until it is stopped.
 fn burner(name: &str, stop: &'static AtomicBool) -> JoinHandle<()> {
     let named = std::thread::Builder::new().name(name.into());
     named.spawn(move || burn_cpu(stop)).unwrap()

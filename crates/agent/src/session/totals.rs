@@ -110,7 +110,7 @@ impl Session<'_> {
             ));
             self.totals.forbidden = forbidden;
         }
-        // Those for which there was no place are counted.
+        // Signals refused by a full queue (EAGAIN) are only counted.
         let unsent = self.totals.sampler.unsent();
         let unsent = unsent.filter(|unsent| unsent.queue != libc::EAGAIN);
         if let Some(unsent) = unsent

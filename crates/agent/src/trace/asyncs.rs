@@ -102,7 +102,7 @@ fn member(import: &MetadataImport<'_>, method: Token) -> Option<(Token, String, 
     Some((props.parent, props.name, props.signature))
 }
 
-/// The type definition of a type.
+/// Returns the type definition of a type.
 fn definition(of: &Type) -> Option<Token> {
     let token = match of {
         Type::Class(class) | Type::ValueType(class) => class.token(),
@@ -117,8 +117,8 @@ pub(super) fn is_task(import: &MetadataImport<'_>, of: &Type) -> bool {
     awaited(import, of).is_some()
 }
 
-/// The result of awaiting one of the framework's tasks: `T` of a `Task<T>`, void of a `Task`. Code
-/// that is compiled with runtime async returns that.
+/// Returns the result type of awaiting a task of the framework: `T` for a `Task<T>`, void for a
+/// `Task`. Code compiled with runtime async returns that type.
 pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
     let (token, result) = match of {
         Type::Class(class) | Type::ValueType(class) => (class.token(), None),
@@ -466,7 +466,8 @@ impl TaskTypes {
         })
     }
 
-    /// From a task, or the address of one that is a value, to its id.
+    /// Returns the instructions that convert a task, or the address of a value task, to the task's
+    /// id.
     fn id(&self, metadata: ModuleMetadata<'_, '_>) -> Result<Vec<Instruction>, String> {
         let mut all = Vec::new();
         if let Some(has_result) = self.value {

@@ -259,7 +259,7 @@ impl<'rt> PreparedModule<'rt> {
         asked
     }
 
-    /// The number of a method, its body if that had to be read, and the second half that it has.
+    /// Returns the number of a method, its body if that had to be read, and its `MoveNext`, if any.
     fn first(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -365,7 +365,7 @@ impl<'rt> PreparedModule<'rt> {
         }
     }
 
-    /// The async method that a body begins.
+    /// Returns the async method of which a body is the kickoff.
     fn kickoff(&self, read: &ReadBody) -> Option<Result<Kickoff, String>> {
         if read.is_runtime_async {
             // It is a single method, without a state machine.
@@ -377,7 +377,7 @@ impl<'rt> PreparedModule<'rt> {
         asyncs::kickoff(&self.import, &read.body, self.runtime)
     }
 
-    /// The second half of a method, telling its end.
+    /// Returns the `MoveNext` of a method, with probes at its completion.
     fn completing(
         &self,
         cx: &mut Cx<'rt, RejitThread>,

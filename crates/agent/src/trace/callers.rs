@@ -71,7 +71,7 @@ pub(super) fn is_runtime_async(import: &MetadataImport<'_>, method: Token) -> bo
     props.is_ok_and(|props| props.implementation & IS_RUNTIME_ASYNC != 0)
 }
 
-/// The methods of a module that are.
+/// Returns the runtime-async methods of a module.
 pub(super) fn runtime_async<'a>(
     import: &'a MetadataImport<'_>,
 ) -> impl Iterator<Item = Token> + 'a {
@@ -88,7 +88,7 @@ fn defined<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> +
         let props = import.get_type_def_props(class).ok()?;
         let is_seen = match props.attributes & VISIBILITY {
             PUBLIC => true,
-            // By friends.
+            // Friend assemblies also see types that are not public.
             0 => !OF_COMPILERS.iter().any(|of| props.name.starts_with(of)),
             _ => false,
         };

@@ -228,7 +228,7 @@ impl Trace {
         state.session = state.session.wrapping_add(1);
     }
 
-    /// The session in force.
+    /// Returns the number of the running session.
     fn session(&self) -> u32 {
         lock(&self.state).session
     }
@@ -342,8 +342,7 @@ impl Trace {
         }
     }
 
-    /// The session begins in a CLR that runs: modules that are there are traced, one after the
-    /// other.
+    /// Begins the session in a running CLR: traces its loaded modules, one after the other.
     pub(crate) fn running<C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -369,7 +368,7 @@ impl Trace {
         }
     }
 
-    /// The methods of a module that are to be traced; the others are counted with their reasons.
+    /// Returns the methods of a module to trace. Counts the others with their reasons.
     fn matched_methods<'rt, C: MayTriggerGc>(
         &self,
         task: &RequestContext,
@@ -387,7 +386,7 @@ impl Trace {
             Some((path, match_counts, wanted))
         };
         let (path, match_counts, wanted) = match age {
-            // Its load is under way.
+            // It is being loaded.
             ModuleAge::New => look(cx),
             ModuleAge::Loaded => task.clr.while_loaded(module, || look(cx))?,
         }?;
@@ -537,7 +536,7 @@ impl Trace {
         self.of(runtime).is_some_and(|own| own.leave_out(key))
     }
 
-    /// The runtime cannot compile one of them.
+    /// Notes that the runtime cannot compile a method.
     pub(crate) fn failed(&self, module: ModuleKey, token: Token, why: Hresult) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -615,7 +614,7 @@ fn refusal_of(path: &str, flags: ModuleFlags) -> Option<&'static str> {
     None
 }
 
-/// The methods of a module that are meant.
+/// Returns the methods of a module that match a pattern.
 fn find<'rt, C: MayTriggerGc>(
     cx: &mut Cx<'rt, C>,
     module: ModuleId<'rt>,

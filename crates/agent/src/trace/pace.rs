@@ -89,7 +89,7 @@ impl RequestPace {
         }
     }
 
-    /// The pause that is due now.
+    /// Takes the pause to make now.
     pub(super) fn pause(&mut self) -> Duration {
         std::mem::take(&mut self.owed)
     }

@@ -192,7 +192,7 @@ impl TableShard {
 
     fn find(&self, key: u64) -> Option<usize> {
         let mut place = TableShard::home(key);
-        // There are free places always: see `MAX_WAITING`, `MAX_EARLY`.
+        // Some places are always free: see `MAX_WAITING`, `MAX_EARLY`.
         loop {
             match self.at(place) {
                 (_, TableEntry::Free) => return None,

@@ -166,7 +166,7 @@ impl ClrTrace {
         }
     }
 
-    /// The CLR ends: no more requests.
+    /// Ends the thread, as the CLR ends.
     pub(crate) fn end(&self) {
         if self.can_trace() {
             self.announce(SHUTDOWN_TIMEOUT, TraceCommand::End);
@@ -197,7 +197,7 @@ impl ClrTrace {
     }
 }
 
-/// The thread.
+/// Body of the ReJIT thread.
 fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<TraceCommand>) {
     rejit.enter(|cx| {
         let mut work = TraceWork::new(bodies);

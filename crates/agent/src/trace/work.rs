@@ -89,7 +89,7 @@ impl<'rt> ModuleJob<'rt> {
         }
     }
 
-    /// Lets the thread that waits go on.
+    /// Wakes the waiting thread.
     fn end(self) {
         if let Some(done) = self.done {
             let _nobody_waits = done.send(());

@@ -139,7 +139,7 @@ fn walk_into(
     let end = if kept.len() < words.len() {
         End::Truncated
     } else if words.is_empty() {
-        // Nothing but frames of ours: the walk did not get out of them.
+        // Only frames of this library: the walk did not get beyond them.
         End::Broken(Reason::NoRule)
     } else {
         walk.end
@@ -174,7 +174,7 @@ fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>
     words.get(beneath..).unwrap_or(words)
 }
 
-/// The alternate signal stack, if the thread runs on it now.
+/// Returns the alternate signal stack, if the thread runs on it now.
 fn alternate_stack() -> Option<Range<u64>> {
     // SAFETY: all-zero is a valid stack_t.
     let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };

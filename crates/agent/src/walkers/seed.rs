@@ -75,7 +75,7 @@ pub fn candidate(map: &CodeMap, runtime: u8, trace: &[Traced]) -> Option<Candida
     })
 }
 
-/// The piece of managed code of `runtime` that a frame is in: from its start to the frame.
+/// Returns the range of managed code of `runtime` from its start to a frame in it.
 fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
     let ip = frame.word & ADDRESS;
     let lookup = lookup_address(frame.word);
@@ -90,7 +90,7 @@ fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
     }
 }
 
-/// The seed that a candidate is, if it is a frame of `trace`, of managed code of `runtime`, and
+/// Returns the candidate as a seed, if it is a frame of `trace`, in managed code of `runtime`, and
 /// on `stack`.
 pub fn check(
     map: &CodeMap,
@@ -137,7 +137,7 @@ pub fn check(
     Ok(unsafe { Seed::new(registers, code, stack) })
 }
 
-/// The seed of a thread that stands still.
+/// Returns the seed of a stopped thread.
 pub(super) fn of_trace(
     map: &CodeMap,
     runtime: u8,

@@ -118,7 +118,7 @@ pub enum NotStopped {
     Refused(SuspendError),
 }
 
-/// Our own walk of a thread that stands still.
+/// The agent's own walk of a stopped thread.
 #[derive(Clone, Copy)]
 pub struct OwnWalk<'a> {
     /// The code map: the code at each address.
@@ -134,7 +134,7 @@ pub struct OwnWalk<'a> {
 /// Further work with each thread while its runtime stands and before it is walked with a seed. No
 /// lock, no allocation.
 pub trait ExtraWalk {
-    /// One thread.
+    /// Walks one thread.
     fn walk<'rt>(
         &mut self,
         suspension: &mut Suspension<'_, 'rt>,
@@ -144,7 +144,7 @@ pub trait ExtraWalk {
     );
 }
 
-/// Nothing else.
+/// No extra walk.
 #[derive(Clone, Copy, Debug)]
 pub struct NoExtraWalk;
 
@@ -443,7 +443,7 @@ type Each<'f> = dyn for<'c, 'rt> FnMut(
     ) -> ControlFlow<()>
     + 'f;
 
-/// One `DoStackSnapshot` into `frames`, within their room.
+/// Runs one `DoStackSnapshot` into `frames`, without growing it.
 fn snap(
     frames: &mut Vec<FrameRecord>,
     max_depth: usize,

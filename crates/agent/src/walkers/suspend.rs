@@ -89,7 +89,7 @@ impl SuspendWalker {
         }
     }
 
-    /// The threads of a CLR that are to be walked in this tick.
+    /// Returns the threads of a CLR to walk in this tick.
     fn targets(&mut self, round: &Round<'_, '_>, runtime: u8) -> Vec<ThreadTarget> {
         let by_wall = self.events.contains(&Event::Wall);
         let mut targets = round.program.threads.managed_of(runtime);

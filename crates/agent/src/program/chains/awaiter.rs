@@ -196,7 +196,7 @@ impl AsyncFrameFinder<'_> {
         let youngest = (frame.depth + 1).saturating_sub(KEPT);
         let low = *self.sps.get(youngest % KEPT)?;
         let registers = REGISTERS.iter().filter_map(|at| self.register(*at));
-        // From the call that the method has made on, towards the youngest.
+        // From the method's callee towards the youngest frame.
         let younger = (1..=MOST_WORDS).map_while(|back| {
             let at = frame.sp.checked_sub(8 * back)?;
             self.place(low, at)

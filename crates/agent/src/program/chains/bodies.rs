@@ -170,7 +170,7 @@ impl AsyncBodies {
         (0..64usize).filter_map(move |step| self.slots.get(start.wrapping_add(step) & mask))
     }
 
-    /// The body that an instruction belongs to. Async-signal-safe.
+    /// Returns the body that contains an instruction. Async-signal-safe.
     #[inline]
     pub fn at(&self, lookup: u64) -> Option<&'static AsyncBody> {
         let piece = (lookup >> PIECE_BITS) + 1;

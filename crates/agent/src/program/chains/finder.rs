@@ -311,8 +311,7 @@ impl<'a> AsyncFrameFinder<'a> {
         })
     }
 
-    /// The walk has ended with so many frames: puts the chain behind them. Answers how many words
-    /// there are.
+    /// Appends the chain to the `depth` frames of a completed walk. Returns the number of words.
     pub fn finish(mut self, depth: usize) -> usize {
         self.give_up();
         if self.found.is_none()
@@ -414,14 +413,14 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// The word at an address, if it is one of this stack from `sp` on.
+    /// Returns the word at an address, if it is on this stack at or above `sp`.
     pub(super) fn place(&self, sp: u64, at: u64) -> Option<StackWord> {
         let last = self.stack_end.saturating_sub(8);
         let is_here = (sp..=last).contains(&at) && at.is_multiple_of(8);
         is_here.then_some(StackWord(at))
     }
 
-    /// The word of a frame at an offset from its frame pointer.
+    /// Returns the word of a frame at an offset from its frame pointer.
     fn place_of(&self, frame: &AsyncFrame, from_bp: i32) -> Option<StackWord> {
         let at = frame.bp.wrapping_add_signed(from_bp.into());
         self.place(frame.sp, at)
@@ -514,9 +513,9 @@ impl<'a> AsyncFrameFinder<'a> {
         places.any(|place| callers.contains(&place.read()))
     }
 
-    /// An interrupted register, numbered as in instructions.
+    /// Returns an interrupted register, numbered as in instructions.
     pub(super) fn register(&self, register: u8) -> Option<u64> {
-        // Those of instructions, in the order of their numbers, as `gregs` has them.
+        // Indices in `gregs` of the registers, in the order of their numbers in instructions.
         const PLACES: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
         let index = *PLACES.get(usize::from(register))?;
         let at = (self.registers as *const i64).wrapping_add(index);
@@ -832,8 +831,8 @@ impl<'a> AsyncFrameFinder<'a> {
         (reader.count, end)
     }
 
-    /// The task that a state machine at `this` lies in: the one that its builder names, if it does
-    /// lie in it.
+    /// Returns the task that contains a state machine at `this`: the one to which its builder
+    /// refers, if it contains `this`.
     fn task_of(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         if !is_plausible(this) {
             return None;
@@ -870,8 +869,8 @@ impl<'a> AsyncFrameFinder<'a> {
         (types.get(table).is_none() && self.careful().is_class(table)).then_some(table)
     }
 
-    /// The task that a state machine at `this` lies in, by all that it has: one of its fields names
-    /// the task.
+    /// Returns the task that contains a state machine at `this`, by a search of its fields for a
+    /// reference to the task.
     fn task_anywhere(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let found = body.task_found_at.load(Ordering::Relaxed);
         if let Some(before) = found.checked_sub(1) {

@@ -222,7 +222,7 @@ impl<H: Heap> ChainReader<'_, H> {
             if let (Some(LinkKind::Worker { work, .. }), NextLink::End(ChainEnd::Root)) =
                 (kind, &after)
             {
-                // Its work is a source of a task that is awaited.
+                // Its work object is the source of an awaited task.
                 after = match self.field(at, work) {
                     Some(0) | None => after,
                     Some(work) => self.task_of(work),
@@ -319,7 +319,7 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// The task that a continuation leads to.
+    /// Returns the task to which a continuation leads.
     pub(super) fn task_of(&mut self, continuation: u64) -> NextLink {
         let mut at = continuation;
         for _ in 0..MAX_HOPS {
@@ -346,7 +346,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 Some(LinkKind::Blocked) => return NextLink::End(ChainEnd::Blocked),
                 Some(LinkKind::Sentinel) => return NextLink::End(ChainEnd::Completing),
                 Some(LinkKind::Other) => return NextLink::End(self.last(table, ChainEnd::Other)),
-                // Those that are awaited are above.
+                // Awaited objects are handled above.
                 Some(_) => return NextLink::End(ChainEnd::Strange),
                 None => return NextLink::End(self.last(table, ChainEnd::Unknown)),
             };
@@ -360,8 +360,8 @@ impl<H: Heap> ChainReader<'_, H> {
         NextLink::End(ChainEnd::Strange)
     }
 
-    /// The first entry of a list that leads to a task, or the first there is; notes how many others
-    /// there are. 0: none.
+    /// Returns the first entry of a list that leads to a task, else the first entry, or 0 if the
+    /// list is empty. Notes the number of other entries.
     fn first_of(&mut self, list: u64, items: u16, size: u16) -> Option<u64> {
         let array = self.field(list, items)?;
         let size = u64::from(self.half(list, size)?);

@@ -122,7 +122,7 @@ impl<'t, H: Heap> Survey<'t, H> {
         }
     }
 
-    /// The walk is over, while the runtime stands still.
+    /// Handles the end of a walk, while the runtime is still suspended.
     pub fn collection_ends(&mut self) {
         if !std::mem::take(&mut self.is_open) {
             return;
@@ -151,8 +151,8 @@ impl<'t, H: Heap> Survey<'t, H> {
         std::mem::take(&mut self.classes).into_iter().collect()
     }
 
-    /// The chains as words of [`crate::model::chain`], the head last, with the number of each; and
-    /// how many suspended methods there was no room for.
+    /// Returns the chains as words of [`crate::model::chain`], the head last, with the count of
+    /// each, and the number of suspended methods for which there was no room.
     pub fn into_groups(self) -> ChainGroups {
         let mut groups: Vec<_> = self.groups.into_iter().collect();
         groups.sort_unstable_by(|(words, count), (others, other)| {

@@ -317,7 +317,7 @@ impl Types {
         }
     }
 
-    /// The slot of a method table, or the free one where it belongs.
+    /// Returns the slot of a method table, or the free slot for it.
     fn slot(&self, table: u64) -> Option<&TypeSlot> {
         let mask = self.slots.len().wrapping_sub(1);
         let start = (table.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize;

@@ -71,7 +71,7 @@ pub(super) struct ThreadTable {
     pub(super) next_thread: u32,
     /// Ended threads of a session, kept for their samples that are not written yet.
     pub(super) former: Vec<FormerThread>,
-    /// Of the session.
+    /// Set for a session.
     pub(super) sampler: Option<&'static Sampler>,
     /// The last thread whose name a scan has read again.
     pub(super) last_named: u32,
@@ -81,7 +81,7 @@ pub(super) struct ThreadTable {
     pub(super) some_went: bool,
     /// The kernel did not list the threads at the last scan.
     pub(super) cannot_look: bool,
-    /// Of the session.
+    /// Set for a session.
     pub(super) accounts: Accounts,
     pub(super) short_lived: ShortLivedSampling,
 }
@@ -116,8 +116,8 @@ impl ThreadTable {
             hijack,
             stands_for,
         } = started;
-        // A managed thread may move to another kernel thread in theory; then the old entry stays
-        // as a native one until /proc says it is gone.
+        // In theory a managed thread may move to another kernel thread. The old entry then stays as
+        // a native one until a scan of /proc finds it ended.
         if let Some(old) = self.by_managed.insert(managed, tid)
             && old != tid
             && let Some(entry) = self.by_tid.get_mut(&old)
@@ -166,7 +166,7 @@ impl ThreadTable {
         }
     }
 
-    /// The entry of a thread, and whether it is new.
+    /// Returns the entry of a thread, and whether it is new.
     pub(super) fn entry(&mut self, tid: u32) -> (&mut ThreadEntry, bool) {
         match self.by_tid.entry(tid) {
             Slot::Occupied(known) => (known.into_mut(), false),
@@ -195,7 +195,8 @@ impl ThreadTable {
         }
     }
 
-    /// The kernel has this name for a thread: news if it is another, or if the thread `is_new`.
+    /// Sets the kernel's name of a thread. Queues a change if the name differs or the thread
+    /// `is_new`.
     pub(super) fn rename(
         &mut self,
         tid: u32,

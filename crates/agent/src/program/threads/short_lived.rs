@@ -78,7 +78,7 @@ impl ShortLivedSampling {
         is_taken.then_some(u32::try_from(threads).unwrap_or(1))
     }
 
-    /// One that is left out.
+    /// Adds a thread that is left out.
     pub(super) fn leave_out(&mut self, started: StartedThread) {
         self.waiting.insert(started.managed, started);
     }
@@ -99,7 +99,7 @@ impl ShortLivedSampling {
         };
     }
 
-    /// Those that were left out and are still there: they are grown up.
+    /// Takes the left-out threads that still run, for promotion.
     pub(super) fn take_promoted(&mut self) -> Vec<StartedThread> {
         self.waiting.drain().map(|(_, started)| started).collect()
     }

@@ -300,7 +300,8 @@ impl Namer {
 }
 
 impl Drop for Trees {
-    /// The session is over: a thread's next hook in another session begins anew.
+    /// Releases the trees at the end of the session. A thread's next hook in another session begins
+    /// a new tree.
     fn drop(&mut self) {
         self.add_new_threads();
         for tree in self.trees.values() {
