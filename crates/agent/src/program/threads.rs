@@ -140,7 +140,7 @@ pub struct Threads {
     phase: PhaseReader,
     /// The main thread's id.
     main: u32,
-    /// Threads of ours that a CLR or the kernel reports all the same.
+    /// The agent's own threads, which a CLR or the kernel also reports.
     agent_threads: Mutex<Vec<u32>>,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
@@ -170,7 +170,7 @@ impl Threads {
         AgentThreadGuard { threads: self, tid }
     }
 
-    /// Whether this is one of ours.
+    /// Whether this is one of the agent's threads.
     pub fn is_agent_thread(&self, tid: u32) -> bool {
         self.agent_threads().contains(&tid)
     }

@@ -1,6 +1,6 @@
 //! Begins and ends a session for the whole process: starts and stops all that a session needs.
 //!
-//! No other module does this. The agent thread's part of a session is [`Session`](super::Session).
+//! No other module does this. The agent thread's part of a session is `session::Session`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The walkers: implementations of [`Walker`], which collect the stacks of samples.
+//! The walkers: implementations of `Walker`, which collect the stacks of samples.
 //!
 //! A walker returns stacks as lists of addresses with marks, each with a thread, a time and an
 //! event. `record::resolve` makes named frames of them. The walkers:

@@ -7,8 +7,8 @@
 //!
 //! Invariants: a read inside the gate is before or after all moving, never during it. The callback
 //! waits for a bounded time. A reader that does not leave in that time (the program jumped out of a
-//! handler that had interrupted ours) breaks the gate, which then stays closed for good. A reader
-//! that was only late detects that before its next read.
+//! handler that had interrupted the agent's) breaks the gate, which then stays closed for good. A
+//! reader that was only late detects that before its next read.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
