@@ -1,5 +1,4 @@
-//! Table of async calls whose returned task has not completed. Pairs the start and end of each
-//! call.
+//! Table of async calls whose returned task has not completed: pairs their starts and ends.
 //!
 //! A call has two ends. The method's return knows when the call began. The completion of the task,
 //! on any thread, may come first. They are paired by the method's number and the task's id, which

@@ -4,7 +4,7 @@
 //! method whose state machine is on the thread's stack is in its first run: its callers are the
 //! physical ones, and the search continues. An async method whose state machine is in its task was
 //! resumed: older frames are those of the code that resumed it, and the chain begins at the task.
-//! Any other finding ends the search, as no chain is better than another task's.
+//! Any other finding ends the search: a missing chain is better than another task's chain.
 //!
 //! Invariants: an address that may not be an object's is read through the kernel, which does not
 //! fault. Objects are read only inside the heap gate. Runs in the signal handler, without locks or

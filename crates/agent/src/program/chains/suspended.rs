@@ -1,10 +1,10 @@
 //! Finds suspended async methods in a heap walk, and counts them by equal chains.
 //!
 //! No thread runs a suspended method; its chain is the list of methods that await it. On request a
-//! runtime reports each surviving object at the end of a collection, while it is suspended. Two
-//! such walks are needed. The first lists classes, which the agent thread then queries from the
-//! runtime. The second finds tasks whose method is suspended, and at its end reads the chains of
-//! those that no other one awaits.
+//! suspended runtime reports each surviving object at the end of a collection. Two such walks are
+//! needed. The first lists classes, which the agent thread then queries from the runtime. The
+//! second finds tasks whose method is suspended, and at its end reads the chains of those that no
+//! other one awaits.
 //!
 //! Invariants: objects are read only between the start and the end of a collection of all
 //! generations, so all of them are alive and none moves. Memory is bounded by `MAX_CLASSES`,

@@ -1,6 +1,7 @@
 //! The table entry of each thread, and operations on it.
 //!
-//! They run under the lock of [`Threads`](super::Threads), so they call no CLR and read no file.
+//! The operations run under the lock of [`Threads`](super::Threads), so none calls a CLR or reads a
+//! file.
 
 use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;

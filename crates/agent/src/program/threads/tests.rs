@@ -1,3 +1,5 @@
+//! Tests of the thread table: names, slots, ends and reused kernel ids.
+
 use super::*;
 use crate::model::Phase;
 use crate::model::phase::{PhaseWriter, new_phase};
