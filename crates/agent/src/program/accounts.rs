@@ -389,7 +389,7 @@ mod tests {
         let mut account = accounts.account(7);
         account.settle(Some(4_100), 0);
         assert_eq!(account.owed_ns(), 100);
-        // Once: a thread with the same number later is another one.
+        // Used once: a later thread with the same id is another one.
         assert_eq!(accounts.account(7).used_ns(), 0);
         accounts.armed(&mut account, Some(4_250), 0);
         let early = Unattributed {

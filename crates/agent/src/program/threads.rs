@@ -78,7 +78,7 @@ pub struct StartedThread {
 pub struct OwnThread {
     /// The kernel's name of the thread.
     pub name: Option<KernelName>,
-    /// Lowest to one past the highest address.
+    /// From the lowest to one past the highest address.
     pub stack: Option<Range<u64>>,
 }
 
@@ -359,7 +359,7 @@ impl Threads {
         });
         let done = done.ok();
         let clock = done.filter(|_| armed).and_then(|slot| {
-            // The sampler has just read it, mostly.
+            // Mostly the sampler has just read it.
             (sampler.accounted_cpu_ns(slot)).or_else(|| proc::thread_cpu_ns(tid))
         });
         let mut state = self.state();
@@ -733,7 +733,7 @@ impl Threads {
         self.state().slots.remove(&slot);
     }
 
-    /// Takes the news for the recording.
+    /// Takes the queued changes.
     pub fn take_changes(&self) -> Vec<ThreadChange> {
         let mut news = Vec::new();
         self.swap_news(&mut news);
@@ -746,7 +746,7 @@ impl Threads {
         std::mem::swap(&mut self.state().news, empty);
     }
 
-    /// Forgets all threads: no CLR is left and no session, so they will not be reported any more.
+    /// Drops all threads: without a CLR and a session they will not be reported any more.
     pub fn forget_threads(&self) {
         let mut state = self.state();
         let left = std::mem::take(&mut *state);

@@ -97,7 +97,7 @@ impl Recorder {
         self.chains.notes.insert((runtime, table), note);
     }
 
-    /// Tells how many chains were not whole since the last call, by reason.
+    /// Writes the number of incomplete chains since the last call, by reason.
     pub fn write_cut_chains(&mut self) {
         for (end, count) in ChainEnd::ALL.iter().zip(self.chains.cut.iter_mut()) {
             if *count > 0 {

@@ -65,7 +65,7 @@ impl Drop for Channel {
 }
 
 impl Channel {
-    /// Connects and waits for the tool's word. `None`: this process is not to be recorded, or
+    /// Connects and waits for the tool's go byte. `None`: the tool does not record this process, or
     /// there is no tool.
     pub fn connect(path: &str) -> Option<Channel> {
         let mut stream = UnixStream::connect(path)
@@ -100,7 +100,7 @@ impl Channel {
         Ok(Channel::from(stream))
     }
 
-    /// He is the tool from here on.
+    /// Makes the client the session's tool.
     ///
     /// # Errors
     /// The error of the system call.
@@ -143,7 +143,7 @@ impl Channel {
         self.stream.as_raw_fd()
     }
 
-    /// Sends one block whole.
+    /// Sends one complete block.
     ///
     /// # Errors
     /// The tool has exited or does not read. The connection cannot be used any more.
@@ -151,7 +151,7 @@ impl Channel {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        // std's write on a socket is send with MSG_NOSIGNAL, so no SIGPIPE reaches the program.
+        // std writes to a socket by send with MSG_NOSIGNAL, so no SIGPIPE reaches the program.
         self.stream.write_all(block)
     }
 

@@ -156,7 +156,7 @@ impl Recorder {
         self.outlet.push(record);
     }
 
-    /// Tells a user something.
+    /// Writes a note for the user.
     pub fn note(&mut self, text: &str) {
         self.record(&Record::Note {
             text: Cow::Borrowed(text),
@@ -170,7 +170,7 @@ impl Recorder {
         }
     }
 
-    /// Tells how many stacks broke since the last call, by reason.
+    /// Writes the number of broken stacks since the last call, by reason.
     pub fn write_broken(&mut self) {
         for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {
             if *count > 0
@@ -208,7 +208,7 @@ impl Recorder {
 #[cfg(test)]
 pub(crate) mod decoded;
 
-/// The stacks of a sample that is written later, by their numbers.
+/// Numbers of the stacks of a sample that is written later.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved {
     /// The physical one.

@@ -96,7 +96,7 @@ struct LastStack {
     stacks: Vec<u32>,
 }
 
-/// The next numbers of things that are written.
+/// The next free numbers of written entries.
 #[derive(Debug, Default)]
 pub(super) struct NextNumbers {
     frame: u32,
@@ -127,7 +127,7 @@ impl WrittenTables {
         };
     }
 
-    /// Lets native modules be written again.
+    /// Drops native modules, so that they are written again.
     pub(super) fn forget_natives(&mut self) {
         self.native_modules = NumberMap::default();
     }
@@ -313,7 +313,7 @@ impl Recorder {
                     // The next frame's code had no rule, so one between the two may be missing.
                     Some("by frame pointer")
                 } else if word & HEURISTIC != 0 {
-                    // The callee, which decides, may be another one in the next sample.
+                    // The result depends on the callee, which may differ in the next sample.
                     all_known = false;
                     let is_stub = callee.is_none_or(|callee| self.is_stub(look, *callee));
                     (!is_stub).then_some("guess")
@@ -631,7 +631,7 @@ impl Recorder {
                 let ip = usize::try_from(lookup).ok()?;
                 let function = info.get_function_from_ip(cx, ip).ok()?;
                 let names = names::of_function(clr, cx, function)?;
-                // The method's own start, where `start` may be that of a funclet.
+                // Start of the method; `start` may be that of a funclet.
                 let starts = info
                     .get_native_code_start_addresses(cx, function, RejitId::ORIGINAL)
                     .unwrap_or_default();
@@ -811,7 +811,7 @@ fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
     cx.info().id(key)
 }
 
-/// [`Clr::is_cut_short_at`], also where its runtime is out of reach.
+/// As [`Clr::is_cut_short_at`], but also if the runtime cannot be reached.
 fn is_cut_short(look: &mut Lookup<'_, '_>, runtime: u8, address: u64) -> bool {
     let map = look.program.code.map();
     let found = look

@@ -82,7 +82,7 @@ impl Stubs {
         self.origin_of(address)
     }
 
-    /// Takes the mappings of this moment.
+    /// Reads the present mappings.
     fn take(&mut self, mappings: Vec<Mapping>, runtime_in: RuntimeIn<'_>) {
         self.by_file.clear();
         self.anonymous.clear();

@@ -129,7 +129,7 @@ fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
         program.code.push([
             method(0x1000..0x1100, 1, "Old", 1),
             removed,
-            // The FunctionID is given out again too.
+            // The FunctionID is reused too.
             method(0x1000..0x1080, 1, "New", 60),
         ]);
         recorder.absorb_code(program);
@@ -252,7 +252,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         assert_eq!(queued, 1, "the end of the old one, and nothing of the new");
         recorder.absorb_code(program);
         recorder.sample(program, runtimes, sample(u64::MAX, &[at + 0x41]));
-        // Everything that is still to be read of before.
+        // All that was queued before and is not read yet.
         recorder.sample(program, runtimes, sample(11, &[at + 0x41]));
         assert_eq!(program.code.runtime_in(&(at..at + 1)), Some(RUNTIME));
 
@@ -534,7 +534,7 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
     let decoded = chains(|write| {
         // The object names another method than the frame.
         write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Root));
-        // Below the frame another method was resumed, which the handler did not know.
+        // A younger method was resumed, which the handler did not know.
         let younger = [0x1011, 0x4011, 0x3011, 0x2011, 0x3021];
         write(&younger, &chain(PAY, &[], 1, ChainEnd::Root));
         // One sample has one reason, the one in its mark.
@@ -767,12 +767,12 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
         let frames = [0x1011, INVOKE, RUNS, QUEUE];
         let ship = (Role::Task, SHIP, 3);
         write(&frames, &of_task(&[ship], 1));
-        // One that makes a task: its promise is awaited.
+        // An iterator that makes a task: its promise is awaited.
         write(
             &frames,
             &of_task(&[(Role::Task, UNWRAP, NO_STATE), ship], 1),
         );
-        // Nothing but the task.
+        // Only the task.
         write(&frames[2..], &of_task(&[ship], 1));
         // Run by the waiting code, so the physical frames are its callers.
         write(&[0x1011, INVOKE, RUNS, WAITS], &of_task(&[ship], 1));

@@ -124,7 +124,7 @@ impl Agent {
     }
 
     fn wait(&self, timeout: Option<Duration>) {
-        // A program may have closed it.
+        // The program may have closed the socket's descriptor.
         let _unheard = Sampler::enable_waker();
         let (control_socket, bell) = (self.agent.control_socket.fd(), Sampler::waker_fd());
         if control_socket < 0 || bell < 0 {

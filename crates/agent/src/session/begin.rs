@@ -17,7 +17,7 @@ use crate::program::chains;
 /// A session that has begun; samples may already arrive. The agent thread runs it.
 #[derive(Debug)]
 pub struct Begun {
-    /// The settings in force.
+    /// Settings of the session.
     pub settings: Arc<Settings>,
     /// Reads the ring buffers.
     pub reader: Reader,

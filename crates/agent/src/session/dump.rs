@@ -71,7 +71,7 @@ impl Session<'_> {
             self.agent.waker.wait(&[self.reader.wake_fd()], Some(LOOK));
             self.drain(cx, false);
             let is_waited_for = |tid: &u32| {
-                // One that has ended meanwhile has no number any more.
+                // A thread that has ended meanwhile has no number any more.
                 let thread = program.threads.number_of(*tid);
                 thread.is_some_and(|thread| !self.walker.has_stack_of(thread))
             };

@@ -88,19 +88,19 @@ pub(crate) struct Session<'a> {
     duty_cycle: DutyCycle,
     many_threads: ManyThreads,
     trace: TraceWriter,
-    /// Collections on their way to the recording.
+    /// Collections that are not written yet.
     collected: Vec<CollectionTime>,
     /// Whether the events have changed since the last totals.
     changed: bool,
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
-    /// Empty, for the next news of threads.
+    /// Empty list, to be swapped with the next thread changes.
     thread_news: Vec<ThreadChange>,
     /// Threads at the last scan.
     thread_count: u64,
     pace: Pace,
-    /// When the last round began, and the next is due.
+    /// Start of the last round, and due time of the next.
     round_ns: u64,
     round_due: u64,
     scan_due: u64,
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
             });
         }
         if self.settings.walker == WalkerKind::Snapshot && !self.settings.timed().is_empty() {
-            // The tool refuses this before it starts; another one may not.
+            // The tool refuses this before it starts; another client may not.
             self.recorder
                 .note("walker snapshot takes no stacks by time: those were taken by signal");
         }
@@ -264,7 +264,8 @@ impl<'a> Session<'a> {
         now < self.round_due && self.walker.tick(&mut self.reader, now)
     }
 
-    /// Sleeps until a ring is half full, a client connects, or something is due. False: the latter.
+    /// Sleeps until a ring buffer is half full, a client connects, or a round is due. Returns false
+    /// in the last case.
     fn wait(&mut self) -> bool {
         let now = proc::now_ns();
         self.round_due = self.round_ns.saturating_add(self.pace.round_ns());
@@ -390,7 +391,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Tells the recording of CLRs that are new.
+    /// Writes the new CLRs to the recording.
     fn announce(&mut self) {
         self.clrs = self.agent.registry.known();
         for clr in self.clrs.iter().skip(self.announced) {
@@ -564,7 +565,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stops for good, by the tool's wish.
+    /// Ends the session at the tool's request.
     fn close(&mut self, cx: &mut AgentCx) {
         // While calls are still counted, so that its notes are announced with the rest.
         self.agent.trace.end(&self.agent.events);
@@ -621,8 +622,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Before threads that run already are sampled, which the first round sees to: code that was
-    /// compiled before the session.
+    /// Enters the code that was compiled before the session. Must precede the first round, which
+    /// begins to sample the running threads.
     fn learn_existing_code(&mut self, cx: &mut AgentCx) {
         self.recorder.absorb_code(&self.agent.program);
         let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
@@ -630,7 +631,7 @@ impl<'a> Session<'a> {
             .learn_async_bodies(&self.agent.program, &mut runtimes);
     }
 
-    /// Asks the CLRs for no more events than they report anyway.
+    /// Resets the event masks of the CLRs to those without a session.
     fn unsubscribe(&mut self, cx: &mut AgentCx) {
         let running = self.agent.registry.running();
         let _refusals = self.subscribe(cx, &running, |_| subscription::of_idle());

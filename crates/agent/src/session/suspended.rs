@@ -107,7 +107,7 @@ impl Session<'_> {
 
 const ENDED: &str = "it has ended";
 
-/// Has the runtime collect, after which its heap has been walked.
+/// Makes the runtime run a collection, at the end of which its heap has been walked.
 fn walk(
     runtimes: &mut Runtimes<'_>,
     number: u8,

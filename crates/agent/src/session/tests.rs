@@ -97,7 +97,7 @@ fn burner(name: &str, stop: &'static AtomicBool) -> JoinHandle<()> {
     named.spawn(move || burn_cpu(stop)).unwrap()
 }
 
-/// Until this process has used so much CPU time.
+/// Waits until this process has used this much CPU time.
 fn until_burnt(ns: u64) {
     let begin = proc::process_cpu_ns();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -172,7 +172,7 @@ fn a_second_session_with_other_events_stands_alone() {
                 .iter()
                 .any(|name| name.starts_with("libc.so"))
         );
-        // Every reported thread has ended, for the recording.
+        // Every reported thread has ended in the recording.
         assert!(decoded.threads.values().all(|(_, ended)| *ended));
     }
     assert_eq!(first.samples.len(), first.of(Event::Cpu).len());
@@ -218,7 +218,7 @@ fn a_session_whose_tool_is_gone_leaves_an_idle_process() {
     let mut running = Running::begin(agent, "event=cpu,gc;engine=timer");
     let tid = proc::own_tid();
     agent.program.threads.own_started();
-    // Hung up in the middle, as a killed tool does.
+    // The connection ends in the middle, as with a killed tool.
     running.say.shutdown(std::net::Shutdown::Both).unwrap();
     running.runs.join().unwrap();
     assert_eq!(agent.phase.get(), Phase::Idle);
@@ -364,7 +364,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
 /// If the agent thread fails, samples end, callbacks queue nothing, and no CLR waits for it.
 #[test]
 fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
-    // Parts of its own, as there is no way back.
+    // An agent state of its own, as this cannot be undone.
     let agent = AgentState::new(Settings::default());
     let _alone = Process::alone();
     let begun = begin::begin(agent, Settings::parse("event=cpu,exception;engine=timer")).unwrap();

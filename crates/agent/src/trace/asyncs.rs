@@ -155,7 +155,7 @@ pub(super) fn kickoff(
         let props = import.get_method_props(*method);
         props.is_ok_and(|props| props.name == MOVE_NEXT && props.rva != 0)
     })?;
-    // Since .NET 6 a task is behind a `ValueTask` always, unless the method names another builder.
+    // Since .NET 6 a `ValueTask` always wraps a task, unless the method names another builder.
     let may_be_pooled = runtime == 5;
     let is_value = match builder.strip_prefix(SERVICES)?.trim_end_matches("`1") {
         "AsyncTaskMethodBuilder" => false,
@@ -409,7 +409,7 @@ impl Kickoff {
     }
 }
 
-/// Instructions that go straight on.
+/// Instructions without a branch.
 fn straight(instructions: Vec<Instruction>, max_stack: u16) -> Result<Probe, String> {
     Probe::new(instructions, max_stack).map_err(|error| error.to_string())
 }

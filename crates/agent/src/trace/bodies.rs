@@ -214,7 +214,7 @@ impl<'rt> PreparedModule<'rt> {
                 Err(why) => task.record_outcome(index, Err(why)),
             }
         }
-        // Second halves first: of a method that runs already, one that began with probes ends with
+        // `MoveNext` first: a call of a running method that began with probes then also ends with
         // them.
         let mut asked = Vec::new();
         let mut own = Vec::new();

@@ -80,8 +80,8 @@ pub(super) fn runtime_async<'a>(
     methods.filter(|method| is_runtime_async(import, *method))
 }
 
-/// Names of the types of a module that others may name. Nested ones are named with the type around
-/// them.
+/// Names of the types of a module to which others may refer. Nested types are covered by their
+/// enclosing type.
 fn defined<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> + 'a {
     let classes = import.enum_type_defs().unwrap_or_default().into_iter();
     classes.filter_map(|class| {
@@ -96,7 +96,8 @@ fn defined<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> +
     })
 }
 
-/// Names of the types of others that a module names: by whichever assembly, as types are forwarded.
+/// Names of the types of other modules to which a module refers, in any assembly, as types can be
+/// forwarded.
 fn named<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> + 'a {
     let types = import.enum_type_refs().unwrap_or_default().into_iter();
     types.filter_map(|class| Some(import.get_type_ref_props(class).ok()?.name))

@@ -430,8 +430,8 @@ impl Trace {
                 && traced.refused.is_empty()
             {
                 if traced.number.is_none() {
-                    // The other thread's request is under way. This one waits for a request of its
-                    // own.
+                    // The other thread's request is in progress. This thread waits for a request of
+                    // its own.
                     admitted.push((index, wanted));
                 }
                 continue;
@@ -519,8 +519,8 @@ impl Trace {
         lock(&self.state).may_be_inlined.insert(name);
     }
 
-    /// Has a method take its own code back, where the user has not named it. Answers whether that
-    /// was so.
+    /// Reverts a method to its own code, unless the user has named it. Returns whether it was
+    /// reverted.
     fn leave_out(&self, index: usize) -> bool {
         let state = lock(&self.state);
         let Some(traced) = state.traced.get(index).filter(|traced| !traced.is_exact) else {
@@ -648,7 +648,7 @@ fn find<'rt, C: MayTriggerGc>(
                 && !pattern.text.contains(asyncs::MOVE_NEXT)
                 && asyncs::is_machinery(&metadata, class, &method.name)
             {
-                // The method that it is of is meant, under its name.
+                // The pattern matches its kickoff, by name.
                 continue;
             }
             let own = own_reason(&method);

@@ -104,7 +104,7 @@ impl Pending {
             && let Some((_, TableEntry::Early(ended, is_error))) = part.places.get(at).copied()
         {
             part.remove(at);
-            // One that was left of a task with the same id, four thousand million ids ago.
+            // A leftover entry of a task with the same id, four thousand million ids ago.
             if ended >= began {
                 return ReturnOutcome::Completed(ended, is_error);
             }
@@ -149,8 +149,8 @@ impl Pending {
         None
     }
 
-    /// Forgets everything: the calls that wait and began then or later, by method, and how many
-    /// there was no room for.
+    /// Drops all entries. Returns the waiting calls that began at `since` or later, by method, and
+    /// the number of calls for which there was no room.
     pub(super) fn clear(&self, since: u64) -> (BTreeMap<i32, u64>, u64) {
         let mut waiting = BTreeMap::new();
         for part in &self.parts {
@@ -255,7 +255,7 @@ mod tests {
             pending.returned(7, 2, 110),
             ReturnOutcome::Completed(160, true)
         );
-        // Each was found once. What completed before a call began is not its own.
+        // Each was returned once. A completion before the start of a call does not belong to it.
         assert_eq!(pending.returned(7, 2, 180), ReturnOutcome::Waits);
         assert_eq!(pending.returned(8, 1, 180), ReturnOutcome::Waits);
         assert_eq!(pending.returned(8, 65, 50), ReturnOutcome::Waits);

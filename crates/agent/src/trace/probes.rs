@@ -145,7 +145,7 @@ impl TraceGlobals {
             // SAFETY: the processor has the instruction, and the counter is a clock; it writes the
             // number that Linux has set for this processor.
             let ticks = unsafe { __rdtscp(&raw mut processor) };
-            // Behind twelve bits stands its memory node.
+            // Above the lowest twelve bits is the memory node.
             return (ticks, processor & 0xfff);
         }
         (self.clock.now(), 0)

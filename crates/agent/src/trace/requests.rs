@@ -132,16 +132,15 @@ impl ClrTrace {
         }
     }
 
-    /// Has the methods of modules traced that were loaded before the session. Nothing waits for
-    /// that.
+    /// Traces the methods of modules that were loaded before the session. No thread waits for that.
     pub(super) fn begin(&self, task: RequestContext, modules: Vec<ModuleKey>) {
         if let Some(commands) = lock(&self.commands).as_ref() {
-            // Without the thread the runtime ends.
+            // If the thread has ended, the runtime is ending.
             let _sent = commands.send(TraceCommand::Begin(task, modules));
         }
     }
 
-    /// Has a method take its own code back. False: there is no thread left to do it.
+    /// Reverts a method to its own code. Returns false if the thread has ended.
     pub(super) fn leave_out(&self, (module, method): (ModuleKey, Token)) -> bool {
         let commands = lock(&self.commands);
         let sent = |commands: &Sender<_>| commands.send(TraceCommand::LeaveOut(module, method));

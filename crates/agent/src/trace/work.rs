@@ -145,12 +145,13 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 self.reverted = Some(done);
                 self.settle_reverts();
             }
-            // The loop sees to it.
+            // The loop handles it.
             TraceCommand::End(_) => {}
         }
     }
 
-    /// Does the next small piece of work. How long to pause then; `None`: until there is a command.
+    /// Does the next small part of the work. Returns the pause after it, or `None` to wait for a
+    /// command.
     pub(super) fn step(&mut self, cx: &mut Cx<'rt, RejitThread>) -> Option<Duration> {
         if let Some(mut job) = self.urgent.pop_front() {
             match self.trace(cx, &mut job) {
@@ -224,7 +225,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         }
     }
 
-    /// Traces some methods of a module. True: all is done.
+    /// Traces some methods of a module. Returns true when all are done.
     fn trace(&mut self, cx: &mut Cx<'rt, RejitThread>, job: &mut ModuleJob<'rt>) -> bool {
         if !job.matches.task.is_in_force() {
             return true;
@@ -312,7 +313,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 _ => without.push(id),
             }
         }
-        // Their bodies are new again.
+        // Their bodies are prepared again.
         let tokens: HashSet<Token> = asked.iter().map(|asked| asked.token).collect();
         let key = module.key;
         self.reverts

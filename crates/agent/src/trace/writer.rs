@@ -122,9 +122,9 @@ impl TraceWriter {
 
 /// Whether the probes of a method's calls took a large part of the program's CPU time.
 fn is_distorted(calls: u64, cost_ps: u64, used_ns: u64) -> bool {
-    /// Fewer in a second are no trouble.
+    /// Maximum number of calls per second that is never a problem.
     const MANY: u64 = 100_000;
-    /// The share that is too much.
+    /// The cost is too high above 1/`SHARE` of the CPU time.
     const SHARE: u64 = 10;
     let cost_ns = calls.saturating_mul(cost_ps) / 1_000;
     calls > MANY && cost_ns.saturating_mul(SHARE) > used_ns

@@ -131,7 +131,7 @@ pub struct OwnWalk<'a> {
     pub stack: &'a Range<u64>,
 }
 
-/// Further work with each thread while its runtime stands and before it is walked with a seed. No
+/// Additional work with each thread while its runtime is suspended, before the walk with a seed. No
 /// lock, no allocation.
 pub trait ExtraWalk {
     /// Walks one thread.
@@ -312,7 +312,7 @@ impl StoppedWalker {
         }
     }
 
-    /// Has each thread walk itself.
+    /// Makes each thread walk itself.
     fn take_traces(&mut self, reader: &mut Reader, deadline_ns: u64) {
         for seen in &mut self.seen {
             let stops = self
@@ -416,8 +416,8 @@ impl StoppedWalker {
                 Err(state) => (state, None),
             };
             seen.seed = state;
-            // The first managed frame may be a dynamic method, which the runtime does not report
-            // and takes for no seed: it finds its own way then.
+            // The first managed frame may be a dynamic method, which the runtime neither reports
+            // nor accepts as a seed. It then walks without the seed.
             let refused = matches!(
                 walked,
                 None | Some(SnapshotWalk {

@@ -176,7 +176,7 @@ impl SuspendWalker {
             };
             match snap.error {
                 None | Some(WalkError::NoManagedFrames) => {}
-                // E_NOTIMPL under a suspension: the thread was on its way into the runtime.
+                // E_NOTIMPL during a suspension: the thread was entering the runtime.
                 Some(WalkError::Unsafe | WalkError::NotSuspended) if !last => {
                     again.push(seen.target);
                     continue;
@@ -218,7 +218,7 @@ impl SuspendWalker {
         again
     }
 
-    /// Gives a sample for each thread that was walked.
+    /// Writes a sample for each walked thread.
     fn write_samples(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         for (thread, stack) in &mut self.stacks {
             if !stack.taken {

@@ -222,7 +222,7 @@ impl AsyncFrameFinder<'_> {
             if count == 0 {
                 return None;
             }
-            // Something that is there.
+            // An existing object.
             some.get_mut(count..)?.fill(task);
             let mut tables = [0; AT_ONCE];
             let asked = own_memory::peek_words(&some, &mut tables);

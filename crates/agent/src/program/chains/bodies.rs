@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_body_is_found_at_all_its_addresses_and_at_no_other() {
         let bodies = AsyncBodies::new();
-        // Two in one piece of code, one over several.
+        // Two bodies in one piece of code, one body over several pieces.
         assert!(bodies.add(body(0x7f00_0010..0x7f00_0050, 0)));
         assert!(bodies.add(body(0x7f00_0060..0x7f00_0700, 1)));
         assert!(
@@ -285,7 +285,7 @@ mod tests {
         bodies.forget(1);
         assert_eq!(runtime_at(0x7f00_0100), None);
         assert_eq!(runtime_at(0x7f00_0020), Some(0));
-        // Memory that is used again.
+        // Reused memory.
         assert!(bodies.add(body(0x7f00_0060..0x7f00_0200, 2)));
         assert_eq!(runtime_at(0x7f00_0100), Some(2));
     }

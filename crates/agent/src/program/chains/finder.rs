@@ -285,7 +285,7 @@ impl<'a> AsyncFrameFinder<'a> {
         out: &'a mut [u64],
         inside: &'a mut u32,
     ) -> Option<AsyncFrameFinder<'a>> {
-        // The handler that was inside has been jumped out of.
+        // The program has jumped out of the handler that was inside.
         let left = std::mem::take(inside);
         if let Some(gate) = (left as usize).checked_sub(1).and_then(gate) {
             gate.leave();
@@ -426,7 +426,7 @@ impl<'a> AsyncFrameFinder<'a> {
         self.place(frame.sp, at)
     }
 
-    /// Does something inside the gate of a body's runtime; `None` where that is closed.
+    /// Runs a function inside the gate of a body's runtime. `None` if the gate is closed.
     fn inside<R>(
         &mut self,
         body: &AsyncBody,
@@ -530,7 +530,7 @@ impl<'a> AsyncFrameFinder<'a> {
             HeldIn::FromBp(offset) => return self.place_of(frame, offset).map(KeptWord::Here),
             HeldIn::Register(register) => register,
         };
-        // The first that it has called, and that uses the register, has saved it.
+        // The oldest callee that uses the register has saved it.
         for depth in (0..frame.depth).rev().take(KEPT - 1) {
             let word = self.out.get(depth)?;
             let saved = self.code.saved_registers(lookup_address(*word))?;
@@ -670,8 +670,8 @@ impl<'a> AsyncFrameFinder<'a> {
             };
             let held = place.read();
             let read = self.inside(body, |finder, gate| {
-                // The thread's own `t_currentTask`, which has the task; in code that was not
-                // optimised the task itself.
+                // The address of the thread's `t_currentTask`, which refers to the task. In
+                // unoptimised code: the task itself.
                 let task = finder
                     .careful
                     .words_at(held)
@@ -714,7 +714,7 @@ impl<'a> AsyncFrameFinder<'a> {
             };
             let read = self.inside(frame.body, |finder, gate| {
                 let (outer, next, task) = (outer.read(), next.read(), task.read());
-                // The dispatcher that it runs in is an older frame's.
+                // Its dispatcher is an older frame.
                 let is_outer = outer == 0 || (at..finder.stack_end).contains(&outer);
                 let is_next = next == 0 || finder.is_suspended(next);
                 let is_it = is_outer && is_next && finder.is_dispatched(task);

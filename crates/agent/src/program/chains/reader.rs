@@ -262,8 +262,8 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// Puts the methods of a list of continuations of runtime async, the youngest first; an end
-    /// where it does not lead to its own.
+    /// Appends the methods of a list of runtime-async continuations, the youngest first. Returns an
+    /// end if the list does not lead to the expected one.
     fn suspended(&mut self, first: u64) -> Option<ChainEnd> {
         let mut at = first;
         for _ in 0..=MAX_LINKS {
@@ -368,7 +368,7 @@ impl<H: Heap> ChainReader<'_, H> {
         if array == 0 {
             return Some(0);
         }
-        // The array may be an older one than the size: its own length holds.
+        // The array may be older than the size, so its own length is the limit.
         let length = u64::from(self.half(array, 8)?);
         let (mut found, mut first, mut others) = (0, 0, 0u64);
         for index in 0..size.min(length).min(MAX_ENTRIES) {
@@ -714,7 +714,7 @@ pub(super) mod tests {
             read_dispatched(&made, unknown, task),
             (vec![asked], ChainEnd::Unknown)
         );
-        // One that leads to itself, and has no method.
+        // A continuation that refers to itself and has no method.
         let endless = suspended(&mut made, SHAPE, 0, 0);
         made.words.insert(endless + u64::from(PLACES.next), endless);
         assert_eq!(

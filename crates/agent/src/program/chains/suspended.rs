@@ -71,7 +71,7 @@ pub struct Survey<'t, H> {
     is_open: bool,
     /// Number of completed walks.
     walks: u32,
-    /// Method tables, and the word where each one's parent is expected.
+    /// Method tables, each with the word at the offset of its parent.
     classes: NumberMap<u64, u64>,
     /// Kind of the objects of each class that can be awaited.
     kinds: NumberMap<u64, Option<LinkKind>>,
@@ -201,7 +201,7 @@ impl<'t, H: Heap> Survey<'t, H> {
     fn group(&mut self) {
         let mut tasks = std::mem::take(&mut self.tasks);
         let mut awaiting = std::mem::take(&mut self.awaiting);
-        // Mostly in order already.
+        // Mostly sorted already.
         tasks.sort_unstable();
         awaiting.sort_unstable();
         let mut others = awaiting.into_iter().peekable();
@@ -255,7 +255,7 @@ fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: LinkKind)
         let flags = reader.half(task, at.flags);
         flags.is_none_or(|flags| u64::from(flags) & DONE != 0)
     };
-    // Negative while it runs, and where it is done.
+    // Negative while the method runs, and when it is completed.
     let waits = |object: u64, place: u16| {
         let state = reader.half(object, place).map(u32::cast_signed);
         state.is_some_and(|state| state >= 0)
@@ -306,7 +306,7 @@ fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: LinkKind)
             _ => None,
         };
         let next = reader.heap.word(place?).filter(|next| *next != 0)?;
-        // The links between are of no interest here.
+        // The links between are ignored here.
         reader.count = 0;
         let NextLink::Task(next) = reader.task_of(next) else {
             return None;
@@ -379,7 +379,7 @@ mod tests {
             all.extend([leaf, root]);
         }
         let alone = made.boxed(7, 0);
-        // Two that a promise joins, which is no method.
+        // Two methods joined by a promise, which is no method.
         let joined = made.boxed(2, 0);
         let promise = made.object(TASK, &[(AT.continuation, joined)]);
         let left = made.boxed(3, promise);
@@ -445,7 +445,7 @@ mod tests {
         walk(&mut survey, &[true, false, false], &[leaf]);
         survey.object(leaf);
         assert_eq!((survey.walks(), survey.is_over()), (1, false));
-        // The program collects as well.
+        // The program also causes a collection.
         for walks in 2..5 {
             walk(&mut survey, &ALL, &[leaf]);
             assert_eq!((survey.walks(), survey.is_over()), (walks, true));

@@ -160,7 +160,7 @@ impl ThreadTable {
         (tid, own.and_then(|own| own.stack), is_own)
     }
 
-    /// Threads that were left out of a crowd are there as others are from here on.
+    /// Promotes threads that were left out of a crowd: they are sampled as others from here on.
     pub(super) fn promote_waiting(&mut self, is_session: bool) {
         for started in self.short_lived.take_promoted() {
             self.managed_started(started, is_session);
@@ -295,7 +295,8 @@ impl ThreadEntry {
         self.publish();
     }
 
-    /// Tells the handler where this thread's runtimes keep replaced return addresses.
+    /// Publishes to the handler the addresses at which this thread's runtimes keep replaced return
+    /// addresses.
     pub(super) fn publish(&self) {
         if let Some(slot) = self.slot {
             hijacks::publish(slot, &self.hijacks);

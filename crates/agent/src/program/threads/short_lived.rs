@@ -36,7 +36,7 @@ const LIVES: u64 = 16;
 pub(super) struct ShortLivedSampling {
     /// Whether threads may be left out.
     is_wanted: bool,
-    /// When the window began, CLOCK_MONOTONIC.
+    /// Start of the window, CLOCK_MONOTONIC.
     window_ns: u64,
     /// Number of threads that started in the window, and in the one before.
     started: u32,

@@ -39,7 +39,7 @@ fn started(managed: ManagedThread, tid: u32) -> StartedThread {
     }
 }
 
-/// Names in news, and numbers of threads that ended.
+/// Returns the changes as text: names, and numbers of threads that ended.
 fn reported(threads: &Threads) -> Vec<String> {
     let news = threads.take_changes().into_iter();
     news.map(|news| match news {

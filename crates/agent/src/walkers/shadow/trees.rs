@@ -166,7 +166,7 @@ impl Trees {
         }
     }
 
-    /// Takes the numbers of methods and threads that found no room since the last call.
+    /// Takes the numbers of methods and threads for which there was no room since the last call.
     pub(super) fn lost(&mut self) -> [(&'static str, u64); 2] {
         let stacks = self.namer.stacks;
         [
@@ -175,7 +175,7 @@ impl Trees {
         ]
     }
 
-    /// Bytes held, by the threads' own memory too.
+    /// Returns the bytes held, including the threads' own memory.
     pub(super) fn memory(&self) -> u64 {
         let of_tree = |tree: &Tree| {
             tree.shadow.memory() + (tree.nodes.capacity() * size_of::<WrittenNode>()) as u64
@@ -186,7 +186,7 @@ impl Trees {
 }
 
 impl Namer {
-    /// Gives the nodes that are new their stacks.
+    /// Writes the stacks of new nodes.
     fn name_nodes(&mut self, writer: &mut TreeWriter<'_, '_>, tree: &mut Tree) {
         let ready = tree.shadow.nodes_ready();
         let known = u32::try_from(tree.nodes.len()).unwrap_or(u32::MAX);
@@ -247,7 +247,7 @@ impl Namer {
         match known {
             Some(method) => Frame::Managed {
                 method,
-                // Calls of all the bodies that it has had.
+                // Calls of all bodies of the method.
                 tier: Tier::Unknown,
                 il_offset: None,
             },
