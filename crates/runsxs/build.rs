@@ -1,8 +1,8 @@
 //! Link options of `runsxs`.
 
 fn main() {
-    // The CLRs' call of `mkfifo` finds the one in src/pipes.rs. Zig, by which releases are linked,
-    // takes no names here: then all are found.
+    // Exports `mkfifo` of src/pipes.rs, so that calls of the CLRs find it. Zig, which links
+    // releases, does not accept symbol names here, so all symbols are exported.
     let linker = std::env::var("RUSTC_LINKER").unwrap_or_default();
     if linker.contains("zigcc") {
         println!("cargo:rustc-link-arg-bins=-rdynamic");

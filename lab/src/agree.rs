@@ -1,8 +1,8 @@
-//! `cargo xtask agree`: holds the walkers against each other on every workload.
+//! `cargo xtask agree`: compares the walkers' stacks on every workload.
 //!
-//! `DoStackSnapshot` uses the stack walker of the garbage collector, so it is the judge of our own.
-//! docs/walkers.md explains each class of difference that is left. With `--attach` the oracle
-//! comes to programs that have run for a while, as `record --pid` does.
+//! `DoStackSnapshot` uses the garbage collector's stack walker, so it is the reference for our own.
+//! docs/walkers.md explains each remaining class of difference. With `--attach` the oracle is
+//! attached to running programs, as by `record --pid`.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,9 @@
-//! How soon a program that runs is recorded, and how long it is kept waiting: part of `cargo xtask
-//! bench`.
+//! Times of an attach: part of `cargo xtask bench`.
 //!
-//! From the start of the command to the first sample, of processes with few and with many methods,
-//! the first time, when the runtime has to load the agent, and again, after it has left. Beside it
-//! the longest time for which a thread of the program that does nothing but look at the clock did
-//! not run, with and without an attach, and what attaching a hundred times leaves of memory. Not
-//! here: what recording costs (`bench_switch`). Invariant: every recording has samples.
+//! Measures, for processes with few and with many methods: the time from the start of the command
+//! to the first sample, for the first attach and for later ones; the longest pause of a thread that
+//! only reads the clock, with and without an attach; and the memory left after a hundred attaches.
+//! `bench_switch` measures the cost of recording. Invariant: every recording has samples.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

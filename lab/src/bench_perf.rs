@@ -1,12 +1,11 @@
-//! Cost of a moment of a process, by samples of perf: part of `cargo xtask bench --only switch
-//! --perf`.
+//! Cost of recording from perf's samples: part of `cargo xtask bench --only switch --perf`.
 //!
-//! On a machine that others use, the CPU time of the same work differs by a fifth from moment to
-//! moment, and no ratio of two moments shows a hundredth. What slows the program's own managed code
-//! slows all else alike: so all samples of a moment are held against those in managed code, whose
-//! work is the same with a recording and without. Not in it: what a recording does to the caches of
-//! managed code. perf's own interrupts are in both moments, and in neither's CPU time worth a
-//! mention. Invariant: a moment with next to no sample in managed code is an error, not a ratio.
+//! On a shared machine the CPU time of the same work varies by a fifth between moments, so no ratio
+//! of two moments shows a hundredth. But a disturbance slows managed code and everything else
+//! alike, and the managed work is the same with a recording and without. So the measure is all
+//! samples of a moment divided by those in managed code. It leaves out the effect of recording on
+//! the caches of managed code. Invariant: a moment with next to no samples in managed code is an
+//! error.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,8 +1,8 @@
-//! The ways of watching a program that the bench holds against each other: not at all, by Sidewalk,
-//! and by what users would take instead.
+//! The observers that the bench compares: none, Sidewalk, and the tools that users would take
+//! instead.
 //!
-//! Nothing is measured here. Invariant: a way changes what is put before a program's command line
-//! and its environment, never the program's own arguments.
+//! Nothing is measured here. Invariant: an observer adds to the front of a program's command line
+//! and to its environment, and never changes the program's own arguments.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: what users download, in `target/dist`: an archive, a `.deb`, a wheel,
-//! NuGet's packages, their checksums.
+//! `cargo xtask dist`: builds the release in `target/dist`: archive, `.deb`, wheel, NuGet packages
+//! and checksums.
 //!
-//! The invariants: two runs on the same commit, in two folders, write the same bytes; and nothing
-//! is written whose binaries need more than glibc 2.17, hold a path of this machine, or whose agent
-//! is linked otherwise than it must be.
+//! Invariants: two runs on one commit, in two folders, write the same bytes. A build fails if its
+//! binaries need more than glibc 2.17 or contain a path of this machine, or if its agent is linked
+//! in another way than it must be.
 
 mod archive;
 mod binaries;

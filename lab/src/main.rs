@@ -1,8 +1,8 @@
-//! `cargo xtask agree`, `bench`, `dist`, `faults`, `picture`, `sabotage`, `soak` and `stress`: what
-//! takes long.
+//! The long-running commands of `cargo xtask`: `agree`, `bench`, `dist`, `faults`, `picture`,
+//! `sabotage`, `soak` and `stress`.
 //!
-//! Not part of the default tier of tests, which does not even build it. `cargo xtask` starts it,
-//! and has its help.
+//! `cargo xtask` builds and starts this crate on demand, and has its help. The default test tier
+//! does not build it.
 
 mod agree;
 mod bench;

@@ -1,9 +1,8 @@
 //! `cargo xtask picture`: each workload in its steady phase, recorded from the start and by an
 //! attach.
 //!
-//! A table of how far the hottest methods are apart, and of what of the attached recording is
-//! unknown or broken. It measures; a short form of it is a test (`attach.rs`), which does both at
-//! once.
+//! Prints how far the hottest methods' shares differ between the two, and how much of the attached
+//! recording is unknown or broken. A short form of it is a test (`attach.rs`).
 
 use std::path::PathBuf;
 

@@ -1,10 +1,11 @@
 //! `cargo xtask sabotage`: breaks a copy of the sources, one place at a time, and demands that a
 //! test fails.
 //!
-//! Not part of any tier: each break is a build. It measures the tiers: most breaks must be caught
-//! by tests of the default tier alone. Invariants: the sources are never written to; each test
-//! passes in the unbroken copy first, so a failure means the break; a break whose text is not in
-//! its file exactly once, or that does not compile, is an error and not a catch.
+//! It measures the test tiers: most breaks must be caught by the default tier alone. It belongs to
+//! no tier, because each break is a build. Invariants: the sources are never written to. Each test
+//! passes in the unbroken copy first, so its failure is due to the break. A break whose text does
+//! not occur exactly once in its file, or that does not compile, is an error and does not count as
+//! caught.
 
 mod breaks;
 

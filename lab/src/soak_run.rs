@@ -1,7 +1,8 @@
 //! One run of the soak: the program bare, then recorded, and what differs.
 //!
-//! Not a test of what a recording says: only that it can be read, has samples where some are due,
-//! and few broken ones. Invariant: a run always ends; what hangs is looked at, killed and reported.
+//! A recording must be readable and have samples where some are due, few of them broken; its
+//! contents are not compared. Invariant: a run always ends; a hanging program is inspected, killed
+//! and reported.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

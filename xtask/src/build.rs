@@ -1,5 +1,4 @@
-//! Builds by cargo: the development build, which tests and demo load, and the release build, which
-//! users get.
+//! Builds by cargo: the development build for tests and demo, and the release build for users.
 
 use std::path::PathBuf;
 use std::process::Command;

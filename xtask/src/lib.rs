@@ -1,8 +1,8 @@
-//! Set-up, demo and tests: what a newcomer and CI need to run.
+//! Set-up, demo and tests: the commands that a newcomer and CI need.
 //!
-//! Not a build system: cargo builds. Every command does the set-up that it needs by itself, so that
-//! each works as the first one in a fresh checkout. What takes long (benches, soak, packages) is
-//! the `lab` crate, which `cargo xtask` builds and starts when it is asked for.
+//! Every command does its own set-up, so each works as the first one in a fresh checkout. Cargo
+//! builds. The long-running commands (benches, soak, packages) are in the crate `lab`, which
+//! `cargo xtask` builds and starts on demand.
 
 pub mod build;
 mod demo;

@@ -1,4 +1,4 @@
-//! `cargo xtask`: what a newcomer, CI and a release need to run, in one place.
+//! `cargo xtask`: the commands of newcomers, CI and releases.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! .NET runtimes that a command uses: those that set-up found or fetched, and those of the roots
 //! that `--runtimes` names.
 //!
-//! Nothing is fetched here, and no runtime is started. Invariant: a root that the user named gives
-//! at least one runtime that we support, or the command ends before it does anything.
+//! Nothing is fetched or started here. Invariant: each root that the user names has at least one
+//! supported runtime, or the command ends before it does anything.
 
 use std::cmp::Ordering;
 use std::fs;

@@ -1,8 +1,8 @@
 //! Compiling the Visual Basic of a workload: libraries beside its program, which is C#.
 //!
 //! The compiler is the SDK's where there is an SDK; else the one of .NET SDK 3.1, from its package.
-//! Two libraries come of one folder: an optimised one and one that is not, as the compiler makes
-//! other state machines then.
+//! Each folder gives two libraries, an optimised one and a debug one, because their state machines
+//! differ.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

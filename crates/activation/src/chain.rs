@@ -1,14 +1,14 @@
-//! Finds the handlers behind the one that is in place.
+//! Finds the CLR signal handlers behind the installed one.
 //!
-//! Each CLR keeps the handler that it found when it installed its own, and passes to it what comes
-//! from other processes. Where several CLRs started before the agent came, that is the only place
-//! in which the earlier handlers can be found: the kernel knows the last one alone. So the code of
-//! a handler is searched for the word in its library's data that holds another CLR's code address
+//! Each CLR stores the handler that it found when it installed its own, and passes signals of other
+//! processes on to it. If several CLRs started before the agent, the earlier handlers are stored
+//! nowhere else: the kernel has the last one only. So the code of a handler is searched for a
+//! reference to the word in its library's data that holds another CLR's code address
 //! (`g_previous_activation.sa_sigaction` in `inject_activation_handler`, 3.1 to 10).
 //!
-//! Nothing is decoded but the four bytes by which x86-64 names a word of its own module. Invariant:
-//! what is answered is code of a CLR to which the handler itself refers, and a handler refers to no
-//! function of another CLR but the one that it replaced.
+//! Instructions are not decoded: only the four bytes are read by which x86-64 addresses a word of
+//! its own module. Invariant: a result is code of a CLR to which the handler itself refers. A
+//! handler refers to no function of another CLR except the one that it replaced.
 
 use std::mem::offset_of;
 use std::sync::atomic::AtomicUsize;
@@ -18,40 +18,42 @@ use libc::c_int;
 
 use crate::modules::Module;
 
-/// How far into a handler is searched, bytes. The word is named within 300 in 3.1.23 and 8.0.4.
+/// Length of a handler's code that is searched, bytes. The reference is within 300 in 3.1.23 and
+/// 8.0.4.
 const SEARCHED: usize = 1024;
-/// Most handlers of one chain.
+/// Maximum number of handlers in a chain.
 pub(crate) const MAX_HANDLERS: usize = 16;
 
 /// A CLR's handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link {
-    /// Its address.
+    /// Address of the handler.
     pub(crate) handler: usize,
     /// [`Module::lazy_locals`] of its CLR.
     pub(crate) lazy_locals: usize,
 }
 
-/// A handler that stands between those of CLRs and passes on what is not its own.
+/// A handler, not a CLR's, that is installed between those of CLRs and passes on foreign signals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForwardingHandler {
-    /// Its address.
+    /// Address of the handler.
     pub handler: usize,
-    /// The handler to which it passes on; 0 for none.
+    /// The handler to which it passes signals on; 0 if none.
     pub beneath: usize,
 }
 
 impl ForwardingHandler {
-    /// There is none.
+    /// No such handler.
     pub(crate) const NONE: ForwardingHandler = ForwardingHandler {
         handler: usize::MAX,
         beneath: 0,
     };
 }
 
-/// The CLRs' handlers from `handler` on, oldest first. Empty when `handler` is no CLR's.
+/// Returns the CLRs' handlers from `handler` on, oldest first. Empty if `handler` is not a CLR's.
 ///
-/// `flags` are those that `handler` was installed with: every CLR uses the same for one signal.
+/// `flags` are those that `handler` was installed with. Every CLR uses the same ones for one
+/// signal.
 pub(crate) fn of(
     handler: usize,
     flags: c_int,
@@ -85,15 +87,15 @@ pub(crate) fn of(
 const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
 const _: () = assert!(offset_of!(libc::sigaction, sa_sigaction) == 0);
 
-/// The CLR whose code a handler is.
+/// Returns the CLR that contains the code of a handler.
 fn clr_of(handler: usize, modules: &[Module]) -> Option<&Module> {
     modules.iter().find(|m| m.is_clr && m.runs(handler))
 }
 
-/// The code of a handler of this CLR, as far as it is searched.
+/// Returns the code of a handler of this CLR, at most [`SEARCHED`] bytes.
 fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
     let segment = module.code.iter().find(|range| range.contains(&handler))?;
-    // Not a byte further: the functions behind it name the words of other signals.
+    // Limited to the function, because the next ones refer to the words of other signals.
     let end = module.function_end(handler)?.min(segment.end);
     let length = SEARCHED.min(end.checked_sub(handler)?);
     // SAFETY: inside an executable segment of a CLR, which is never unloaded; its segments are
@@ -101,27 +103,28 @@ fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
     Some(unsafe { std::slice::from_raw_parts(handler as *const u8, length) })
 }
 
-/// Returns the address that the four bytes at `at` of a handler's code name. They are in an
-/// instruction that ends so many bytes behind them.
+/// Returns the address that the four bytes at `at` of a handler's code refer to. The instruction
+/// ends `behind` bytes after them.
 fn named(handler: usize, code: &[u8], at: usize, behind: usize) -> Option<usize> {
     let offset = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
     Some((handler + at + 4 + behind).wrapping_add_signed(offset as isize))
 }
 
-/// Whether there can be a `struct sigaction` of this CLR.
+/// Whether `word` can be the address of a `struct sigaction` of this CLR.
 fn holds_action(module: &Module, word: usize) -> bool {
     word.is_multiple_of(size_of::<usize>())
         && module.holds_word(word)
         && module.holds_word(word + FLAGS_AT)
 }
 
-/// Has the CLR of this handler give the signal back as ignored, where it has found it at its
+/// Makes the CLR of this handler restore the signal as ignored if it found the signal at its
 /// default action.
 ///
-/// Before it ends the process by `abort`, a CLR of .NET 5 to 8 gives its signals back as it found
+/// Before it ends the process by `abort`, a CLR of .NET 5 to 8 restores its signals as it found
 /// them (`SEHCleanupSignals` in `PROCAbort`, src/coreclr/pal/src/thread/process.cpp). The default
-/// action of this one ends the process: a tick that comes in between would, with another exit code,
-/// and without the core file. The CLR itself makes no difference between the two: it calls neither.
+/// action of this signal ends the process. A tick in between would end it with another exit code
+/// and without the core file. The CLR treats the default action and ignoring alike: it calls
+/// neither.
 pub(crate) fn restore_ignored(handler: usize, modules: &[Module]) {
     let Some(found) =
         clr_of(handler, modules).and_then(|module| action_of_handler(handler, module))
@@ -139,9 +142,9 @@ pub(crate) fn restore_ignored(handler: usize, modules: &[Module]) {
     }
 }
 
-/// Where the CLR of this handler keeps what it has found: the `struct sigaction` whose flags the
-/// handler's code tests for SA_SIGINFO and whose action it loads, as compilers write it. `None`
-/// where that is not there, or more than one.
+/// Returns the address at which the CLR of this handler stores the action that it found: the
+/// `struct sigaction` whose flags the handler's code tests for SA_SIGINFO and whose action it
+/// loads, in the form that compilers write. `None` if there is none, or more than one.
 fn action_of_handler(handler: usize, module: &Module) -> Option<usize> {
     let code = code_of(handler, module)?;
     let named = |at, behind| named(handler, code, at, behind);
@@ -162,8 +165,8 @@ fn action_of_handler(handler: usize, module: &Module) -> Option<usize> {
     found.all(|other| other == first).then_some(first)
 }
 
-/// The handler of another CLR, or the one between, that the code at `handler` refers to: a `struct
-/// sigaction` with the flags of a handler of the same signal.
+/// Returns the handler of another CLR, or `between`, to which the code at `handler` refers: a
+/// `struct sigaction` with the flags of a handler of the same signal.
 fn previous(
     handler: usize,
     flags: c_int,
@@ -171,7 +174,7 @@ fn previous(
     modules: &[Module],
     between: ForwardingHandler,
 ) -> Option<usize> {
-    /// The flags that distinguish handlers of faults, which have a stack of their own, from others.
+    /// Flags that distinguish handlers of faults, which run on an alternate stack, from others.
     const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
     let code = code_of(handler, module)?;
     (0..code.len()).find_map(|at| {

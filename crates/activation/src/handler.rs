@@ -1,7 +1,8 @@
-//! The handler and the list of those that it calls.
+//! The shared signal handlers, and the list of CLR handlers that they call.
 //!
-//! The list only grows, as CLRs are never unloaded. The invariant: [`on_signal`] and what it calls
-//! here take no lock, allocate nothing, use no thread-local of this library and keep `errno`.
+//! The list only grows, because CLRs are never unloaded. Invariant: [`on_signal`] and the code it
+//! calls here take no lock, allocate nothing, use no thread-local of this library and preserve
+//! `errno`.
 
 use core::mem::transmute;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +13,13 @@ use crate::chain::{Link, MAX_HANDLERS};
 
 type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// The signal by which CLRs interrupt their threads: `SIGRTMIN` as the C library counts.
+/// Returns the number of the signal by which CLRs interrupt their threads: the C library's
+/// `SIGRTMIN`.
 pub fn signal_number() -> i32 {
     libc::SIGRTMIN()
 }
 
-/// A signal that all CLRs want, and who serves them.
+/// A signal that all CLRs handle, with our handler and the CLRs' ones.
 pub(crate) struct SharedSignal {
     number: fn() -> i32,
     ours: Handler,
@@ -31,7 +33,7 @@ pub(crate) static ACTIVATION: SharedSignal = SharedSignal {
     handlers: Handlers::new(),
 };
 
-/// Faults of which CLRs make exceptions: a null reference, a division by zero.
+/// Faults that CLRs turn into exceptions: a null reference, a division by zero.
 pub(crate) static FAULTS: [SharedSignal; 2] = [
     SharedSignal {
         number: || libc::SIGSEGV,
@@ -50,17 +52,17 @@ pub(crate) static FAULTS: [SharedSignal; 2] = [
 pub(crate) struct Disposition(libc::sigaction);
 
 impl SharedSignal {
-    /// Our handler.
+    /// Returns the address of our handler.
     pub(crate) fn address(&self) -> usize {
         self.ours as usize
     }
 
-    /// Returns the kernel's present action on the signal.
+    /// Returns the kernel's current action for the signal.
     pub(crate) fn current(&self) -> Disposition {
         // SAFETY: all-zero is a valid sigaction (default action, empty mask).
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-        // SAFETY: asks only; the out-pointer is valid. It fails for numbers that are no signal, and
-        // then the default stays.
+        // SAFETY: a query; the out-pointer is valid. It fails for numbers that are not signals, and
+        // the default is kept.
         unsafe { libc::sigaction((self.number)(), core::ptr::null(), &raw mut action) };
         Disposition(action)
     }
@@ -69,8 +71,8 @@ impl SharedSignal {
         found.handler() == self.ours as usize
     }
 
-    /// Puts our handler in the place of `found`, with its mask and flags. Answers what was there
-    /// until this moment.
+    /// Installs our handler in place of `found`, with its mask and flags. Returns the action that
+    /// was installed until then.
     pub(crate) fn replace(&self, found: &Disposition) -> Disposition {
         let mut action = found.0;
         action.sa_sigaction = self.ours as usize;
@@ -97,8 +99,8 @@ impl Disposition {
     }
 }
 
-/// The CLRs' handlers, oldest first. Written under the lock of [`crate::serve_all`], read by the
-/// handler.
+/// The CLRs' handlers, oldest first. Writers hold the lock of [`crate::serve_all`]; the handler
+/// reads without a lock.
 pub(crate) struct Handlers {
     links: [(AtomicUsize, AtomicUsize); MAX_HANDLERS],
     /// Stored with Release once the link before it is written.
@@ -117,7 +119,7 @@ impl Handlers {
         self.iter().nth(at)
     }
 
-    /// How many CLRs are served.
+    /// Returns the number of CLRs that are served.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
@@ -133,12 +135,13 @@ impl Handlers {
         self.iter().any(|known| known.handler == link.handler)
     }
 
-    /// How many there would be with these.
+    /// Returns the number of handlers if `links` were added.
     pub(crate) fn len_with(&self, links: &[Link]) -> usize {
         self.len() + links.iter().filter(|link| !self.knows(link)).count()
     }
 
-    /// Adds those that are not there yet. Not at the same time on two threads.
+    /// Adds the handlers that are not in the list yet. Must not run on two threads at the same
+    /// time.
     pub(crate) fn add(&self, links: &[Link]) {
         for link in links {
             let length = self.len();
@@ -153,10 +156,11 @@ impl Handlers {
     }
 }
 
-/// In the unused end of the signal's `siginfo_t`: this handler is at work, and how many deep.
+/// Mark in the unused end of the signal's `siginfo_t`: this handler is running, with its depth
+/// behind the mark.
 ///
-/// A CLR that is still starting passes its own signals on to the handler that it found, and that
-/// may be this one.
+/// A CLR that is still starting passes its own signals on to the handler that it found, which may
+/// be this one.
 const MARK: u64 = 0x7369_6465_7761_6c6b;
 const MARK_AT: usize = 14;
 const DEPTH_AT: usize = 15;
@@ -164,10 +168,10 @@ const MAX_DEPTH: u64 = 2;
 
 const _: () = assert!(size_of::<siginfo_t>() >= (DEPTH_AT + 1) * 8 && align_of::<siginfo_t>() >= 8);
 
-/// The handler.
+/// Handler of the activation signal.
 ///
 /// # Safety
-/// Called by the kernel, or by a handler that it called, with what the kernel gave.
+/// Called by the kernel, or by a handler that the kernel called, with the kernel's arguments.
 pub(crate) unsafe extern "C" fn on_signal(
     signal: c_int,
     info: *mut siginfo_t,
@@ -200,8 +204,8 @@ unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's structure; the union's part of tkill, kill and sigqueue begins with the
     // sender's pid. getpid has no preconditions.
     let is_own = unsafe { (*info).si_pid() == libc::getpid() };
-    // Each CLR passes signals of another process on to the handler that it found. The oldest one's
-    // handler was there before any CLR.
+    // Each CLR passes a signal of another process on to the handler that it found. The handler
+    // found by the oldest CLR was installed before any CLR.
     let called = if is_own { usize::MAX } else { 1 };
     for link in ACTIVATION.handlers.iter().take(called) {
         if is_own && !has_locals(link.lazy_locals) {
@@ -216,11 +220,11 @@ unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// The handler of faults: gives a fault to the CLR whose thread it is.
+/// Handler of faults: passes a fault to the CLR that owns the thread.
 ///
-/// Without it the CLR that was loaded last looks at every fault first, on the signal stack that
-/// another CLR has made for its own needs, and that is too small for both and a sample. And it
-/// would look at its thread-locals, and so come to have some on a thread that it does not know.
+/// Without it the CLR that was loaded last gets every fault first, on the alternate signal stack
+/// that another CLR sized for its own needs. The stack is too small for both and a sample. That CLR
+/// would also use its thread-locals, and so allocate some on a thread that it does not own.
 ///
 /// # Safety
 /// As for [`on_signal`].
@@ -240,8 +244,8 @@ pub(crate) unsafe extern "C" fn on_fault(
     let passed_on_by =
         unsafe { (*words.add(MARK_AT) == MARK).then(|| *words.add(DEPTH_AT) as usize) };
     let chosen = match passed_on_by {
-        // A CLR that was loaded after this handler was installed found it, so the next is the one
-        // that was there before that CLR.
+        // A CLR that was loaded after this handler was installed passes on to it. The next one to
+        // call is the one that was installed before that CLR.
         Some(at) => at.checked_sub(1),
         None => {
             let mut known = (0..)
@@ -250,7 +254,7 @@ pub(crate) unsafe extern "C" fn on_fault(
                 .map(|(at, _)| at);
             match (known.next(), known.next()) {
                 (Some(owner), None) => Some(owner),
-                // The newest, as without us: it asks the others.
+                // The newest, as without this handler: it passes the fault on to the others.
                 _ => handlers.len().checked_sub(1),
             }
         }
@@ -268,8 +272,8 @@ pub(crate) unsafe extern "C" fn on_fault(
     }
 }
 
-/// Whether the calling thread has the thread-locals of module `number`. A CLR has seen no thread
-/// that has not: it keeps its `Thread` in one (`t_CurrentThreadInfo`).
+/// Whether the calling thread has the thread-locals of module `number`. A CLR has not seen a thread
+/// without them: it stores its `Thread` in one (`t_CurrentThreadInfo`).
 #[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
 fn has_locals(number: usize) -> bool {
     /// glibc's `dtv_t`: a length, a generation, or a pointer with what to free.
@@ -294,12 +298,13 @@ fn has_locals(number: usize) -> bool {
         } else {
             UNALLOCATED
         };
-        // A vector that has grown holds zeros where nothing was allocated.
+        // A vector that has grown has zeros in unallocated entries.
         locals != UNALLOCATED && locals != 0
     }
 }
 
-/// musl allocates a library's thread-locals for every thread when it loads the library.
+/// Always true: musl allocates a library's thread-locals for every thread when it loads the
+/// library.
 #[cfg(not(all(target_env = "gnu", target_arch = "x86_64")))]
 fn has_locals(_number: usize) -> bool {
     true
@@ -322,14 +327,15 @@ mod tests {
         note("first");
     }
 
-    /// A CLR that is still starting: it passes its signal on to what it found.
+    /// A CLR that is still starting: it passes its signal on to the handler that it found.
     unsafe extern "C" fn starting(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         note("starting");
-        // SAFETY: what the kernel gave, as the caller says.
+        // SAFETY: the arguments are the kernel's, as the caller guarantees.
         unsafe { on_signal(signal, info, context) };
     }
 
-    /// Calls the handler as the kernel would for a signal of `pid`, and answers who was called.
+    /// Calls the handler as the kernel would for a signal of `pid`. Returns the names of the called
+    /// handlers.
     fn signalled_by(pid: i32) -> Vec<&'static str> {
         // SAFETY: all-zero is a valid siginfo_t; the pid's place is checked below.
         unsafe {
@@ -355,7 +361,7 @@ mod tests {
         handlers.add(&[link(first, 0), unused]);
         // SAFETY: getpid has no preconditions.
         let own = unsafe { libc::getpid() };
-        // No thread has so many thread-locals, so that CLR has not seen this one.
+        // No thread has this many modules with thread-locals, so that CLR has not seen this thread.
         assert_eq!(signalled_by(own), ["first"]);
         assert_eq!(signalled_by(own + 1), ["first"]);
         let other = link(starting_with_locals, 0);
@@ -380,8 +386,8 @@ mod tests {
 
     unsafe extern "C" fn newer(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         note("newer");
-        // It was loaded after our handler was installed and passes a fault on to it.
-        // SAFETY: what the kernel gave, as the caller says.
+        // Loaded after our handler was installed, this CLR passes a fault on to it.
+        // SAFETY: the arguments are the kernel's, as the caller guarantees.
         unsafe { on_fault(signal, info, context) };
     }
 
@@ -416,7 +422,7 @@ mod tests {
         assert!(has_locals(0));
         #[cfg(target_env = "gnu")]
         assert!(!has_locals(1 << 20));
-        // The program's own are number 1 and static.
+        // The program's own thread-locals have number 1 and are static.
         assert!(has_locals(1));
     }
 }

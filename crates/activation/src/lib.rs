@@ -1,18 +1,17 @@
-//! One handler of the CLR's activation signal, `SIGRTMIN`, for every CLR of a process, and one of
-//! faults.
+//! One handler for all CLRs of a process, of their activation signal (`SIGRTMIN`) and of faults.
 //!
-//! A CLR stops a thread that runs managed code without a call by sending it this signal
+//! A CLR stops a thread that runs managed code without calls by sending it the activation signal
 //! (src/coreclr/pal/src/exception/signal.cpp, `inject_activation_handler`). Each CLR installs its
-//! handler when it is loaded, and a handler that the process itself signalled does not pass the
-//! signal on: with two CLRs the first one's collections wait for seconds. [`serve_all`] puts one
-//! handler in place that calls those of all CLRs.
+//! handler when it is loaded. A handler does not pass on a signal that the process itself sent:
+//! with two CLRs, collections of the first one wait for seconds. [`serve_all`] installs one handler
+//! that calls those of all CLRs.
 //!
-//! Faults (`SIGSEGV`, `SIGFPE`) are passed on by every CLR, but on a signal stack that is made for
-//! one: so they are given to the CLR whose thread it is at once.
+//! Faults (`SIGSEGV`, `SIGFPE`) are passed on by every CLR, but on an alternate signal stack sized
+//! for one CLR. So the handler passes a fault directly to the CLR that owns the thread.
 //!
-//! It is not a signal library: it knows these signals and what CLRs do with them. The invariants: a
-//! process with one CLR is left alone; what is called in the handler neither locks nor allocates,
-//! and a CLR's handler is called only on threads that the CLR has seen, because on others its first
+//! This is not a general signal library: it handles these signals of CLRs only. Invariants: in a
+//! process with one CLR nothing is changed. Code in the handler neither locks nor allocates. A
+//! CLR's handler is called only on threads that the CLR has seen, because on others its first
 //! thread-local would be allocated there.
 
 mod chain;
@@ -30,23 +29,24 @@ use handler::{ACTIVATION, FAULTS, SharedSignal};
 /// The outcome of [`serve_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Served {
-    /// At most one CLR has a handler: nothing was changed.
+    /// At most one CLR has a handler. Nothing was changed.
     AtMostOne,
-    /// The handler of this library is in place, and serves so many CLRs.
+    /// The handler of this library is installed and serves this many CLRs.
     All(usize),
-    /// A handler of other origin is in place; it was left there.
+    /// Another library's handler is installed. It was left in place.
     Stranger,
 }
 
-/// Only one thread at a time changes the handler.
+/// Lock of changes to the handler.
 static CHANGE: Mutex<()> = Mutex::new(());
 
-/// Looks which CLRs have installed handlers and, if there are at least two, puts one in place that
-/// serves all of them: for the activation signal, about which it answers, and for faults.
+/// Finds the CLRs that have installed handlers and, if there are at least two, installs one handler
+/// for all of them: for the activation signal and for faults. Returns the outcome for the
+/// activation signal.
 ///
-/// To be called after each CLR has installed its own: when its `coreclr_initialize` has returned,
-/// or in the profiler's `Initialize`. Costs three system calls when nothing has changed. Takes the
-/// loader's lock and allocates: ordinary code only, never a signal handler.
+/// Call it after each CLR has installed its handler: when `coreclr_initialize` has returned, or in
+/// the profiler's `Initialize`. Costs three system calls when nothing has changed. Takes the
+/// loader's lock and allocates, so it must not be called in a signal handler.
 pub fn serve_all() -> Served {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     for fault in &FAULTS {
@@ -55,11 +55,11 @@ pub fn serve_all() -> Served {
     serve(&ACTIVATION)
 }
 
-/// As [`serve_all`], for a process in which another handler shares the activation signal and is to
-/// stand above those of the CLRs: nothing is installed for it. From here on a CLR that gives the
-/// signal back before it aborts leaves it ignored, where it would end the process. Answers the
-/// handler to which that one is to pass on what is not its own (it takes SA_SIGINFO); `None`: the
-/// signal's handler is no CLR's.
+/// As [`serve_all`], for a process in which `top` shares the activation signal and must be called
+/// before the CLRs' handlers. `top` is not installed here. After this call, a CLR that restores the
+/// signal before it aborts leaves the signal ignored instead of at its default action, which would
+/// end the process. Returns the handler to which `top` must pass on the signals that are not its
+/// own (it takes SA_SIGINFO), or `None` if the signal's handler is not a CLR's.
 pub fn serve_beneath(top: ForwardingHandler) -> Option<usize> {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     for fault in &FAULTS {
@@ -72,7 +72,7 @@ pub fn serve_beneath(top: ForwardingHandler) -> Option<usize> {
     for link in &chain {
         chain::restore_ignored(link.handler, &modules);
     }
-    // The newest in place is a CLR's, or `top`, or neither.
+    // The newest installed handler is a CLR's, `top`, or neither.
     let newest = chain.last().map(|link| link.handler);
     match newest {
         _ if ACTIVATION.handlers.len() > 1
@@ -88,7 +88,7 @@ pub fn serve_beneath(top: ForwardingHandler) -> Option<usize> {
 
 fn serve(signal: &SharedSignal) -> Served {
     let mut found = signal.current();
-    // Ends soon: each further turn needs a CLR that was loaded in the moment of the one before.
+    // Bounded: each further iteration needs a CLR that was loaded during the one before.
     for _ in 0..8 {
         if signal.is_ours(&found) {
             return Served::All(signal.handlers.len());
@@ -115,7 +115,7 @@ fn serve(signal: &SharedSignal) -> Served {
         if before.handler() == found.handler() {
             return Served::All(signal.handlers.len());
         }
-        // A CLR has installed its handler since we looked, and ours has just taken its place.
+        // A CLR has installed its handler since the check, and ours has just replaced that one.
         found = before;
     }
     Served::Stranger

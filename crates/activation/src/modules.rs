@@ -1,40 +1,40 @@
-//! The ELF objects of the process, as the loader has them: which of them are CLRs, where their code
-//! and data lie, and which thread-locals are theirs.
+//! The loaded ELF objects of the process: which of them are CLRs, their segments and thread-locals.
 //!
-//! A snapshot for the moment; nothing is cached. Ordinary code, never a signal handler.
+//! Each call makes a new snapshot with the dynamic loader's list; nothing is cached. It must not be
+//! called in a signal handler.
 
 use std::ffi::{CStr, CString};
 use std::ops::Range;
 
-/// A loaded object.
+/// A loaded ELF object.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// Executable segments.
     pub(crate) code: Vec<Range<usize>>,
-    /// Writable segments, without what the loader makes read-only after relocation.
+    /// Writable segments, without the parts that the loader makes read-only after relocation.
     pub(crate) data: Vec<Range<usize>>,
-    /// Number of its thread-locals where the loader allocates them when a thread first uses them;
-    /// 0 where it has none or every thread has them from its start.
+    /// Module number of its thread-locals if the loader allocates them at a thread's first use. 0
+    /// if it has none, or if every thread has them from its start.
     pub(crate) lazy_locals: usize,
-    /// It is a CLR.
+    /// Whether the object is a CLR.
     pub(crate) is_clr: bool,
-    /// Address and length of its table of functions (.eh_frame_hdr).
+    /// Address and length of its table of functions (.eh_frame_hdr), if it has one.
     functions: Option<(usize, usize)>,
     name: CString,
 }
 
 impl Module {
-    /// Whether `address` is code of it.
+    /// Whether `address` is in the object's code.
     pub(crate) fn runs(&self, address: usize) -> bool {
         self.code.iter().any(|range| range.contains(&address))
     }
 
-    /// Where the function that begins at `start` ends, at the latest: where the next one begins.
-    /// `None` where no function is known to begin there.
+    /// Returns the latest end of the function that begins at `start`: the begin of the next one.
+    /// `None` if no known function begins there.
     ///
     /// The table is that of the Linux Standard Base, 10.6.2: a head of four bytes, a pointer, a
     /// count, and pairs of a function's begin and its description, relative to the table and
-    /// sorted. What linkers write is read, and nothing else.
+    /// sorted. Only the encodings that linkers write are read.
     pub(crate) fn function_end(&self, start: usize) -> Option<usize> {
         const HEAD: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         let (table, length) = self.functions?;
@@ -64,7 +64,7 @@ impl Module {
         (begin(low)? == start).then(|| begin(low + 1))?
     }
 
-    /// Whether a word at `address` is data of it.
+    /// Whether a word at `address` is in the object's data.
     pub(crate) fn holds_word(&self, address: usize) -> bool {
         let end = address.saturating_add(size_of::<usize>());
         self.data
@@ -73,12 +73,12 @@ impl Module {
     }
 }
 
-/// Most program headers of an object that are read; linkers write a dozen.
+/// Maximum number of program headers that are read of an object. Linkers write a dozen.
 const MOST_HEADERS: usize = 32;
-/// Room for so many objects at first.
+/// Initial capacity, objects.
 const OBJECTS: usize = 128;
 
-/// An object as it is copied while the loader holds its lock.
+/// Data of an object, copied while the loader holds its lock.
 struct CopiedObject {
     base: usize,
     headers: [libc::Elf64_Phdr; MOST_HEADERS],
@@ -88,16 +88,16 @@ struct CopiedObject {
     name_length: usize,
 }
 
-/// Objects, as many as there was room for, and how many there are.
+/// The copied objects, up to the capacity, and the number of all loaded objects.
 struct CopiedObjects {
     objects: Vec<CopiedObject>,
     all: usize,
 }
 
-/// All objects.
+/// Returns all loaded objects.
 ///
-/// Nothing is allocated while the loader holds its lock: an allocator that asks the loader with a
-/// lock of its own held (a heap profiler) and this thread would wait for each other for good.
+/// Nothing is allocated while the loader holds its lock. An allocator that calls the loader with a
+/// lock of its own held (a heap profiler) and this thread would deadlock.
 pub(crate) fn loaded() -> Vec<Module> {
     let mut room = OBJECTS;
     let taken = loop {
@@ -123,7 +123,8 @@ pub(crate) fn loaded() -> Vec<Module> {
 /// Copies an object. Allocates nothing.
 ///
 /// # Safety
-/// The contract of `dl_iterate_phdr`, and `taken` points to a `CopiedObjects` that no other code uses.
+/// The contract of `dl_iterate_phdr`, and `taken` points to a `CopiedObjects` that no other code
+/// uses.
 unsafe extern "C" fn take(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
@@ -148,11 +149,11 @@ unsafe extern "C" fn take(
     if taken.objects.len() == taken.objects.capacity() {
         return 0;
     }
-    // SAFETY: the loader says that there are so many headers, and they stay mapped with the object,
-    // which cannot go while the loader's lock is held for this call.
+    // SAFETY: the loader gives this number of headers, and they stay mapped with the object, which
+    // cannot be unloaded while the loader's lock is held for this call.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let base = info.dlpi_addr as usize;
-    // The number is there from glibc 2.4 and musl 1.1 on.
+    // The field exists from glibc 2.4 and musl 1.1 on.
     let has_number = size >= std::mem::offset_of!(libc::dl_phdr_info, dlpi_tls_modid) + 8;
     let lazy_locals = if has_number && !is_program && !locals_are_static(base, headers) {
         info.dlpi_tls_modid
@@ -214,7 +215,7 @@ fn module(object: &CopiedObject) -> Module {
     }
 }
 
-/// The parts of `segment` outside of `holes`.
+/// Returns the parts of `segment` outside of `holes`.
 fn without(segment: Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut parts = vec![segment];
     for hole in holes {
@@ -232,7 +233,7 @@ fn without(segment: Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
     parts
 }
 
-/// Whether the object's flags say that its thread-locals lie in every thread's static block.
+/// Whether the object's flags say that its thread-locals are in every thread's static block.
 fn locals_are_static(base: usize, headers: &[libc::Elf64_Phdr]) -> bool {
     const DT_NULL: i64 = 0;
     const DT_FLAGS: i64 = 30;
@@ -252,17 +253,17 @@ fn locals_are_static(base: usize, headers: &[libc::Elf64_Phdr]) -> bool {
         .any(|(tag, value)| tag == DT_FLAGS && value & DF_STATIC_TLS != 0)
 }
 
-/// Every CLR exports `MetaDataGetDispenser`: libcoreclr.so of all versions and single-file apps,
-/// whose program holds the CLR (seen in 3.1.23, 8.0.4, 10.0.12).
+/// Whether the object exports `MetaDataGetDispenser`, as every CLR does: libcoreclr.so of all
+/// versions, and single-file apps, whose program contains the CLR (seen in 3.1.23, 8.0.4, 10.0.12).
 fn exports_dispenser(module: &Module) -> bool {
     let symbol = symbol_of(&module.name, c"MetaDataGetDispenser");
-    // The search covers what the module depends on.
+    // The lookup includes the libraries that the module depends on.
     symbol.is_some_and(|symbol| module.runs(symbol))
 }
 
-/// Where a symbol of a library is that is loaded already, or of one that it depends on; the program
-/// itself has no name. `None`: there is no such library or symbol. Takes the loader's lock: not in
-/// handlers.
+/// Returns the address of a symbol in a loaded library or in one that it depends on. The program
+/// itself has the empty name. `None` if the library is not loaded or has no such symbol. Takes the
+/// loader's lock, so it must not be called in handlers.
 pub fn symbol_of(library: &CStr, symbol: &CStr) -> Option<usize> {
     let name = if library.is_empty() {
         std::ptr::null()
@@ -276,7 +277,7 @@ pub fn symbol_of(library: &CStr, symbol: &CStr) -> Option<usize> {
     }
     // SAFETY: an open handle and a string.
     let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
-    // SAFETY: gives back what was opened above; the library stays, as others hold it.
+    // SAFETY: closes the handle opened above; the library stays loaded, as others hold it.
     unsafe { libc::dlclose(handle) };
     (!found.is_null()).then_some(found as usize)
 }

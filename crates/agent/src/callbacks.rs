@@ -1,15 +1,15 @@
-//! The callbacks of a CLR, and what each sets going: the only place where CLRs, threads, events and
-//! hooks meet.
+//! The profiling callbacks of one CLR, which pass its code, threads and events to the agent.
 //!
-//! They keep what is known of the program true, at once, and tell the agent thread the
-//! rest. Invariant: they never wait for the agent thread but in `shutdown`, and in
+//! This is the only module that combines CLRs, threads, events and hooks. Runs on the program's
+//! threads. Each callback updates the facts about the program at once and leaves the rest to the
+//! agent thread. Invariant: a callback waits for the agent thread only in `shutdown`, and in
 //! `thread_destroyed` for the walk of that thread, for a bounded time.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use control::{Arrival, Message, PROTOCOL, ask, keys};
+use control::{LoadMode, Message, PROTOCOL, keys, verb};
 use corprof::context::{Attach, Callback, Cooperative, Detached, NoTrigger, Startup, Synchronous};
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
 
@@ -30,11 +30,12 @@ use crate::program::threads::{OwnThread, StartedThread};
 use crate::session::{AgentState, Library, arrival, signal};
 use crate::trace::{self, ClrTrace};
 
-/// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
-/// takes milliseconds, and a program that ends a thread is not to hang for us whatever happens.
+/// Time limit for which `ThreadDestroyed` waits for the walk of its thread (rule 2 of the
+/// articles). A suspension takes milliseconds; the limit keeps a program from hanging when it ends
+/// a thread.
 const SHUTDOWN_WALK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The callbacks that a CLR is given.
+/// The callbacks of one CLR.
 pub(crate) struct ClrCallbacks {
     agent: &'static AgentState,
     library: &'static Library,
@@ -45,7 +46,7 @@ pub(crate) struct ClrCallbacks {
 }
 
 impl ClrCallbacks {
-    /// Of a CLR.
+    /// Creates the callbacks of a CLR.
     pub(crate) fn new(
         agent: &'static AgentState,
         library: &'static Library,
@@ -60,7 +61,7 @@ impl ClrCallbacks {
         }
     }
 
-    /// This CLR as the origin of an event; none before `Initialize` has let it in.
+    /// Returns this CLR as the origin of an event; `None` before `Initialize` has admitted it.
     fn origin(&self) -> Option<Origin<'_>> {
         Some(Origin {
             program: &self.agent.program,
@@ -101,7 +102,7 @@ impl ClrCallbacks {
         }
     }
 
-    /// Collects the facts about this CLR.
+    /// Returns the facts about this CLR.
     fn look_at_runtime<C: Synchronous>(&self, cx: &Cx<'_, C>) -> RuntimeFacts {
         let info = cx.info();
         let found = info.get_runtime_information(cx).ok();
@@ -116,14 +117,14 @@ impl ClrCallbacks {
             major,
             event_pipe: info.capabilities().event_pipe,
             handles: info.capabilities().object_handles,
-            snapshots: self.clr.arrival() == Arrival::Attached,
+            snapshots: self.clr.arrival() == LoadMode::Attached,
         }
     }
 
-    /// Asks the CLR for what the session wants of it.
+    /// Requests the session's callbacks and events from the CLR.
     ///
     /// # Errors
-    /// Its refusal.
+    /// The CLR's error.
     fn subscribe(&self, cx: &mut Cx<'_, Startup>, own: &Arc<ClrEvents>) -> corprof::Result<()> {
         let info = cx.info();
         let settings = self.agent.settings();
@@ -161,7 +162,7 @@ impl Callbacks for ClrCallbacks {
         let admitted = agent
             .registry
             .admit(&self.clr, info.runtime(), version, begin);
-        // A refused CLR too has taken the signal for itself.
+        // A refused CLR, too, has installed its activation signal handler.
         signal::install_on_top(agent);
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
         let admitted = admitted.ok_or(refusal)?;
@@ -176,10 +177,10 @@ impl Callbacks for ClrCallbacks {
             agent.registry.withdraw(self.clr.number());
             return Err(refusal);
         }
-        if agent.settings().minds_collections()
+        if agent.settings().needs_collection_times()
             && let Some(gate) = self.clr.heap_gate()
         {
-            // Nothing runs yet.
+            // No managed code runs yet.
             gate.watch();
             gate.open();
         }
@@ -194,9 +195,9 @@ impl Callbacks for ClrCallbacks {
     ) -> corprof::Result<()> {
         signal::make_safe();
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
-        // Freed when the command ends: what is kept of it is copied.
+        // The data is freed when the command ends; everything needed is copied.
         let asked = Message::parse(data).filter(|asked| {
-            asked.verb == ask::ATTACH && asked.get(keys::PROTOCOL) == Some(PROTOCOL)
+            asked.verb == verb::ATTACH && asked.get(keys::PROTOCOL) == Some(PROTOCOL)
         });
         let asked = asked.ok_or(Hresult::E_INVALIDARG)?;
         let socket = Path::new(asked.get(keys::SOCKET).ok_or(Hresult::E_INVALIDARG)?);
@@ -206,7 +207,7 @@ impl Callbacks for ClrCallbacks {
         let version = facts.version.clone();
         let own = Arc::new(ClrEvents::new(facts));
         let own = self.events.get_or_init(|| own);
-        // All ends from the first callback on are noted, until the past is known.
+        // Every end from the first callback on is recorded until the catch-up is done.
         self.clr.begin_catch_up();
         let admit = || {
             let admitted = agent
@@ -219,11 +220,11 @@ impl Callbacks for ClrCallbacks {
             Ok(())
         };
         let arrived = arrival::arrive(agent, self.library, socket, admit).and_then(|()| {
-            // Stacks may be asked for by a session to come; the runtime allows that now or never.
+            // A later session may need stacks; the runtime allows that flag only now.
             let wanted = subscription::of_idle();
             if asked.get(keys::HEAP) == Some("1") {
-                // Here or never: the runtime ends concurrent collection for it, until we leave.
-                // That it refuses is said when the heap is to be walked.
+                // Also possible only now. The runtime disables concurrent collection for it until
+                // detach. A refusal is reported when the heap is to be walked.
                 let low = wanted.low | EventMaskLow::MONITOR_GC;
                 let _refusal = info.set_event_mask2(cx, low, wanted.high);
             }
@@ -235,20 +236,20 @@ impl Callbacks for ClrCallbacks {
             agent.events.remove(self.clr.number());
             agent.trace.remove(self.clr.number());
             agent.registry.refuse_attached(self.clr.number());
-            // There may be no CLR left to look after.
+            // The agent thread may have no CLR left to serve.
             agent.waker.wake();
         })
     }
 
-    /// The answer to the attach command goes out when this has returned, and no other command is
-    /// served before: what was there before us is asked for on the agent thread.
+    /// The runtime replies to the attach command when this has returned, and serves no other
+    /// command before. The catch-up therefore runs on the agent thread.
     fn profiler_attach_complete<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
         self.agent.registry.attach_complete(self.clr.number());
         self.agent.waker.wake();
         Ok(())
     }
 
-    /// Nothing of the runtime answers any more, and no callback will come: what is kept of it goes
+    /// The runtime accepts no more calls and makes no more callbacks. State about it is released
     /// before this returns.
     fn profiler_detach_succeeded<'rt>(&self, _cx: &mut Cx<'rt, Detached>) -> corprof::Result<()> {
         let wake = || self.agent.waker.wake();
@@ -550,9 +551,9 @@ impl Callbacks for ClrCallbacks {
         _class: Option<ClassId<'rt>>,
         _references: &[usize],
     ) -> corprof::Result<()> {
-        let told = self.clr.survey(|survey| survey.object(object as u64));
-        // The rest of this walk is not wanted.
-        told.ok_or(Hresult::E_FAIL)
+        let reported = self.clr.survey(|survey| survey.object(object as u64));
+        // An error cancels the rest of this walk.
+        reported.ok_or(Hresult::E_FAIL)
     }
 
     fn dynamic_method_unloaded<'rt>(

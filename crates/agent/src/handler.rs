@@ -1,10 +1,12 @@
-//! Code that runs in the signal handler: the walk of the interrupted thread, by the walker in
-//! force.
+//! The signal handler's code: walks the interrupted thread's stack with the selected walker.
 //!
-//! The only reader of more than one signal-safe static: code map, tables and gates of chains, table
-//! of hijacks, table of shadow stacks, and the bell of the agent thread, each private to its
-//! module. Invariants: no lock, no allocation, no CLR call, no thread-local; every loop is bounded;
-//! the sampler keeps errno.
+//! Input: the interrupted context and the thread's stack. Output: return addresses as words, and
+//! behind them the async chain (the awaiting methods behind a resumed one), if requested.
+//!
+//! This is the only reader of more than one signal-safe static: code map, tables and heap gates of
+//! async chains, table of hijacks, table of shadow stacks, and the waker of the agent thread. Each
+//! is private to its module. Invariants: no lock, no allocation, no CLR call, no thread-local.
+//! Every loop is bounded. The sampler preserves errno.
 
 use stackwalk::ADDRESS;
 
@@ -15,21 +17,22 @@ use crate::program::chains::{self, finder::AsyncFrameFinder};
 use crate::program::code::CODE_MAP;
 use crate::program::hijacks;
 
-/// The walker's memory for one thread, in the sampler's keeping.
+/// The walker's memory for one thread, owned by the sampler.
 #[repr(C)]
 struct Scratch {
     head: sampler::Scratch,
-    /// [`READY`] once `walker` has been made; the sampler hands out zeroed memory.
+    /// [`READY`] once `walker` is initialised; the sampler hands out zeroed memory.
     ready: u64,
     walker: stackwalk::Scratch,
-    /// The gate that the last walk was inside of, + 1: not 0 once it has never come back.
+    /// Heap gate + 1 of the chain reading in progress. Not 0 at the start of a walk: the last one
+    /// never returned from it.
     inside: u32,
 }
 
 const READY: u64 = 0x7363_7261_7463_6831;
 const _: () = assert!(align_of::<Scratch>() <= 64);
 
-/// Bytes of [`Scratch`] that the sampler must hand out behind its own head.
+/// Bytes of [`Scratch`] that the sampler must hand out after its own head.
 pub(crate) const SCRATCH_LEN: usize = size_of::<Scratch>() - size_of::<sampler::Scratch>();
 
 /// Walks the interrupted thread's stack. Runs in the signal handler.
@@ -59,8 +62,8 @@ pub(crate) unsafe extern "C" fn walk(
     }
 }
 
-/// As [`walk`], and behind the frames the chain of who awaits the youngest async method that was
-/// resumed ([`crate::model::chain`]), if there is one.
+/// Walks as [`walk`], and appends the async chain of the youngest resumed async method, if there is
+/// one ([`crate::model::chain`]).
 ///
 /// # Safety
 /// As [`walk`].
@@ -92,9 +95,8 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
     }
 }
 
-/// Calls the agent thread where a walk met code without a rule: that may be a library which has
-/// just been loaded. Only one that met something new (`is_cold`) can have met that.
-/// Async-signal-safe.
+/// Wakes the agent thread if a walk found code without a rule: a library may just have been loaded.
+/// Only a walk that missed the rule cache (`is_cold`) can have found such code. Async-signal-safe.
 fn request_module_refresh(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
     if is_cold
         && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
@@ -107,7 +109,7 @@ fn request_module_refresh(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
     }
 }
 
-/// As [`walk`], with the stack and frame pointer of each frame.
+/// Walks as [`walk`], and writes the stack and frame pointer of each frame too.
 ///
 /// # Safety
 /// As [`walk`], but `out` has room for `cap` frames of three words.
@@ -128,8 +130,8 @@ pub(crate) unsafe extern "C" fn trace(
     walked(walk.depth, walk.end)
 }
 
-/// The walk by which a thread that waits is known again ([`sampler::Config::wait`]): depth 0 where
-/// its return addresses do not say all of the stack, or of what a sample would have beside it.
+/// The walk that identifies an unchanged waiting thread ([`sampler::Config::wait`]). The depth is 0
+/// if the return addresses do not determine the whole stack and what a sample adds to it.
 ///
 /// # Safety
 /// As [`trace`].
@@ -142,8 +144,7 @@ pub(crate) unsafe extern "C" fn wait_walk(
 ) -> sampler::WalkResult {
     // SAFETY: the contract above.
     let walked = unsafe { trace(context, stack_end, scratch, out, cap) };
-    // SAFETY: `trace` has written so many frames, of three words each, and no more than there is
-    // room for.
+    // SAFETY: `trace` has written `depth` frames of three words each, and no more than `cap`.
     let frames = unsafe {
         let depth = cap.min(walked.depth as usize);
         std::slice::from_raw_parts_mut(out.cast::<[u64; 3]>(), depth)
@@ -173,19 +174,19 @@ pub(crate) unsafe extern "C" fn wait_walk(
     }
 }
 
-/// Length of a return address, which a frame's stack pointer has just behind it once the callee has
-/// returned.
+/// Size of a return address. A frame's stack pointer is just above its return address.
 const RETURN_ADDRESS: u64 = 8;
 
-/// Whether the session wants to know who awaits what, and this is an async method's code: the same
-/// stack may be another one's.
+/// Whether the session records async chains and this is code of an async method. The same stack may
+/// then belong to another chain.
 fn is_async(lookup: u64) -> bool {
     chains::tables().is_some_and(|tables| tables.bodies.at(lookup).is_some())
 }
 
 const _: () = assert!(size_of::<stackwalk::Traced>() == 24);
 
-/// Returns the outcome of a walk for the sampler: our walks refuse none. Async-signal-safe.
+/// Returns the outcome of a walk for the sampler. The agent's walkers never refuse a walk.
+/// Async-signal-safe.
 fn walked(depth: usize, end: stackwalk::End) -> sampler::WalkResult {
     sampler::WalkResult {
         depth: u32::try_from(depth).unwrap_or(0),
@@ -194,7 +195,7 @@ fn walked(depth: usize, end: stackwalk::End) -> sampler::WalkResult {
     }
 }
 
-/// The walker's memory, made ready for the interrupted thread.
+/// Returns the walker's memory, initialised for the interrupted thread.
 ///
 /// # Safety
 /// As for `scratch` of [`walk`].
@@ -213,7 +214,7 @@ unsafe fn prepared(scratch: *mut sampler::Scratch) -> *mut Scratch {
     scratch
 }
 
-/// Where an interrupted thread was, and its stacks.
+/// Returns an interrupted thread's registers and stacks.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled.
@@ -231,8 +232,8 @@ unsafe fn interrupted(
     (regs, stack)
 }
 
-/// Writes the method that the interrupted thread runs by its shadow stack: one word. Runs in the
-/// signal handler.
+/// Writes one word from the shadow stack: the call-tree node that the interrupted thread runs. Runs
+/// in the signal handler.
 ///
 /// # Safety
 /// The sampler's contract ([`sampler::WalkFn`]): `out` has room for `cap` words.

@@ -1,15 +1,16 @@
-//! The agent: what a CLR loads as `libsidewalk.so`, without the library's one exported function.
+//! The profiling agent: the code of `libsidewalk.so`, without the library's one exported function.
 //!
-//! It samples the threads of the process it is in, walks their stacks in a signal handler, and
-//! sends a recording to the tool. It is not a library for others: two use it, the crate
-//! `libsidewalk` and the crate `oracle`, which holds its walkers against each other.
+//! It samples the threads of its process, walks their stacks in a signal handler, and sends a
+//! recording to the tool. It is not a general library. Two crates use it: `libsidewalk`, which
+//! exports the entry point, and `oracle`, a test profiler that compares the results of the agent's
+//! walkers.
 //!
-//! Invariants: no panic leaves it; it holds no lock while it calls the CLR; it starts one thread,
-//! and one for each CLR in which methods are traced; when the tool is gone it goes silent and the
-//! program goes on.
+//! Invariants: no panic leaves the agent. It holds no lock while it calls the CLR. It starts one
+//! thread, and one for each CLR in which methods are traced. When the tool has ended, it stops
+//! sampling and the program continues.
 //!
-//! Each floor may use only those above it in this list; a test reads the arrows
-//! (`crates/testkit/tests/acceptance/house.rs`). ARCHITECTURE.md has the picture.
+//! Layers: each module group may use only the groups above it in this list. A test checks the
+//! imports (`crates/testkit/tests/acceptance/house.rs`). ARCHITECTURE.md has the picture.
 
 pub mod base;
 pub mod model;

@@ -1,15 +1,17 @@
-//! The process: it begins with the first CLR that lets us in and stays until the process ends.
+//! The agent's state in one process, from the first CLR that loads the agent to the process's end.
 //!
-//! Composition only: it makes the parts, begins the first session of a program that was started
-//! with us, starts the agent thread, and gives each CLR its callbacks. The one `OnceLock` of the
-//! agent is here; everything below is passed what it needs. Invariants: made at most once, however
-//! often we come and leave; at most one agent thread; refuses a CLR rather than fail it; code and
-//! state stay, whatever the CLRs do, because a late signal may still arrive.
+//! Composition only: creates the state, begins the first session of a program that was started with
+//! the agent, starts the agent thread, and creates the callbacks of each CLR. The static with the
+//! agent's state is here; the other modules get their state as arguments.
+//!
+//! Invariants: the state is created at most once, even if the agent detaches and attaches again. At
+//! most one agent thread runs. On failure the CLR gets a refusal and runs without the agent. Code
+//! and state are never freed, because a late signal may still arrive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
-use control::{Arrival, Slot};
+use control::{LoadMode, ProfilerSlot};
 use corprof::{ClassRequest, Hresult};
 
 use crate::callbacks::ClrCallbacks;
@@ -20,23 +22,24 @@ use crate::session::{AgentState, Library, agent_thread, arrival, begin, signal};
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
-/// Whether the tool that the environment names records this process. It is asked once.
+/// Whether the tool named in the environment records this process. Determined once.
 static STARTED: OnceLock<bool> = OnceLock::new();
 
-/// A CLR of this process has asked for us as its main profiler. The environment of a recorded
-/// command has us beside that one, too, for programs that put another one in our place; a CLR asks
-/// for the main one first (`InitializeProfiling`, src/coreclr/vm/profilinghelper.cpp).
+/// Whether a CLR of this process has loaded the agent as its main profiler. The environment of a
+/// recorded command also names the agent as a notification profiler, for programs that replace the
+/// main one. A CLR creates the main profiler first (`InitializeProfiling`,
+/// src/coreclr/vm/profilinghelper.cpp).
 static IS_MAIN: AtomicBool = AtomicBool::new(false);
 
-/// Sidewalk.
+/// Sidewalk's library: its agent thread, and no function to call at compilations.
 pub const SIDEWALK: Library = Library {
     main: agent_thread::main,
     compiling: None,
 };
 
-/// The runtime's answer to an attaching tool, where a filter forbids a needed system call. The
-/// filter would end the program for one that the agent cannot do without. It is no value of the
-/// runtime's: it has the bit for customers' codes.
+/// Result of an attach if a seccomp filter forbids a system call that the agent needs. The filter
+/// would end the program at that call. The runtime has no such code: the value has the bit of
+/// customer-defined codes.
 const FILTERED: Hresult = Hresult::from_bits(0xa053_0001);
 
 struct Process {
@@ -44,12 +47,11 @@ struct Process {
     pid: u32,
 }
 
-/// The process's parts, made by who comes first: for the settings of its session, where it brings
-/// one.
+/// Returns the process's state, created at the first call with `settings` of the first session.
 fn process(settings: Settings) -> &'static Process {
     PROCESS.get_or_init(|| {
-        // A panic is caught where it would leave us, and counted; nothing is printed into the
-        // program's output. The hook is that of our own copy of the standard library.
+        // Panics are caught at the agent's boundary and counted; nothing is printed into the
+        // program's output. The hook belongs to the agent's own copy of the standard library.
         std::panic::set_hook(Box::new(|_| {}));
         let agent = AgentState::new(settings);
         agent.waker.register_for_handler();
@@ -63,28 +65,29 @@ fn process(settings: Settings) -> &'static Process {
     })
 }
 
-/// Makes the callbacks of one CLR (`CreateInstance`).
+/// Creates the callbacks of one CLR (`CreateInstance`).
 ///
 /// # Errors
-/// `CORPROF_E_PROFILER_CANCEL_ACTIVATION`: this process, or this CLR, is not to be recorded.
+/// `CORPROF_E_PROFILER_CANCEL_ACTIVATION`: this process or this CLR is not recorded. `FILTERED`: an
+/// attach that a seccomp filter makes impossible.
 pub fn create(
     request: &ClassRequest,
     library: &'static Library,
 ) -> corprof::Result<Box<dyn corprof::Callbacks>> {
-    let (arrival, slot) = Arrival::from_last_byte(request.clsid.data4[7]);
-    let beside = slot == Slot::Notification;
-    // Before the first system call that the program does not make itself.
+    let (arrival, slot) = LoadMode::from_last_byte(request.clsid.data4[7]);
+    let beside = slot == ProfilerSlot::Notification;
+    // Before the first system call that the program itself does not make.
     syscalls::refresh();
     if syscalls::first_fatal().is_some() {
         return Err(match arrival {
-            Arrival::Attached => FILTERED,
-            // Another answer a runtime writes to the program's standard error.
-            Arrival::Startup => Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION,
+            LoadMode::Attached => FILTERED,
+            // The runtime prints any other result to the program's standard error.
+            LoadMode::Startup => Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION,
         });
     }
-    if arrival == Arrival::Attached {
-        // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so
-        // far, and keeps what we make here.
+    if arrival == LoadMode::Attached {
+        // The CLR's number is set in `InitializeForAttach`. A runtime that already has a profiler
+        // does not call that, and never releases the object made here.
         let agent = process(Settings::default()).agent;
         let clr = Clr::attached(beside);
         return Ok(Box::new(ClrCallbacks::new(agent, library, clr)));
@@ -102,7 +105,7 @@ pub fn create(
     }
     let agent = PROCESS.get().ok_or(refused)?.agent;
     let Some(number) = agent.registry.claim(version::of_caller) else {
-        // It has taken the signal for itself all the same.
+        // This CLR has installed its activation signal handler nevertheless.
         signal::install_on_top(agent);
         return Err(refused);
     };
@@ -110,7 +113,7 @@ pub fn create(
     Ok(Box::new(ClrCallbacks::new(agent, library, clr)))
 }
 
-/// Begins the session of the tool that started this program. False: this process is not to be
+/// Begins the session of the tool that started this program. Returns false if this process is not
 /// recorded.
 fn start(library: &'static Library) -> bool {
     let Some(channel) = std::env::var("SIDEWALK_SOCKET")
@@ -123,8 +126,8 @@ fn start(library: &'static Library) -> bool {
     let agent = process(settings.clone()).agent;
     let mut runs = agent.runs.lock().unwrap_or_else(PoisonError::into_inner);
     if *runs {
-        // Another CLR of this process was attached to before this one began: who did that records
-        // it too.
+        // The agent attached to another CLR of this process earlier; its session records this CLR
+        // too.
         return true;
     }
     let Ok(begun) = begin::begin(agent, settings) else {
@@ -135,14 +138,14 @@ fn start(library: &'static Library) -> bool {
     *runs
 }
 
-/// For `atexit`: runs before the destructors of libcoreclr, which was loaded earlier. CLRs that
-/// were not shut down, as a host may leave them, end here.
+/// For `atexit`: runs before the destructors of libcoreclr, which was loaded earlier. Ends CLRs
+/// that a host did not shut down.
 extern "C" fn process_exits() {
     let ended = std::panic::catch_unwind(|| {
         let Some(process) = PROCESS.get() else {
             return;
         };
-        // A forked child has our memory but not our thread.
+        // A forked child has this memory but not the agent thread.
         if std::process::id() != process.pid {
             return;
         }

@@ -1,7 +1,7 @@
-//! The agent in a scripted CLR: what happens when the CLR refuses to walk a thread, which a real
-//! one does at unpredictable moments.
+//! Test of the agent in a scripted CLR (`fake-clr`) that refuses to walk a thread.
 //!
-//! One test, because the agent is one per process and is configured by the environment.
+//! A real CLR does so at unpredictable moments. This file has one test, because the agent exists
+//! once per process and is configured by the environment.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read as _, Write as _};
@@ -14,40 +14,40 @@ use recording::{Item, Reader, Record, file_header};
 
 corprof::export_profiler!(|request| agent::create(request, &agent::SIDEWALK));
 
-/// The agent's reports so far.
+/// The agent's records so far.
 #[derive(Default)]
-struct Told {
+struct Counted {
     stops: u32,
     lost: BTreeMap<String, u64>,
-    /// Frames of each stack.
+    /// Number of frames of each stack.
     stacks: BTreeMap<u32, usize>,
-    /// Frames and value of each sample of the thread in question.
+    /// Number of frames and value of each sample of the tested thread.
     samples: Vec<(usize, u64)>,
 }
 
-/// Reads the recording until `enough`.
+/// Reads the recording until `enough` holds.
 fn read_until(
     reader: &mut Reader<impl std::io::Read>,
-    told: &mut Told,
+    recorded: &mut Counted,
     tid: u32,
     threads: &mut BTreeMap<u32, u32>,
-    enough: impl Fn(&Told) -> bool,
+    enough: impl Fn(&Counted) -> bool,
 ) {
-    while !enough(told) {
+    while !enough(recorded) {
         let Some(item) = reader.next_item().unwrap() else {
             panic!("the agent has closed the line");
         };
         match item {
-            Item::Record(_, Record::Pause { .. }) => told.stops += 1,
+            Item::Record(_, Record::Pause { .. }) => recorded.stops += 1,
             Item::Record(_, Record::Lost { reason, count }) => {
-                *told.lost.entry(reason.into_owned()).or_default() += count;
+                *recorded.lost.entry(reason.into_owned()).or_default() += count;
             }
             Item::Record(_, Record::Thread { thread, tid, .. }) => {
                 threads.insert(thread, tid);
             }
             Item::Record(_, Record::Stack { stack, parent, .. }) => {
-                let deep = parent.map_or(0, |parent| told.stacks[&parent]);
-                told.stacks.insert(stack, deep + 1);
+                let deep = parent.map_or(0, |parent| recorded.stacks[&parent]);
+                recorded.stacks.insert(stack, deep + 1);
             }
             Item::Record(
                 _,
@@ -58,7 +58,7 @@ fn read_until(
                     ..
                 },
             ) if threads.get(&thread) == Some(&tid) => {
-                told.samples.push((told.stacks[&stack], value));
+                recorded.samples.push((recorded.stacks[&stack], value));
             }
             Item::Damage(damage) => panic!("{damage:?}"),
             _ => {}
@@ -71,16 +71,16 @@ fn own_tid() -> u32 {
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Rule 16: a thread that holds a lock of the CLR's is not walked. The CLR goes on at once, the
-/// refusal is counted, the walk is tried again a bounded number of times, and the time that went by
-/// is told with the first stack that can be had.
+/// Rule 16: a thread that holds a lock of the CLR is not walked. The CLR continues at once, the
+/// refusal is counted, and the walk is retried a bounded number of times. The elapsed time is added
+/// to the first stack that is available.
 #[test]
 fn rule_16_a_refused_walk_is_counted_and_made_up_for() {
     let folder = std::env::temp_dir().join(format!("sidewalk-stopped-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let socket = folder.join("s");
     let listener = UnixListener::bind(&socket).unwrap();
-    // SAFETY: the only test of this binary; its one other thread waits for this one.
+    // SAFETY: the only test of this binary; its only other thread waits for this one.
     unsafe {
         std::env::set_var("SIDEWALK_SOCKET", &socket);
         std::env::set_var(
@@ -112,28 +112,27 @@ fn rule_16_a_refused_walk_is_counted_and_made_up_for() {
 
     let stream = Cursor::new(file_header("test")).chain(line.try_clone().unwrap());
     let mut reader = Reader::open(stream).unwrap();
-    let (mut told, mut threads) = (Told::default(), BTreeMap::new());
+    let (mut recorded, mut threads) = (Counted::default(), BTreeMap::new());
     let unsafe_now = "the runtime cannot walk this thread now";
-    read_until(&mut reader, &mut told, tid, &mut threads, |told| {
-        told.lost.contains_key(unsafe_now)
+    read_until(&mut reader, &mut recorded, tid, &mut threads, |recorded| {
+        recorded.lost.contains_key(unsafe_now)
     });
-    // Three tries in each tick, and nothing but them: no tick gave a sample.
-    let ticks = told.lost[unsafe_now];
+    // Three tries in each tick and no others: no tick gave a sample.
+    let ticks = recorded.lost[unsafe_now];
     assert!(ticks >= 1);
     assert!(
-        u64::from(told.stops) >= 3 * ticks,
+        u64::from(recorded.stops) >= 3 * ticks,
         "{} stops in {ticks} ticks",
-        told.stops
+        recorded.stops
     );
-    assert_eq!(told.samples, []);
+    assert_eq!(recorded.samples, []);
 
     clr.set_holds_runtime_lock(ids.thread, false);
-    read_until(&mut reader, &mut told, tid, &mut threads, |told| {
-        !told.samples.is_empty()
+    read_until(&mut reader, &mut recorded, tid, &mut threads, |recorded| {
+        !recorded.samples.is_empty()
     });
-    // The stack of the script, and all the time since it was first tried: more than the ticks that
-    // were lost took.
-    let (frames, value) = told.samples[0];
+    // The stack of the script, and all the time since the first try: more than the lost ticks took.
+    let (frames, value) = recorded.samples[0];
     assert_eq!(frames, 3);
     assert!(
         value >= ticks.saturating_sub(1) * 50_000_000,

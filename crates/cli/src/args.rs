@@ -26,13 +26,13 @@ const FIND_CODE: u32 = 3000;
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
 /// Headings of `record`'s, in the order of its fields.
-const RECORDED: &str = "What is recorded";
-const KEPT: &str = "Where it goes";
-const RUNNING: &str = "A program that runs";
-const STARTED: &str = "A program that is started";
-const HOW: &str = "How it is recorded";
+const RECORDED: &str = "Events and samples";
+const KEPT: &str = "Outputs and duration";
+const RUNNING: &str = "Running programs";
+const STARTED: &str = "Programs that record starts";
+const HOW: &str = "Engine and walker";
 /// Headings of what is made of a recording.
-const SHOWN: &str = "What is shown";
+const SHOWN: &str = "Display";
 
 /// A sampling profiler for .NET programs on Linux: managed, native and runtime frames in one stack
 #[derive(Parser, Debug)]
@@ -44,8 +44,8 @@ const SHOWN: &str = "What is shown";
     after_help = "Example:
   sidewalk record -o flame.html -- dotnet app.dll
 
-sidewalk help VERB explains a verb; sidewalk help events, walkers, engines or outputs what it
-records, and how. sidewalk --version --verbose says which build this is, and what it needs."
+sidewalk help VERB explains a verb; topics are sidewalk help events, walkers, engines, outputs.
+sidewalk --version --verbose prints the build and what it needs."
 )]
 pub(crate) struct Cli {
     /// Print results and errors only
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Record a program: one that is started, or one that runs
+/// Record a program: start it, or attach to a running one
 #[derive(Args, Debug)]
 #[command(
     override_usage = "sidewalk record [OPTIONS] -- COMMAND [ARG]...\n       sidewalk record [OPTIONS] --pid PID|NAME",
@@ -111,14 +111,14 @@ pub(crate) enum Command {
   sidewalk record --trace 'Shop.Cart.*:50ms' -- dotnet shop.dll
 
 The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its first
-managed method until it ends; Ctrl-C ends it as always, and twice within two seconds ends the
-recording of a program that does not stop. Every .NET process that it starts is recorded too.
+managed method to its end, with the .NET processes that it starts. Ctrl-C ends the program; twice
+within two seconds, it ends the recording of a program that does not stop.
 
 Exit code: the command's own (or the signal that ended it); 1 when nothing could be recorded."
 )]
 pub(crate) struct RecordArgs {
-    /// What to record, one or several joined by commas: cpu, wall, exception, alloc, live,
-    /// contention, gc, jit, class-load, module-load (sidewalk help events)
+    /// Events to record, separated by commas: cpu, wall, exception, alloc, live, contention, gc,
+    /// jit, class-load, module-load (sidewalk help events)
     #[arg(
         short,
         long = "event",
@@ -131,7 +131,7 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) events: Vec<Event>,
 
-    /// Samples a second and thread, 1 to 10000
+    /// Samples per second and thread, 1 to 10000
     #[arg(
         short = 'F',
         long,
@@ -147,31 +147,30 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::interval, help_heading = RECORDED)]
     pub(crate) interval: Option<u64>,
 
-    /// Do not record who awaits async methods, beside what is on the thread's stack (docs/async.md)
+    /// Do not record the methods that await async methods (docs/async.md)
     #[arg(long, help_heading = RECORDED)]
     pub(crate) no_async_stacks: bool,
 
-    /// Bytes allocated between two alloc or live samples, about (128k, 4m) [default: 512k]
+    /// Average bytes allocated between two alloc or live samples (128k, 4m) [default: 512k]
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = RECORDED)]
     pub(crate) alloc_interval: Option<u64>,
 
-    /// Time between two instants at which it is told what of the heap is alive (live) [default:
-    /// 10s]
+    /// Interval between live-heap snapshots (event live) [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = RECORDED)]
     pub(crate) live_interval: Option<Duration>,
 
-    /// Samples a second kept of each event but cpu and wall; 0: no limit. What it, or a full queue,
-    /// leaves out is counted [default: 1000]
+    /// Samples kept per second for each event except cpu and wall (0: no limit); the others are
+    /// counted [default: 1000]
     #[arg(long, value_name = "N", help_heading = RECORDED)]
     pub(crate) event_limit: Option<u32>,
 
-    /// Count and time each call of these methods: Namespace.Type.Method, in which * stands for
-    /// anything, or /REGEX/; :50ms behind it keeps stacks of calls of 50 ms and more only; may be
-    /// given several times (docs/tracing.md)
+    /// Count and time each call of these methods: Namespace.Type.Method with * as wildcard, or
+    /// /REGEX/. The suffix :50ms keeps stacks only of calls of 50 ms and more; may be given several
+    /// times (docs/tracing.md)
     #[arg(long, value_name = "PATTERN[:TIME]", value_parser = units::traced, help_heading = RECORDED)]
     pub(crate) trace: Vec<units::Traced>,
 
-    /// Most methods that are traced [default: 1000]
+    /// Maximum number of traced methods [default: 1000]
     #[arg(
         long,
         value_name = "N",
@@ -181,7 +180,7 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) trace_limit: Option<u32>,
 
-    /// Which runtimes of a process: all, first, one=VERSION, many=VERSION,VERSION
+    /// Runtimes of a process to record: all, first, one=VERSION, many=VERSION,VERSION
     #[arg(
         long,
         value_name = "POLICY",
@@ -192,7 +191,7 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) runtimes: String,
 
-    /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
+    /// Maximum frames per stack, from the leaf; deeper stacks are marked [truncated]
     #[arg(
         long,
         value_name = "N",
@@ -226,21 +225,21 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) format: Option<Format>,
 
-    /// Show the flame graph in a browser when it is over
+    /// Open the flame graph in a browser after the recording
     #[arg(long, help_heading = KEPT)]
     pub(crate) open: bool,
 
-    /// Stop recording after TIME (30s, 5m); the program goes on
+    /// Stop recording after TIME (30s, 5m); the program continues
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) duration: Option<Duration>,
 
-    /// Begin to record after TIME: a program that is started runs until then without the agent, and
-    /// all its .NET processes are attached to then
+    /// Start recording after TIME. A started program runs without the agent until then; its .NET
+    /// processes are then recorded by attaching
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) start_after: Option<Duration>,
 
-    /// Stop recording when sidewalk gets this signal, USR1 or USR2; the program goes on and does
-    /// not get it
+    /// Stop recording when sidewalk receives this signal, USR1 or USR2. The program does not
+    /// receive it and continues
     #[arg(
         long,
         value_name = "SIGNAL",
@@ -251,16 +250,16 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) until_signal: Option<Signal>,
 
-    /// Get debug files and PDBs that are not here from symbol servers when it is over: see sidewalk
-    /// symbols fetch
+    /// Download missing debug files and PDBs from symbol servers after the recording (sidewalk
+    /// symbols fetch)
     #[arg(long, help_heading = KEPT)]
     pub(crate) symbols: bool,
 
     #[command(flatten)]
     pub(crate) native: NativeFrames,
 
-    /// Record a program that runs: by its number, or the name of its program or .dll; may be given
-    /// several times. It is left as it was
+    /// Record a running program, by PID or the name of its program or .dll; may be given several
+    /// times. The program is left as it was
     #[arg(
         short,
         long = "pid",
@@ -271,12 +270,12 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) pids: Vec<String>,
 
-    /// Let the agent stay in the process afterwards, where it does nothing until the next recording
+    /// Keep the agent loaded in the process afterwards, idle until the next recording
     #[arg(long, requires = "pids", help_heading = RUNNING)]
     pub(crate) stay: bool,
 
-    /// Change what is recorded of a program that somebody records just now: the events of -e from
-    /// here on, in the recording that is being made. cpu and wall stay as they are
+    /// Change the events of a recording in progress to those of -e. cpu and wall cannot be added or
+    /// removed
     #[arg(
         long,
         requires_all = ["pids", "events"],
@@ -299,8 +298,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, help_heading = STARTED)]
     pub(crate) no_children: bool,
 
-    /// Record only processes of this name (as report --by process shows it; * stands for anything);
-    /// may be given several times
+    /// Record only processes of this name, as report --by process shows it (* is a wildcard); may
+    /// be given several times
     #[arg(long, value_name = "NAME", value_parser = NamePattern::parse, help_heading = STARTED)]
     pub(crate) only: Vec<NamePattern>,
 
@@ -309,7 +308,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, help_heading = STARTED)]
     pub(crate) replace_profiler: bool,
 
-    /// What ticks for cpu samples: auto, timer, clocks, perf (sidewalk help engines)
+    /// Engine for cpu samples: auto, timer, clocks, perf (sidewalk help engines)
     #[arg(
         long,
         value_name = "NAME",
@@ -331,9 +330,8 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) walker: &'static str,
 
-    /// On .NET 10 and later: once a program has compiled so many methods, find its code where
-    /// samples meet it, so that it need not tell of more, which costs less (docs/unwinding.md)
-    /// [default: 3000]
+    /// On .NET 10 and later: after this many compiled methods, stop JIT callbacks and discover code
+    /// on demand, which costs less (docs/unwinding.md) [default: 3000]
     #[arg(
         long,
         value_name = "METHODS|never",
@@ -392,29 +390,26 @@ impl RecordArgs {
         } else if matches!(self.walker, "suspend" | "seeded") && !self.events.iter().any(by_time) {
             Some("--walker suspend and seeded walk by time: add cpu or wall to --event")
         } else if self.alloc_interval.is_some() && !self.events.iter().any(by_bytes) {
-            Some("--alloc-interval is of alloc and live events: add one to --event")
+            Some("--alloc-interval applies to alloc and live events: add one to --event")
         } else if self.live_interval.is_some() && !self.events.contains(&Event::Live) {
-            Some("--live-interval is of live events: add live to --event")
+            Some("--live-interval applies to live events: add live to --event")
         } else if self.no_async_stacks && self.walker != "signal" {
-            Some("--no-async-stacks is for --walker signal: the other walkers do not record them")
+            Some("--no-async-stacks needs --walker signal: other walkers record no async stacks")
         } else if finds && self.walker != "signal" {
-            Some(
-                "--find-code is for --walker signal: the other walkers look at code that they were told of",
-            )
+            Some("--find-code needs --walker signal: other walkers need all JIT callbacks")
         } else if finds && (self.events.iter().any(by_method) || !self.trace.is_empty()) {
             Some(
-                "--find-code leaves out what -e jit, -e exception and --trace need: each method that is compiled",
+                "--find-code stops the JIT callbacks that -e jit, -e exception and --trace need: \
+                 drop one of them",
             )
         } else if !self.trace.is_empty() && self.walker == "shadow" {
-            Some(
-                "--walker shadow counts calls of all methods in its own way: leave out --trace, or the walker",
-            )
+            Some("--walker shadow counts the calls of all methods: drop --trace or the walker")
         } else if self.event_limit.is_some()
             && self.trace.is_empty()
             && self.events.iter().all(by_time)
         {
             Some(
-                "--event-limit is of events other than cpu and wall (their rate is --frequency): \
+                "--event-limit does not apply to cpu and wall (--frequency does): \
                  add one to --event, or --trace",
             )
         } else {
@@ -423,16 +418,16 @@ impl RecordArgs {
     }
 }
 
-/// Begin to record a program that runs, and come back; sidewalk stop ends it
+/// Start recording a running program in the background; sidewalk stop ends it
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk start 4711 -e cpu,alloc -o app.swk
   sidewalk stop 4711
 
-Comes back when the recording has begun; sidewalk record --pid goes on in the background and writes
-the outputs when it is stopped, the program ends, or a --duration is over.")]
+Returns when the recording has started. sidewalk record --pid continues in the background and writes
+the outputs when it is stopped, the program ends, or --duration is over.")]
 pub(crate) struct StartArgs {
-    /// The process: its number, or the name of its program or .dll
+    /// The process: its PID, or the name of its program or .dll
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     pub(crate) what: String,
 
@@ -445,14 +440,14 @@ pub(crate) struct StartArgs {
     pub(crate) options: Vec<OsString>,
 }
 
-/// End the recording of a program that runs, and wait until it is written
+/// End the recording of a running program and wait until it is written
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   sidewalk stop 4711
 
-The program goes on. Ends what sidewalk start or record --pid records, and record --until-signal.")]
+The program continues. Ends recordings of sidewalk start, record --pid and record --until-signal.")]
 pub(crate) struct StopArgs {
-    /// The process: its number, or the name of its program or .dll
+    /// The process: its PID, or the name of its program or .dll
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     pub(crate) what: String,
 }
@@ -462,7 +457,7 @@ pub(crate) struct StopArgs {
 #[command(after_help = "Example:
   sidewalk report --top 30 --by line sidewalk-app-4711.swk")]
 pub(crate) struct ReportArgs {
-    /// The recording (.swk); several are one: a fleet's, a day's
+    /// The recording (.swk); several are merged into one
     #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
@@ -478,13 +473,12 @@ pub(crate) struct ReportArgs {
     #[arg(long, help_heading = SHOWN)]
     pub(crate) tree: bool,
 
-    /// What a row is: method, line, module, thread, runtime, event, process, recording (where
-    /// several are given), detail (a type of exception, of object…) [default: detail for an event
-    /// that has them, else method]
+    /// Rows: method, line, module, thread, runtime, event, process, recording (of several), detail
+    /// (type of exception, object…) [default: detail for an event that has them, else method]
     #[arg(long, value_name = "WHAT", value_parser = by, add = candidates::rows(), help_heading = SHOWN)]
     pub(crate) by: Option<GroupBy>,
 
-    /// Order of the rows: self (what has the row for its leaf), total (what has it anywhere)
+    /// Order of the rows: self (samples with the row as leaf) or total (samples with it anywhere)
     #[arg(long, value_name = "ORDER", default_value = "self", value_parser = sort, add = candidates::orders(), help_heading = SHOWN)]
     pub(crate) sort: Sort,
 
@@ -496,12 +490,12 @@ pub(crate) struct ReportArgs {
     pub(crate) view: View,
 }
 
-/// Turn a recording into other formats
+/// Convert a recording to other formats
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   sidewalk convert sidewalk-app-4711.swk -o flame.html -o profile.pb.gz")]
 pub(crate) struct ConvertArgs {
-    /// The recording (.swk); several are one: a fleet's, a day's
+    /// The recording (.swk); several are merged into one
     #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
@@ -522,8 +516,8 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "NAME", value_parser = format, add = candidates::formats())]
     pub(crate) format: Option<Format>,
 
-    /// The event of outputs that hold one, and the one that others show first [default: the one
-    /// sampled by time, else the one with most samples]
+    /// The event in outputs that hold one; the first one shown in others [default: the one sampled
+    /// by time, else the one with most samples]
     #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
 
@@ -541,7 +535,7 @@ pub(crate) struct ConvertArgs {
 
 Without a display the path of the page is printed. BROWSER names another program than xdg-open.")]
 pub(crate) struct OpenArgs {
-    /// The recording (.swk); several are one: a fleet's, a day's
+    /// The recording (.swk); several are merged into one
     #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
@@ -582,8 +576,8 @@ pub(crate) struct View {
 /// Additions to the profile in a page.
 #[derive(Args, Debug)]
 pub(crate) struct PageSources {
-    /// Put source text into the page (.html), around lines with samples, out of PDBs that hold it
-    /// or from files that are here: who gets the page can read it
+    /// Put source text around sampled lines into the page (.html), from PDBs or local files.
+    /// Everyone who gets the page can read it
     #[arg(long, help_heading = SHOWN)]
     pub(crate) sources: bool,
 }
@@ -591,11 +585,11 @@ pub(crate) struct PageSources {
 /// The part of the time that is shown.
 #[derive(Args, Debug)]
 pub(crate) struct TimeRange {
-    /// Only what was from here on: a time since the begin of the recording (2s, 500ms, 1.5m)
+    /// Show only samples from this time on, since the start of the recording (2s, 500ms, 1.5m)
     #[arg(long, value_name = "TIME", value_parser = units::offset, help_heading = SHOWN)]
     pub(crate) from: Option<Duration>,
 
-    /// Only what was before this
+    /// Show only samples before this time
     #[arg(long, value_name = "TIME", value_parser = units::offset, help_heading = SHOWN)]
     pub(crate) to: Option<Duration>,
 }
@@ -603,8 +597,8 @@ pub(crate) struct TimeRange {
 /// The kind of stacks that samples in async methods have.
 #[derive(Args, Debug)]
 pub(crate) struct AsyncStacks {
-    /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical
-    /// (what was on the thread's stack: a resumed method is called by the runtime's dispatcher)
+    /// Stacks of async methods: logical (callers and awaiting methods, as the source reads) or
+    /// physical (the thread's own stack, with the runtime's dispatcher)
     #[arg(long = "async", value_name = "STACKS", default_value = "logical", value_parser = stacks, add = candidates::stacks(), help_heading = SHOWN)]
     pub(crate) stacks: StackView,
 }
@@ -612,11 +606,11 @@ pub(crate) struct AsyncStacks {
 /// Native frames or not.
 #[derive(Args, Debug)]
 pub(crate) struct NativeFrames {
-    /// Show native frames, the runtime's among them (the default)
+    /// Show native frames, including the runtime's (the default)
     #[arg(long, overrides_with = "no_native", help_heading = SHOWN)]
     native: bool,
 
-    /// Leave native frames out of what is printed and converted; a recording keeps them
+    /// Leave native frames out of reports and outputs; a recording keeps them
     #[arg(long, overrides_with = "native", help_heading = SHOWN)]
     no_native: bool,
 }
@@ -631,7 +625,7 @@ impl NativeFrames {
 /// How methods are called.
 #[derive(Args, Debug)]
 pub(crate) struct NameStyle {
-    /// Tell overloads apart by the types of their parameters, where the program's files are here
+    /// Show overloads with the types of their parameters, where the program's files are available
     #[arg(long, help_heading = SHOWN)]
     pub(crate) signatures: bool,
 }
@@ -639,7 +633,7 @@ pub(crate) struct NameStyle {
 /// How much of a recording is read and shown.
 #[derive(Args, Debug)]
 pub(crate) struct SizeLimits {
-    /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
+    /// Maximum frames per stack, from the leaf; deeper stacks are marked [truncated]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = SHOWN)]
     pub(crate) max_depth: Option<u32>,
 
@@ -650,12 +644,12 @@ pub(crate) struct SizeLimits {
 /// How much of a recording is read.
 #[derive(Args, Debug)]
 pub(crate) struct UnpackLimit {
-    /// Read a recording that unpacks to as much as this (2g) although it is many times its size
+    /// Allow a recording to unpack to this size (2g)
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) max_size: Option<u64>,
 }
 
-/// Say what a recording holds: runtimes, engine, samples, lost and broken by reason, agent cost
+/// Show what a recording holds: runtimes, engine, samples, lost and broken by reason, agent cost
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   sidewalk inspect --json sidewalk-app-4711.swk")]
@@ -672,21 +666,21 @@ pub(crate) struct InspectArgs {
     pub(crate) size: UnpackLimit,
 }
 
-/// Show live where the time of a running program goes
+/// Show live where a running program spends its time
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk top 4711
   sidewalk top MyServer
 
 Methods and threads by CPU time over the last five seconds, with allocations, collections, waits for
-locks and exceptions; ? lists the keys. The program is not stopped and is left as it was. w keeps
-what was recorded while you looked.")]
+locks and exceptions; ? lists the keys. The program is not stopped and is left as it was. w saves
+the recording.")]
 pub(crate) struct TopArgs {
-    /// The process: its number, or the name of its program or .dll
+    /// The process: its PID, or the name of its program or .dll
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     pub(crate) pid: String,
 
-    /// What to look at: see sidewalk record --help
+    /// Events to show (sidewalk record --help)
     #[arg(
         short,
         long = "event",
@@ -697,71 +691,70 @@ pub(crate) struct TopArgs {
     )]
     pub(crate) events: String,
 
-    /// Samples a second for each thread
+    /// Samples per second and thread
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
     pub(crate) frequency: u16,
 
-    /// Let the agent stay in the process afterwards, where it does nothing until the next recording
+    /// Keep the agent loaded in the process afterwards, idle until the next recording
     #[arg(long)]
     pub(crate) stay: bool,
 }
 
-/// List the .NET processes that can be seen, and how each can be recorded
+/// List the running .NET processes and how each can be recorded
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   sidewalk list
 
-Root sees those of all users, in containers too. RECORD says how sidewalk record --pid would reach a
-process: attach (the runtime loads the agent), control socket (an agent is in it already), beside NAME
-(as a second profiler), or no and why; sidewalk doctor PID says more.")]
+Root sees processes of all users, also in containers. RECORD says how sidewalk record --pid reaches
+a process: attach (the runtime loads the agent), control socket (the agent is loaded already), beside
+NAME (as a second profiler), or no with the reason; sidewalk doctor PID says more.")]
 pub(crate) struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Find out what recording needs and does not have here, and the fix for each
+/// Check what recording needs on this machine, with a fix for each problem
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk doctor
   sidewalk doctor 4711
 
-Each line is something that was tried: ok; limited (recording works without it, and how); or not ok,
-with the fix.
+Each line is one check: ok; limited (recording works, and how); or not ok, with the fix.
 
-Exit code: 1 when something that recording needs is not ok.")]
+Exit code: 1 when a check that recording needs is not ok.")]
 pub(crate) struct DoctorArgs {
-    /// A running process to record: what attaching to it needs, too
+    /// Also check what attaching to this running process needs
     #[arg(value_name = "PID", add = candidates::processes())]
     pub(crate) pid: Option<u32>,
 }
 
-/// Print what each thread does: its stack, its state, and what it waits for
+/// Print the stack, the state and the wait of each thread of a running process
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk dump 4711
   sidewalk dump 4711 --async
   sidewalk dump MyApp -o dump.swk
 
-Nothing is stopped: each thread walks its own stack, when a signal tells it to. The process is left
-as it was. With --async the runtime collects garbage twice, and walks its heap each time: the program
-stands still meanwhile.")]
+No thread is stopped: each walks its own stack in a signal handler. The process is left as it was.
+With --async the runtime collects garbage twice and walks its heap each time, which stops the
+program meanwhile.")]
 pub(crate) struct DumpArgs {
-    /// A process that runs, by its number or the name of its program or .dll; or a recording (.swk)
-    /// that a dump was written into
+    /// A running process, by PID or the name of its program or .dll; or the recording (.swk) of a
+    /// dump
     #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_recordings())]
     pub(crate) what: OsString,
 
-    /// Also the stacks of async methods that nobody runs: each with who awaits it, equal ones once
-    /// with their number
+    /// Also print suspended async methods, each with the methods that await it; identical stacks
+    /// once, with their count
     #[arg(long = "async", conflicts_with = "stay")]
     pub(crate) suspended: bool,
 
-    /// Keep the dump as a recording (.swk), for sidewalk convert
+    /// Save the dump as a recording (.swk), for sidewalk convert
     #[arg(short, long = "output", value_name = "FILE", add = candidates::files())]
     pub(crate) output: Option<PathBuf>,
 
-    /// Let the agent stay in the process afterwards, where it does nothing until the next recording
+    /// Keep the agent loaded in the process afterwards, idle until the next recording
     #[arg(long)]
     pub(crate) stay: bool,
 
@@ -779,7 +772,7 @@ pub(crate) struct DumpArgs {
     pub(crate) size: UnpackLimit,
 }
 
-/// Get debug files and PDBs that are not here from symbol servers
+/// Download missing debug files and PDBs from symbol servers
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   sidewalk symbols fetch sidewalk-app-4711.swk")]
@@ -794,25 +787,26 @@ pub(crate) enum SymbolsVerb {
     Fetch(FetchArgs),
 }
 
-/// Get what a recording or a process needs for names and lines of native code, and lines of managed
-/// code
+/// Download the debug files and PDBs of a recording or a process, for names and lines
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk symbols fetch sidewalk-app-4711.swk
   DEBUGINFOD_URLS=https://debuginfod.example sidewalk symbols fetch 4711
 
-Asked are Microsoft's symbol server, or those of SIDEWALK_SYMBOL_SERVERS instead, and those of
-DEBUGINFOD_URLS. They learn which builds you run. What they give is checked by its id and kept where
-debuginfod's clients keep it (DEBUGINFOD_CACHE_PATH); reports look there. DEBUGINFOD_TIMEOUT,
+Servers: Microsoft's symbol server, or those of SIDEWALK_SYMBOL_SERVERS instead, and those of
+DEBUGINFOD_URLS. They learn which builds you run. Files are checked by their id and kept where
+debuginfod's clients keep them (DEBUGINFOD_CACHE_PATH); reports look there. DEBUGINFOD_TIMEOUT,
 DEBUGINFOD_MAXTIME and DEBUGINFOD_MAXSIZE limit it; HTTPS_PROXY and NO_PROXY are honoured.
 
-Exit code: 1 when a server could not be asked or gave what is wrong; that none has a file is no failure.")]
+Exit code: 1 when a server could not be reached or sent a wrong file, but not when no server has a
+file.")]
 pub(crate) struct FetchArgs {
     /// A recording (.swk), or the number of a process
     #[arg(value_name = "FILE|PID", add = candidates::processes_and_recordings())]
     pub(crate) what: OsString,
 
-    /// Ask this server, which speaks as Microsoft's does, instead of it; may be given several times
+    /// Use this server, with Microsoft's protocol, instead of Microsoft's; may be given several
+    /// times
     #[arg(long = "server", value_name = "URL")]
     pub(crate) servers: Vec<String>,
 
@@ -830,7 +824,7 @@ pub(crate) struct HelpArgs {
     pub(crate) about: Option<String>,
 }
 
-/// Print what a shell needs to complete verbs, options, processes and recordings
+/// Print a shell's completion script for verbs, options, processes and recordings
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   source <(sidewalk completions bash)
@@ -847,7 +841,7 @@ pub(crate) struct CompletionsArgs {
 #[command(after_help = "Example:
   sidewalk man record | man -l -")]
 pub(crate) struct ManArgs {
-    /// The verb that it is about [default: sidewalk itself]
+    /// The verb [default: sidewalk itself]
     #[arg(value_name = "VERB", add = candidates::verbs(verbs))]
     pub(crate) verb: Option<String>,
 }
@@ -890,8 +884,9 @@ pub(crate) fn apply_format(
         output.kind = OutputKind::Converted(format);
         applied = true;
     }
-    (!applied)
-        .then_some("--format is of -o - (stdout); other outputs have the format of their ending")
+    (!applied).then_some(
+        "--format applies to -o - (stdout); other outputs have the format of their ending",
+    )
 }
 
 fn one_of<const N: usize>(names: [&str; N]) -> String {

@@ -21,16 +21,18 @@ pub(crate) fn run(args: &DumpArgs, embedded: OptionalAgent, console: &Console) -
     let profile = if is_recording(file) {
         if args.output.is_some() || args.stay || args.suspended {
             bail!(
-                "--output, --stay and --async are of a process; {} is a recording",
+                "--output, --stay and --async need a process; {} is a recording",
                 escaped(file)
             );
         }
         saved::load(file, args.size.max_size, false)?
     } else {
-        let word = args
-            .what
-            .to_str()
-            .with_context(|| format!("{} names no process", escaped(file)))?;
+        let word = args.what.to_str().with_context(|| {
+            format!(
+                "{} is no process, and no recording that can be read",
+                escaped(file)
+            )
+        })?;
         record::dump(word, args, embedded, console)?
     };
     if !formats::has_dump(&profile) {

@@ -12,7 +12,7 @@ use profile::ops::{Filter, GroupBy, StackView, totals};
 use regex::Regex;
 
 /// The heading of these options.
-const PART: &str = "Which part is shown";
+const PART: &str = "Filters";
 /// How many names an error lists.
 const MAX_NAMES: usize = 10;
 
@@ -20,12 +20,12 @@ const MAX_NAMES: usize = 10;
 /// its values is enough.
 #[derive(Args, Debug, Default)]
 pub(crate) struct FilterArgs {
-    /// Only processes of this name (as --by process shows it; * stands for anything) or number; may
-    /// be given several times, as the three below
+    /// Only processes of this name, as --by process shows it (* is a wildcard), or PID; may be
+    /// given several times, as the three below
     #[arg(long, value_name = "NAME|PID", value_parser = NamePattern::parse, help_heading = PART)]
     pub(crate) process: Vec<NamePattern>,
 
-    /// Only threads of this name (* stands for anything) or number
+    /// Only threads of this name (* is a wildcard) or TID
     #[arg(long, value_name = "NAME|TID", value_parser = NamePattern::parse, help_heading = PART)]
     pub(crate) thread: Vec<NamePattern>,
 
@@ -33,7 +33,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = PART)]
     pub(crate) focus: Vec<Regex>,
 
-    /// No stacks with a frame whose name matches
+    /// Only stacks without a frame whose name matches
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = PART)]
     pub(crate) ignore: Vec<Regex>,
 }
@@ -122,7 +122,10 @@ impl FilterArgs {
             // A dump has threads without a stack.
             let has_threads = profile.threads.iter().any(|thread| thread.state.is_some());
             if profile.samples.is_empty() && !has_threads && nothing_left.is_none() {
-                nothing_left = Some(format!("{} leaves nothing: {there_is}", step.description));
+                nothing_left = Some(format!(
+                    "{} matches nothing_left: {there_is}",
+                    step.description
+                ));
             }
         }
         if !steps.is_empty() {
@@ -215,7 +218,7 @@ impl FilterStep {
     fn available(&self, profile: &Profile) -> String {
         let rows = totals(profile, self.by, |_| true);
         if rows.is_empty() {
-            return "there were none before".to_owned();
+            return "earlier filters left no samples".to_owned();
         }
         let names: Vec<String> = rows
             .iter()
@@ -227,7 +230,7 @@ impl FilterStep {
             more => format!(" and {more} more"),
         };
         format!(
-            "there are samples of the {} {}{more}",
+            "the recording has the {} {}{more}",
             self.of,
             names.join(", ")
         )

@@ -17,8 +17,8 @@ static EXIT_CODE: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
 /// The program has ended, and what is left to do is ours.
 const OUT_OF_MEMORY_AT_END: &[u8] =
-    b"sidewalk: error: there is not enough memory to read the recording back and make \
-    what was asked for of it; it is written, and can be read where there is more\n";
+    b"sidewalk: error: not enough memory to write the outputs; the recording is complete, and \
+      sidewalk convert can read it on a machine with more\n";
 const OUT_OF_MEMORY: &[u8] = b"sidewalk: error: there is not enough memory\n";
 
 /// The recorded program has been started.

@@ -61,12 +61,12 @@ impl Destination {
             let endings: Vec<_> = Format::ALL.iter().map(|f| f.ending()).collect();
             let or = if recording { " or .swk" } else { "" };
             return Err(format!(
-                "the ending says the format: {}{or}",
+                "the ending must be that of a format: {}{or}",
                 endings.join(", ")
             ));
         };
         if kind == OutputKind::Recording && !recording {
-            return Err("it would be a recording again; convert writes other formats".into());
+            return Err("it would be a copy of the recording; convert writes other formats".into());
         }
         Ok(Self { path, kind })
     }
@@ -90,7 +90,7 @@ impl Destination {
                 ResolvedPath::Stdout => {
                     let is_text = self.kind != OutputKind::Converted(Format::Pprof);
                     if io::stdout().is_terminal() && !is_text {
-                        bail!("it is not text, and stdout is a terminal");
+                        bail!("the format is binary, and stdout is a terminal");
                     }
                     return Ok(());
                 }

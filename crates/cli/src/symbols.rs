@@ -47,7 +47,7 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
         .iter()
         .any(|outcome| failure_text(outcome).is_some());
     match outcomes.is_empty() {
-        true => console.note("nothing is missing here"),
+        true => console.note("no file is missing"),
         false => console.note(format_args!(
             "in {}, where reports look",
             escaped(&fetch.folder)
@@ -70,7 +70,9 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     });
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
-        Err(error) => return console.warning(format_args!("--symbols got nothing: {error:#}")),
+        Err(error) => {
+            return console.warning(format_args!("--symbols downloaded nothing: {error:#}"));
+        }
     };
     let failures: Vec<String> = outcomes
         .iter()
@@ -137,7 +139,9 @@ fn fetcher(stores: &[String]) -> Result<Fetch> {
         servers.push(Server::debuginfod(word).map_err(|why| named(DEBUGINFOD, word, why))?);
     }
     if servers.is_empty() {
-        bail!("there is no server to ask: name one with --server URL, {STORES} or {DEBUGINFOD}");
+        bail!(
+            "no symbol server is configured: name one with --server URL, {STORES} or {DEBUGINFOD}"
+        );
     }
     Ok(Fetch {
         servers,
@@ -158,7 +162,7 @@ fn limits(variable: impl Fn(&str) -> Option<String>) -> Result<Limits> {
             return Ok(None);
         };
         match text.parse() {
-            Ok(0) | Err(_) => bail!("{name} is {text}, which is no number above 0"),
+            Ok(0) | Err(_) => bail!("{name} is {text}, which must be a number above 0"),
             Ok(number) => Ok(Some(number)),
         }
     };
@@ -232,7 +236,7 @@ fn of_process(pid: u32) -> Result<Vec<Module>> {
         .and_then(|pid| Ok(procfs::process::Process::new(pid)?))
         .with_context(|| format!("cannot look at process {pid}"))?;
     let maps = process.maps().with_context(|| {
-        format!("cannot read what process {pid} has mapped: be root or the user that it runs as")
+        format!("cannot read the mappings of process {pid}: run as root or as its user")
     })?;
     let mut seen = HashSet::new();
     let mut modules = Vec::new();

@@ -24,7 +24,7 @@ const INTERVALS_NS: std::ops::RangeInclusive<u64> = 100_000..=1_000_000_000;
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let ns = nanoseconds(text, Some(1_000_000_000))?;
     if ns == 0 {
-        return Err("must be longer than nothing".into());
+        return Err("must be longer than 0".into());
     }
     Ok(Duration::from_nanos(ns))
 }
@@ -63,8 +63,8 @@ pub(crate) struct Traced {
 
 /// `Namespace.Type.Method`, `/regex/`, with `:50ms` behind it.
 pub(crate) fn traced(text: &str) -> Result<Traced, String> {
-    let form = "expected Namespace.Type.Method, in which * stands for anything, or /REGEX/, and a time behind it, such \
-                as Shop.Cart.*:50ms";
+    let form = "expected Namespace.Type.Method with * as wildcard, or /REGEX/, and an optional \
+                time, such as Shop.Cart.*:50ms";
     let is_regex = |text: &str| text.len() > 2 && text.starts_with('/') && text.ends_with('/');
     let (pattern, min_ns) = match text.rsplit_once(':') {
         Some((pattern, min)) if !is_regex(text) => (
@@ -162,7 +162,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = |_| "expected a number of bytes, such as 512k or 4m".to_owned();
     let number: u64 = number.parse().map_err(wrong)?;
     match number.checked_mul(1 << shift) {
-        Some(0) => Err("must be more than nothing".into()),
+        Some(0) => Err("must be more than 0".into()),
         Some(bytes) if bytes <= 1 << 40 => Ok(bytes),
         _ => Err("must be at most 1024g".into()),
     }

@@ -29,7 +29,7 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
 /// There is no agent.
 pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
     let agent = AgentLibrary::find(embedded)?;
-    let here = std::env::current_exe().context("cannot find out where sidewalk itself lies")?;
+    let here = std::env::current_exe().context("cannot find the path of sidewalk itself")?;
     let hash = diagnostics::hash_of(&fs::read(agent.path())?);
     let build = option_env!("SIDEWALK_COMMIT").unwrap_or("not a release");
     let mut text = String::new();

@@ -1,66 +1,66 @@
-//! The classes by which a runtime is told to make the agent: how it comes, and into which of the
-//! runtime's slots.
+//! Class ids of the agent: each encodes start-up or attach, and main or notification profiler.
 //!
-//! `CreateInstance` and `LoadAsNotificationOnly` are asked before a profiler hears of anything
-//! else, so both must be in the class.
+//! The runtime creates the agent by its class id. It calls `CreateInstance` and
+//! `LoadAsNotificationOnly` before it passes any other information, so the class id must contain
+//! both facts.
 
-/// How the agent comes to a runtime.
+/// How the agent is loaded into a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
-    /// With the runtime, named by its environment.
+pub enum LoadMode {
+    /// At the runtime's start, named in its environment.
     Startup,
-    /// While it runs, by the attach command.
+    /// Into a running runtime, by the attach command.
     Attached,
 }
 
-/// Where a runtime keeps a profiler.
+/// The runtime's place for a profiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Slot {
+pub enum ProfilerSlot {
     /// The one main profiler.
     Main,
-    /// Beside the main one (.NET 6 on): it hears, and changes nothing.
+    /// A notification profiler beside the main one (.NET 6 on), which may not change code.
     Notification,
 }
 
-/// The class that comes at start-up, into the main slot; the others differ in the last byte. Bytes
-/// as a GUID has them in memory.
+/// Class id for start-up and the main slot, in the memory layout of a GUID. The other class ids
+/// differ in the last byte.
 pub const BASE: [u8; 16] = [
     0x1c, 0x9a, 0x3e, 0x5d, 0x42, 0x7b, 0x6e, 0x4f, 0x9c, 0x05, 0x2a, 0x1b, 0x8e, 0x47, 0xd6, 0x30,
 ];
 
-/// The class of an arrival.
-pub const fn class_of(arrival: Arrival, slot: Slot) -> [u8; 16] {
+/// The class id of an load_mode and a slot.
+pub const fn class_of(load_mode: LoadMode, slot: ProfilerSlot) -> [u8; 16] {
     let mut class = BASE;
-    class[15] = last_byte(arrival, slot);
+    class[15] = last_byte(load_mode, slot);
     class
 }
 
-const fn last_byte(arrival: Arrival, slot: Slot) -> u8 {
-    let arrival = match arrival {
-        Arrival::Startup => 0,
-        Arrival::Attached => 2,
+const fn last_byte(load_mode: LoadMode, slot: ProfilerSlot) -> u8 {
+    let load_mode = match load_mode {
+        LoadMode::Startup => 0,
+        LoadMode::Attached => 2,
     };
     let slot = match slot {
-        Slot::Main => 0,
-        Slot::Notification => 1,
+        ProfilerSlot::Main => 0,
+        ProfilerSlot::Notification => 1,
     };
-    BASE[15] + arrival + slot
+    BASE[15] + load_mode + slot
 }
 
-impl Arrival {
-    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main
-    /// slot.
-    pub const fn from_last_byte(byte: u8) -> (Arrival, Slot) {
+impl LoadMode {
+    /// Returns load mode and slot by the last byte of a class. An unknown byte means start-up, in
+    /// the main slot.
+    pub const fn from_last_byte(byte: u8) -> (LoadMode, ProfilerSlot) {
         match byte.wrapping_sub(BASE[15]) {
-            1 => (Arrival::Startup, Slot::Notification),
-            2 => (Arrival::Attached, Slot::Main),
-            3 => (Arrival::Attached, Slot::Notification),
-            _ => (Arrival::Startup, Slot::Main),
+            1 => (LoadMode::Startup, ProfilerSlot::Notification),
+            2 => (LoadMode::Attached, ProfilerSlot::Main),
+            3 => (LoadMode::Attached, ProfilerSlot::Notification),
+            _ => (LoadMode::Startup, ProfilerSlot::Main),
         }
     }
 }
 
-/// `{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}`.
+/// Formats a class id: `{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}`.
 pub fn clsid_text(class: [u8; 16]) -> String {
     let [a, b, c, d, e, f, g, h, rest @ ..] = class;
     let [i, j, tail @ ..] = rest;
@@ -75,16 +75,19 @@ mod tests {
     #[test]
     fn each_arrival_has_a_class_of_its_own() {
         let mut seen = Vec::new();
-        for arrival in [Arrival::Startup, Arrival::Attached] {
-            for slot in [Slot::Main, Slot::Notification] {
-                let class = class_of(arrival, slot);
-                assert_eq!(Arrival::from_last_byte(class[15]), (arrival, slot));
+        for load_mode in [LoadMode::Startup, LoadMode::Attached] {
+            for slot in [ProfilerSlot::Main, ProfilerSlot::Notification] {
+                let class = class_of(load_mode, slot);
+                assert_eq!(LoadMode::from_last_byte(class[15]), (load_mode, slot));
                 seen.push(clsid_text(class));
             }
         }
         assert_eq!(seen[0], "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}");
         seen.dedup();
         assert_eq!(seen.len(), 4);
-        assert_eq!(Arrival::from_last_byte(7), (Arrival::Startup, Slot::Main));
+        assert_eq!(
+            LoadMode::from_last_byte(7),
+            (LoadMode::Startup, ProfilerSlot::Main)
+        );
     }
 }

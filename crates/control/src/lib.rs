@@ -1,72 +1,75 @@
-//! The control socket: how the tool talks to an agent that is in a process already.
+//! The control socket: protocol between the tool and an agent in a running process.
 //!
-//! Where it lies ([`socket_path`]), who may use it ([`Listener`], [`connect`]), and what is said on
-//! it ([`Message`]); the agent and the tool share this crate so that they cannot come apart. It
-//! decides nothing: who is recorded, and what is answered, is theirs. Every session of a process
-//! begins here but the first one of a started program, so that namespaces need nothing but the
-//! path. Invariants: only the user whom the process runs as, and root, get an answer; nothing that
-//! a peer sends makes us hold more than [`MAX_MESSAGE`] bytes.
+//! This crate has the path of the socket ([`socket_path`]), both ends ([`Listener`], [`connect`])
+//! and the messages ([`Message`]). The agent and the tool share it, so that they always agree; they
+//! decide what is requested and replied. Every session of a process starts over this socket, except
+//! the first one of a program that was started with the agent. So only the path depends on
+//! namespaces.
+//!
+//! Invariants: only the user of the process and root get a reply; a peer's data never takes more
+//! than [`MAX_MESSAGE`] bytes of memory.
 
 mod classes;
 mod message;
 mod socket;
 mod socket_path;
 
-pub use classes::{Arrival, BASE, Slot, class_of, clsid_text};
+pub use classes::{BASE, LoadMode, ProfilerSlot, class_of, clsid_text};
 pub use message::{MAX_MESSAGE, Message, MessageReader, receive, send};
 pub use socket::{Listener, Peer, connect, peer_of};
 pub use socket_path::{socket_folder, socket_name, socket_path, start_time};
 
-/// Changes when what is said here changes so that the two sides misunderstand each other.
+/// Version of the protocol, changed with each incompatible change.
 pub const PROTOCOL: &str = "1";
 
 /// Verbs of requests. Each request has [`keys::PROTOCOL`].
-pub mod ask {
-    /// How is it with you? Answered with [`super::answer::OK`] and what there is.
+pub mod verb {
+    /// Asks for the agent's state. Answered with [`super::reply::OK`] and the state's keys.
     pub const STATE: &str = "state";
-    /// Record from now on. After [`super::answer::OK`] the stream is the recording's: blocks come
-    /// out, one byte `S` goes in.
+    /// Starts recording. After [`super::reply::OK`] the stream belongs to the recording: the agent
+    /// sends blocks, and the tool sends one byte `S` to stop.
     pub const RECORD: &str = "record";
-    /// Record these [`super::keys::EVENTS`] from now on, in the recording that is being made;
-    /// answered with those that are recorded then.
+    /// Changes the events of the running recording to these [`super::keys::EVENTS`]. The reply has
+    /// the events that are recorded from then on.
     pub const CHANGE: &str = "change";
-    /// Leave the process, if its runtimes allow it. Answered when that is done.
-    pub const LEAVE: &str = "leave";
+    /// Detaches the agent, if the runtimes permit it. The reply follows when that is done.
+    pub const DETACH: &str = "leave";
     /// Client data of an attach.
     pub const ATTACH: &str = "attach";
 }
 
-/// Verbs of answers.
-pub mod answer {
-    /// Done, or begun.
+/// Verbs of replies.
+pub mod reply {
+    /// The request is done, or has begun.
     pub const OK: &str = "ok";
-    /// Another client records: [`super::keys::BY`].
+    /// Another client is recording: [`super::keys::BY`].
     pub const BUSY: &str = "busy";
-    /// Not possible: [`super::keys::WHY`].
+    /// The request is not possible: [`super::keys::WHY`].
     pub const REFUSED: &str = "refused";
 }
 
-/// Keys.
+/// Keys of values in messages.
 pub mod keys {
     /// [`super::PROTOCOL`].
     pub const PROTOCOL: &str = "protocol";
-    /// Where the agent's socket is to be, as the process sees it.
+    /// Path for the agent's socket, as the process sees it.
     pub const SOCKET: &str = "socket";
-    /// `1`: the heap will be walked, for which a runtime must be prepared when the agent comes.
+    /// `1` if the heap will be walked, for which a runtime must be prepared when the agent is
+    /// loaded.
     pub const HEAP: &str = "heap";
     /// Settings of a recording, as in `SIDEWALK_CONFIG`.
     pub const CONFIG: &str = "config";
     /// Names of events, joined by commas.
     pub const EVENTS: &str = "events";
-    /// `1`: the agent stays when the recording is over.
+    /// `1` if the agent stays loaded after the recording.
     pub const STAY: &str = "stay";
-    /// The asking tool's process and user.
+    /// Process and user of the requesting tool.
     pub const WHO: &str = "who";
-    /// The tool that records now.
+    /// The tool that is recording.
     pub const BY: &str = "by";
-    /// Why not, or why it stays.
+    /// Reason for a refusal, or for staying loaded.
     pub const WHY: &str = "why";
-    /// `left` or `idle`.
+    /// Result of [`super::ask::LEAVE`]: `left` or `idle`; `leaving` in a refusal.
     pub const HOW: &str = "how";
     /// State of the process: `idle`, `recording`, `leaving`.
     pub const PHASE: &str = "phase";

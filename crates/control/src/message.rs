@@ -1,20 +1,23 @@
-//! Messages: a length and so many bytes of text, a verb and lines `key=value` below it.
+//! Messages of the control socket: encoding, sending, receiving.
+//!
+//! Format: a 32-bit little-endian length, then that many bytes of text. The text is a verb, then
+//! lines `key=value`.
 
 use std::io::{self, Read, Write};
 
-/// Most bytes of one message.
+/// Maximum size of one message, in bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024;
 
-/// A request or an answer.
+/// A request or a reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Message {
-    /// The first line.
+    /// The verb: the first line.
     pub verb: String,
     pairs: Vec<(String, String)>,
 }
 
 impl Message {
-    /// Only a verb.
+    /// Creates a message with a verb only.
     pub fn new(verb: &str) -> Message {
         Message {
             verb: one_line(verb),
@@ -22,14 +25,14 @@ impl Message {
         }
     }
 
-    /// With a value. What would end the line becomes a space.
+    /// Adds a value, in which line ends become spaces.
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Message {
         self.pairs.push((one_line(key), one_line(value)));
         self
     }
 
-    /// A value.
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         let mut pairs = self.pairs.iter();
         pairs
@@ -37,7 +40,7 @@ impl Message {
             .map(|(_, value)| &**value)
     }
 
-    /// Its text, without the length.
+    /// The text of the message, without the length.
     pub fn to_text(&self) -> String {
         let mut text = self.verb.clone();
         for (key, value) in &self.pairs {
@@ -49,7 +52,7 @@ impl Message {
         text
     }
 
-    /// From its text. `None` where it is none.
+    /// Parses the text of a message; `None` if it is malformed.
     pub fn parse(text: &[u8]) -> Option<Message> {
         let mut lines = std::str::from_utf8(text).ok()?.split('\n');
         let verb = lines.next()?.to_owned();
@@ -67,10 +70,10 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r', '\0'], " ")
 }
 
-/// Sends one.
+/// Sends a message.
 ///
 /// # Errors
-/// The peer is gone, or does not read; a message that is too long.
+/// The peer has disconnected or does not read, or the message is too long.
 pub fn send(mut to: impl Write, message: &Message) -> io::Result<()> {
     let text = message.to_text();
     let length = u32::try_from(text.len()).ok();
@@ -81,10 +84,10 @@ pub fn send(mut to: impl Write, message: &Message) -> io::Result<()> {
     to.write_all(&bytes)
 }
 
-/// Waits for one. Nothing behind it is read.
+/// Waits for a message. Bytes after it are not read.
 ///
 /// # Errors
-/// The peer is gone, or sends something else.
+/// The peer has disconnected, or sent something else.
 pub fn receive(mut from: impl Read) -> io::Result<Message> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -99,14 +102,14 @@ fn length_of(bytes: [u8; 4]) -> Option<usize> {
     (length <= MAX_MESSAGE).then_some(length)
 }
 
-/// A message that comes piece by piece, for who does not wait.
+/// Assembles a message from pieces, for a reader that must not block.
 #[derive(Debug, Default)]
 pub struct MessageReader {
     bytes: Vec<u8>,
 }
 
 impl MessageReader {
-    /// How many bytes are to be read next: so many that nothing behind the message is.
+    /// Number of bytes to read next, so that no byte after the message is read.
     pub fn bytes_wanted(&self) -> usize {
         match self.bytes.first_chunk::<4>() {
             None => 4 - self.bytes.len(),
@@ -117,15 +120,15 @@ impl MessageReader {
         }
     }
 
-    /// Adds what has been read.
+    /// Adds bytes that were read.
     pub fn add(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The message, once it is whole; an error where it can never be.
+    /// The message once it is complete; `None` before.
     ///
     /// # Errors
-    /// Too long, or no text.
+    /// The message is too long or malformed.
     pub fn message(&self) -> io::Result<Option<Message>> {
         let Some(length) = self.bytes.first_chunk::<4>() else {
             return Ok(None);

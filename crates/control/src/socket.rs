@@ -1,8 +1,11 @@
-//! The socket itself: bound by the agent, connected to by the tool.
+//! The Unix socket of the control protocol: the agent binds it, the tool connects to it.
 //!
-//! Invariants: it is the owner's alone from its first moment (mode 0600, set before it is bound); a
-//! peer of another user is never answered; a number that the program has closed and used again is
-//! neither accepted from nor closed; paths of any length work, by way of the folder's descriptor.
+//! Invariants:
+//! - Only the owner has access from the first moment (mode 0600, set before the socket is bound).
+//! - A peer of another user gets no reply.
+//! - If the program has closed the descriptor and reused its number, the agent neither accepts from
+//!   it nor closes it.
+//! - Paths of any length work, through the folder's descriptor.
 
 use std::fs::File;
 use std::io;
@@ -16,16 +19,16 @@ use std::path::{Path, PathBuf};
 /// The process at the other end, as this process sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// 0 where it is in a namespace that we cannot see.
+    /// Process id; 0 if it is in a namespace that this process cannot see.
     pub pid: u32,
-    /// User.
+    /// User id.
     pub uid: u32,
 }
 
-/// Returns the peer of a stream: the process that connected, or that listened there first.
+/// Returns the peer of a stream: the process that connected, or that first listened on the socket.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
     let mut found = libc::ucred {
         pid: 0,
@@ -33,8 +36,8 @@ pub fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
         gid: u32::MAX,
     };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-    // SAFETY: the descriptor is open while `stream` lives; both out-pointers are valid and as long
-    // as said.
+    // SAFETY: the descriptor is open while `stream` lives; both out-pointers are valid and have the
+    // stated lengths.
     let answer = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -53,7 +56,7 @@ pub fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
     })
 }
 
-/// An address, and the folder that must stay open while it is used.
+/// Returns a socket address, and the folder that must stay open while the address is used.
 fn address(path: &Path) -> io::Result<(libc::sockaddr_un, Option<File>)> {
     // SAFETY: all-zero is a valid address: an empty name.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -84,12 +87,12 @@ fn address(path: &Path) -> io::Result<(libc::sockaddr_un, Option<File>)> {
 }
 
 fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: makes a descriptor.
+    // SAFETY: creates a descriptor.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and it has no other owner.
+    // SAFETY: just created, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -98,11 +101,11 @@ const ADDRESS: libc::socklen_t = size_of::<libc::sockaddr_un>() as libc::socklen
 /// Connects to an agent.
 ///
 /// # Errors
-/// `ConnectionRefused` and `NotFound`: no agent is there.
+/// `ConnectionRefused` or `NotFound` if no agent listens there.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (address, _folder) = address(path)?;
     let socket = socket()?;
-    // SAFETY: the address is valid and as long as said.
+    // SAFETY: the address is valid and has the stated length.
     let answer = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), ADDRESS) };
     if answer != 0 {
         return Err(io::Error::last_os_error());
@@ -110,13 +113,14 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// The agent's end.
+/// The agent's end of the socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: ManuallyDrop<UnixListener>,
     identity: Option<(u64, u64)>,
     path: PathBuf,
-    /// A forked child has our memory, and must not take the socket away.
+    /// Process id of the owner. A forked child has a copy of this value, and must not remove the
+    /// socket.
     owner: u32,
 }
 
@@ -124,21 +128,21 @@ pub struct Listener {
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: all-zero is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid out-pointer; any number may be asked about.
+    // SAFETY: a valid out-pointer; `fstat` accepts any descriptor number.
     (unsafe { libc::fstat(fd, &raw mut found) } == 0).then_some((found.st_dev, found.st_ino))
 }
 
 impl Listener {
-    /// Binds the path. A socket that a process has left there is taken away.
+    /// Binds the path. Removes a socket that an earlier process left there.
     ///
     /// # Errors
-    /// `AddrInUse`: a process answers there. Other errors of the system.
+    /// `AddrInUse` if a process listens there; other errors of the system.
     pub fn bind(path: &Path) -> io::Result<Listener> {
         let (address, _folder) = address(path)?;
         let bind = || -> io::Result<OwnedFd> {
             let socket = socket()?;
-            // The kernel makes the file with the mode that the socket has (unix_bind).
-            // SAFETY: an open descriptor; a valid address, as long as said.
+            // The kernel creates the file with the mode of the socket (unix_bind).
+            // SAFETY: an open descriptor; a valid address of the stated length.
             let bound = unsafe {
                 libc::fchmod(socket.as_raw_fd(), 0o600);
                 libc::bind(socket.as_raw_fd(), (&raw const address).cast(), ADDRESS)
@@ -174,12 +178,12 @@ impl Listener {
         })
     }
 
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// For `poll`; -1 once the program has closed it.
+    /// The descriptor, for `poll`; -1 if the program has closed it.
     pub fn fd(&self) -> RawFd {
         if self.is_ours() {
             self.socket.as_raw_fd()
@@ -192,12 +196,11 @@ impl Listener {
         self.identity.is_some() && identity(self.socket.as_raw_fd()) == self.identity
     }
 
-    /// Accepts a client that has connected, without waiting: our own user or root. Others are hung
-    /// up on.
+    /// Accepts a connected client of the own user or root, without waiting. Disconnects others.
     pub fn accept(&self) -> Option<(UnixStream, Peer)> {
         while self.is_ours() {
             let (stream, _) = self.socket.accept().ok()?;
-            // SAFETY: takes nothing and cannot fail.
+            // SAFETY: takes no arguments and cannot fail.
             let own = unsafe { libc::geteuid() };
             let peer = peer_of(&stream).ok();
             if let Some(peer) = peer.filter(|peer| peer.uid == own || peer.uid == 0) {
@@ -214,7 +217,7 @@ impl Drop for Listener {
         if std::process::id() == self.owner {
             let _gone_already = std::fs::remove_file(&self.path);
         }
-        // Where the number is the program's by now, closing it would close the program's.
+        // If the program has reused the number, closing it would close the program's file.
         if self.is_ours() {
             // SAFETY: dropped once, here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.socket) };
@@ -240,7 +243,7 @@ mod tests {
     #[test]
     fn two_talk_and_the_file_is_gone_afterwards() {
         let folder = tempfile::tempdir().unwrap();
-        // Longer than an address has room for.
+        // Longer than a socket address can hold.
         let deep = folder.path().join("d".repeat(60)).join("e".repeat(60));
         std::fs::create_dir_all(&deep).unwrap();
         for path in [folder.path().join("s"), deep.join("s")] {
@@ -267,7 +270,7 @@ mod tests {
     fn what_a_killed_process_has_left_is_taken_away() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        // A listener of std leaves its file behind.
+        // A listener of std does not remove its file.
         drop(UnixListener::bind(&path).unwrap());
         assert_eq!(
             connect(&path).unwrap_err().kind(),
@@ -276,7 +279,7 @@ mod tests {
         let listener = Listener::bind(&path).unwrap();
         connect(&path).unwrap();
         wait_for(&listener);
-        // A file that is no socket stays.
+        // A file that is not a socket is not removed.
         let file = folder.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert!(Listener::bind(&file).is_err());
@@ -289,13 +292,14 @@ mod tests {
         let listener = Listener::bind(&folder.path().join("s")).unwrap();
         let number = listener.fd();
         let file = File::open("/dev/null").unwrap();
-        // SAFETY: both are open; the program's file gets our number, as after `closefrom`.
+        // SAFETY: both are open; the program's file takes over the socket's number, as after
+        // `closefrom`.
         unsafe { libc::dup2(file.as_raw_fd(), number) };
         assert_eq!(listener.fd(), -1);
         assert!(listener.accept().is_none());
         drop(listener);
         assert!(identity(number).is_some(), "closed what is not ours");
-        // SAFETY: this test's own.
+        // SAFETY: a descriptor of this test.
         unsafe { libc::close(number) };
     }
 }

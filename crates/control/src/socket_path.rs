@@ -1,14 +1,14 @@
-//! Where a process's control socket lies: one rule for both sides.
+//! Path of a process's control socket, computed the same way by the agent and the tool.
 //!
 //! The folder is the TMPDIR with which the process was started, or /tmp, as for the runtime's own
-//! socket; the name has the process's number, as the process sees it, and when it was started, so
-//! that a number that is used again does not find the socket of the one before.
+//! socket. The file name has the process id, as the process sees it, and the start time, so that a
+//! process with a reused id has another socket.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The folder, from the environment that the process was started with (`/proc/PID/environ`).
+/// The folder, from the environment at the process's start (`/proc/PID/environ`).
 pub fn socket_folder(environment: &[u8]) -> PathBuf {
     let folder = environment
         .split(|byte| *byte == 0)
@@ -17,22 +17,22 @@ pub fn socket_folder(environment: &[u8]) -> PathBuf {
     Path::new(OsStr::from_bytes(folder.unwrap_or(b"/tmp"))).to_owned()
 }
 
-/// The file's name. `pid` is the process's number in its own namespace.
+/// The file name. `pid` is the process id in its own namespace.
 pub fn socket_name(pid: u32, start_time: u64) -> String {
     format!("sidewalk-{pid}-{start_time}.sock")
 }
 
-/// When a process was started, in ticks since the machine was: field 22 of `/proc/PID/stat`.
+/// Start time of a process, in ticks since the machine's start: field 22 of `/proc/PID/stat`.
 pub fn start_time(stat: &[u8]) -> Option<u64> {
-    // The second field is the program's name, in which anything may stand but after its last
-    // bracket.
+    // The second field is the program's name in brackets. It may contain any character, so search
+    // for the last bracket.
     let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let rest = std::str::from_utf8(stat.get(after..)?).ok()?;
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The socket of a process, as the process sees it: `proc` is its folder in /proc, `pid` its number
-/// in its own namespace.
+/// The socket of a process, as the process sees it. `proc` is its folder in /proc, `pid` its id in
+/// its own namespace.
 pub fn socket_path(proc: &Path, pid: u32) -> Option<PathBuf> {
     let stat = std::fs::read(proc.join("stat")).ok()?;
     let environment = std::fs::read(proc.join("environ")).unwrap_or_default();

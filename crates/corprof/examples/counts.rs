@@ -1,5 +1,4 @@
-//! A profiler that counts how often methods are called, and how they end, by rewriting their IL in
-//! the running program (ReJIT), and takes it back.
+//! Example profiler: counts calls of methods and how they end, by ReJIT with probes, and reverts.
 //!
 //! ```sh
 //! cargo build -p corprof --example counts
@@ -9,16 +8,16 @@
 //! COUNTS_MODULE=app.dll COUNTS_METHOD=App.Cart.Checkout COUNTS_OUT=/tmp/counts.txt dotnet app.dll
 //! ```
 //!
-//! - `COUNTS_METHOD`: `Namespace.Type.Method`; all methods of the module where there is none.
-//! - `COUNTS_REVERT_AFTER`: after so many calls in all the original code runs again.
-//! - `COUNTS_AGAIN`: so many times it is taken back then and put in again.
-//! - `COUNTS_CALL`: how the probes are called: `c` (the usual), `no-transition` (.NET 6 on) or
-//!   `managed`; with `count-only` nothing is called, and only calls are counted.
-//! - `COUNTS_INLINERS`: also compiles again what methods are inlined into, where that is safe.
-//! - `COUNTS_BESIDE`: comes as a profiler for notifications, which has no ReJIT: it says so.
+//! - `COUNTS_METHOD`: `Namespace.Type.Method`; if unset, all methods of the module.
+//! - `COUNTS_REVERT_AFTER`: total number of calls after which the original code is restored.
+//! - `COUNTS_AGAIN`: number of times that the probes are then removed and inserted again.
+//! - `COUNTS_CALL`: calling convention of the probes: `c` (default), `no-transition` (.NET 6 on) or
+//!   `managed`. `count-only` increments a counter in IL, without a call.
+//! - `COUNTS_INLINERS`: also recompiles the methods into which these are inlined, if that is safe.
+//! - `COUNTS_BESIDE`: loads as a notification profiler, and reports that it cannot use ReJIT.
 //!
-//! A line `method NAME ENTERED RETURNED THREW` for each method, `refused NAME REASON` for those
-//! that are not wrapped.
+//! Output: one line `method NAME ENTERED RETURNED THREW` for each method, and `refused NAME REASON`
+//! for each method that cannot be wrapped.
 
 use std::env;
 use std::ffi::OsString;
@@ -52,8 +51,7 @@ fn create(request: &ClassRequest) -> Result<Box<dyn Callbacks>> {
     Ok(Box::new(Counts::default()))
 }
 
-/// Counts of one method. The probes know it by its address, a constant in the method's
-/// code, so it is never freed.
+/// Counts of one method. Its address is a constant in the method's code, so it is never freed.
 #[derive(Default)]
 struct Method {
     name: String,
@@ -62,12 +60,12 @@ struct Method {
     threw: AtomicU64,
 }
 
-/// All methods, by the number that the enter probe gets. Probes that are called without a
-/// transition may take no lock.
+/// All methods, by the number that the enter probe gets. Lock-free, because probes that are called
+/// without a transition may take no lock.
 static METHODS: [AtomicPtr<Method>; 1 << 16] = [const { AtomicPtr::new(null_mut()) }; 1 << 16];
-/// How many there are.
+/// Number of methods.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Calls of all methods, and after how many of them the code is to be taken back.
+/// Calls of all methods, and the number of calls after which the code is reverted.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static REVERT_AFTER: OnceLock<u64> = OnceLock::new();
 static COMMANDS: OnceLock<Sender<Command>> = OnceLock::new();
@@ -79,7 +77,7 @@ fn method(number: usize) -> Option<&'static Method> {
     unsafe { method.as_ref() }
 }
 
-/// Keeps a method and tells its number; `None` when there are too many.
+/// Stores a method and returns its number; `None` if there are too many.
 fn add(method: Method) -> Option<(i32, &'static Method)> {
     let number = COUNT.load(Ordering::Relaxed);
     let place = METHODS.get(number)?;
@@ -87,11 +85,11 @@ fn add(method: Method) -> Option<(i32, &'static Method)> {
     place.store(method, Ordering::Release); // pairs with `method`
     COUNT.store(number + 1, Ordering::Relaxed);
     method.expose_provenance();
-    // SAFETY: just made, and never freed.
+    // SAFETY: just created, and never freed.
     Some((i32::try_from(number).ok()?, unsafe { &*method }))
 }
 
-/// The enter probe. What it returns the others get.
+/// The enter probe. Its result, the token, is passed to the other probes.
 extern "C" fn enter(number: i32) -> i64 {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let Some(method) = method(index) else {
@@ -102,7 +100,7 @@ extern "C" fn enter(number: i32) -> i64 {
     if REVERT_AFTER.get() == Some(&calls)
         && let Some(commands) = COMMANDS.get()
     {
-        // The usual call of a probe may block, as a P/Invoke may.
+        // In the default convention a probe may block, as a P/Invoke may.
         let (done, wait) = sync_channel(0);
         if commands.send(Command::Revert(done)).is_ok() {
             let _ = wait.recv();
@@ -111,10 +109,10 @@ extern "C" fn enter(number: i32) -> i64 {
     core::ptr::from_ref(method).addr() as i64
 }
 
-/// The method that a token stands for; `None` for the 0 of a call that was not counted.
+/// The method of a token; `None` for 0, the token of a call that was not counted.
 fn method_of(token: i64) -> Option<&'static Method> {
     let method = core::ptr::with_exposed_provenance::<Method>(token as usize);
-    // SAFETY: `enter` gave the address of a method, which is never freed, or 0.
+    // SAFETY: `enter` returned the address of a method, which is never freed, or 0.
     unsafe { method.as_ref() }
 }
 
@@ -132,7 +130,7 @@ extern "C" fn fault(token: i64) {
     }
 }
 
-/// Commands of the request thread; each answers when it is done.
+/// Commands to the request thread, which signals the end of each.
 enum Command {
     Module(ModuleKey, SyncSender<()>),
     Revert(SyncSender<()>),
@@ -202,7 +200,7 @@ impl Callbacks for Counts {
         if status.is_err() || name != wanted || self.seen.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        // Nothing of the module runs before this returns, so not even a first call is missed.
+        // No method of the module runs before this callback returns, so no call is missed.
         let (done, wait) = sync_channel(0);
         self.tell(Command::Module(info.key(module), done))?;
         wait.recv().map_err(|_| Hresult::E_FAIL)
@@ -284,7 +282,7 @@ fn requests(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Co
                 for _ in 0..again.and_then(|times| times.parse().ok()).unwrap_or(0) {
                     let again = rejit.enter(|cx| {
                         revert(cx, &traced)?;
-                        // Their new bodies are still there.
+                        // Their new bodies are still prepared.
                         let ids = ids(cx, &traced);
                         request_all(cx, &ids)
                     });
@@ -302,7 +300,7 @@ fn requests(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Co
                     }
                     Err(error) => say(&format!("failed {error}")),
                 }
-                // It is over with ReJIT, whatever was taken back.
+                // No detach is possible after ReJIT, even if everything was reverted.
                 let detached = rejit.enter(|cx| {
                     let info = cx.info();
                     info.request_profiler_detach(cx, Duration::from_millis(100))
@@ -334,7 +332,7 @@ fn revert<'rt>(
     cx.info().request_revert(cx, &ids)
 }
 
-/// Asks for methods that are prepared, all at once.
+/// Requests all prepared methods at once.
 fn request_all<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     methods: &[(ModuleId<'rt>, Token)],
@@ -346,7 +344,7 @@ fn request_all<'rt>(
     }
     say(&format!("inliners {safe}"));
     if safe {
-        // Methods that are asked for may have been inlined into each other.
+        // Requested methods may be inlined into each other.
         let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
         info.request_rejit_with_inliners(cx, flags, methods)
     } else {
@@ -354,7 +352,7 @@ fn request_all<'rt>(
     }
 }
 
-/// Prepares every method that is wanted, and asks for all of them at once.
+/// Prepares every selected method and requests all of them at once.
 fn request<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     bodies: &PreparedBodies,
@@ -362,7 +360,7 @@ fn request<'rt>(
 ) -> Result<Vec<Token>> {
     let info = cx.info();
     let module = info.id(key).ok_or(Hresult::E_INVALIDARG)?;
-    // Writing first: it changes the form of the metadata.
+    // First open for writing, because that changes the form of the metadata.
     let emit = info.get_module_meta_data_emit(cx, module)?;
     let emit = emit.ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)?;
     let import = info.get_module_meta_data(cx, module)?;
@@ -421,7 +419,7 @@ impl Signatures {
         })
     }
 
-    /// A method's new body, or why there is none.
+    /// Makes a method's new body, or returns why it cannot.
     fn wrap(
         &self,
         il: &[u8],
@@ -469,9 +467,9 @@ impl Signatures {
     }
 }
 
-/// A reference to the type that makes an unmanaged call one without a transition. The module may
-/// know no assembly that has it (`netstandard` has not), so it gets a reference to the one that
-/// does.
+/// Makes a reference to the type that marks a call as one without a transition. The module may
+/// refer to no assembly that defines the type (`netstandard` does not), so an assembly reference is
+/// added.
 fn modifier(emit: &MetadataEmit<'_>) -> Result<TypeToken> {
     const KEY: [u8; 8] = [0x7c, 0xec, 0x85, 0xd7, 0xbe, 0xa7, 0x79, 0x8e];
     let core = emit.define_assembly_ref("System.Private.CoreLib", [4, 0, 0, 0], KEY)?;

@@ -1,5 +1,4 @@
-//! A working profiler in one file: it names every method that the JIT compiles and tells how many
-//! threads there were.
+//! Example profiler: writes the name of each JIT-compiled method and the number of threads.
 //!
 //! ```sh
 //! cargo build -p corprof --example minimal
@@ -24,7 +23,7 @@ const CLSID: Guid = Guid::new("DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21");
 
 corprof::export_profiler!(create);
 
-/// One profiler for each CLR of the process.
+/// Creates one profiler for each CLR of the process.
 fn create(request: &ClassRequest) -> Result<Box<dyn Callbacks>> {
     if request.clsid != CLSID {
         return Err(Hresult::CLASS_E_CLASSNOTAVAILABLE);
@@ -32,7 +31,7 @@ fn create(request: &ClassRequest) -> Result<Box<dyn Callbacks>> {
     Ok(Box::new(Minimal::default()))
 }
 
-/// Facts from callbacks for the profiler's own thread.
+/// Facts from callbacks, for the profiler's own thread.
 enum Fact {
     Compiled(FunctionKey),
     Thread,
@@ -81,7 +80,7 @@ impl Callbacks for Minimal {
         if status.is_err() {
             return Ok(());
         }
-        // An id is good for this callback; its key may be kept.
+        // An id is valid in this callback only; its key can be stored.
         self.tell(Fact::Compiled(cx.info().key(function)))
     }
 
@@ -99,7 +98,7 @@ impl Callbacks for Minimal {
     }
 }
 
-/// The profiler's own thread: here every call is synchronous, so here methods are named.
+/// The profiler's own thread, where every call is synchronous: resolves names of methods.
 fn report(agent: &mut AgentCx, runtime: &Runtime, facts: &Receiver<Fact>) {
     let Some(path) = std::env::var_os("MINIMAL_OUT") else {
         return;
@@ -123,7 +122,7 @@ fn report(agent: &mut AgentCx, runtime: &Runtime, facts: &Receiver<Fact>) {
     let _ = writeln!(out, "threads {threads}");
 }
 
-/// `Namespace.Type.Method`. `None` where the runtime has not got so far.
+/// `Namespace.Type.Method`. `None` if the runtime does not have the data yet.
 fn name(cx: &mut Cx<'_, AgentThread>, function: FunctionKey) -> Result<Option<String>> {
     let info = cx.info();
     let Some(function) = info.id(function) else {

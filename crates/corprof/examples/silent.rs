@@ -1,9 +1,9 @@
-//! A profiler that is told and does nothing: what the runtime's own telling costs, and so the least
-//! that a profiler costs that asks for the same.
+//! Baseline profiler: enables callbacks and does nothing, to measure their cost in the runtime.
 //!
-//! It asks for what every profiler needs that names code: methods compiled, modules loaded,
-//! threads, and where the runtime knows of them dynamic methods that go. `cargo xtask bench` holds
-//! Sidewalk against it. It keeps nothing and has no thread of its own.
+//! It enables the callbacks that every profiler needs to resolve code: compiled methods, loaded
+//! modules, threads and, if the runtime supports it, unloaded dynamic methods. No profiler with
+//! these callbacks can cost less. `cargo xtask bench` compares Sidewalk with it. It has no state
+//! and no thread.
 //!
 //! ```sh
 //! cargo build --release -p corprof --example silent

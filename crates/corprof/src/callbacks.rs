@@ -1,8 +1,10 @@
-//! The trait that a profiler implements; every method has a default.
+//! The trait that a profiler implements: one method per callback, each with a default.
 //!
-//! It is the safe face of `ICorProfilerCallback` 1 to 11: the names are the runtime's in snake
-//! case, pointers are slices, each method gets the proof of the context that the runtime calls it
-//! in. The invariant: no method is called before `initialize` or `initialize_for_attach`, except
+//! Safe wrapper of `ICorProfilerCallback` 1 to 11. Methods have the runtime's names in snake case.
+//! Pointers are slices. Each method gets a [`Cx`], the proof of the context in which the runtime
+//! calls it ([`crate::context`]).
+//!
+//! Invariant: the runtime calls no method before `initialize` or `initialize_for_attach`, except
 //! `load_as_notification_only`.
 #![expect(unused_variables, reason = "the defaults ignore their arguments")]
 
@@ -21,60 +23,61 @@ use crate::sys::{
 /// Arguments of `RootReferences2`; all slices have the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct RootReferences<'a> {
-    /// Addresses of the objects that the roots refer to; 0 for a root that refers to none.
+    /// Address of the object to which each root refers; 0 if it refers to none.
     pub objects: &'a [usize],
     /// Kinds of the roots.
     pub kinds: &'a [CorPrfGcRootKind],
-    /// Their properties.
+    /// Properties of the roots.
     pub flags: &'a [CorPrfGcRootFlags],
-    /// Owners: a function for a stack root, a handle for a handle.
+    /// Owner of each root: the function for a stack root, the handle for a handle.
     pub ids: &'a [usize],
 }
 
 /// Arguments of `EventPipeEventDelivered`.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPipeEvent<'a, 'rt> {
-    /// The provider that raised it.
+    /// Provider of the event.
     pub provider: EventPipeProviderId<'rt>,
-    /// Its number in the provider.
+    /// Number of the event in its provider.
     pub id: u32,
-    /// Version of its data.
+    /// Version of the event's data.
     pub version: u32,
-    /// Description of its parameters.
+    /// Metadata blob that describes the parameters.
     pub metadata: &'a [u8],
-    /// Its data.
+    /// The event's payload.
     pub data: &'a [u8],
-    /// The activity it belongs to.
+    /// Activity to which the event belongs.
     pub activity: Option<Guid>,
-    /// The activity that began that one.
+    /// Activity that started `activity`.
     pub related_activity: Option<Guid>,
-    /// The managed thread that raised it.
+    /// Managed thread that raised the event.
     pub thread: Option<ThreadId<'rt>>,
     /// Return addresses, leaf first.
     pub stack: &'a [usize],
 }
 
-/// A profiler. One object for each CLR of the process, called on any thread and on several at once.
+/// A profiler: one object for each CLR of the process. The runtime calls it on any thread, and on
+/// several threads at once.
 ///
-/// The result is what the callback answers; a panic is caught, counted
-/// ([`crate::Runtime::panics`]) and answered with `E_FAIL`. The runtime looks at the answers of
-/// `initialize`, `initialize_for_attach`, `object_references` and the methods that return a value;
-/// it ignores the others.
+/// A method's result is returned to the runtime. A panic is caught, counted
+/// ([`crate::Runtime::panics`]) and returned as `E_FAIL`. The runtime evaluates the results of
+/// `initialize`, `initialize_for_attach`, `object_references` and the methods that return a value.
+/// It ignores all others.
 pub trait Callbacks: Send + Sync + 'static {
-    /// `LoadAsNotificationOnly`: whether to come as one of several profilers, without the right to
-    /// hooks and IL rewriting (.NET 6 on). Called before `initialize`, when the runtime cannot be
-    /// asked anything yet.
+    /// `LoadAsNotificationOnly`: whether to load as a notification profiler, one of several and
+    /// without hooks and IL rewriting (.NET 6 on). Called before `initialize`, when no call into
+    /// the runtime is possible yet.
     ///
     /// # Errors
-    /// Taken as no.
+    /// The runtime takes an error for `false`.
     fn load_as_notification_only(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// `Initialize`: the runtime starts with the profiler. Keep [`crate::Info::runtime`], set the
-    /// event masks, set hooks. An error unloads the profiler;
-    /// `CORPROF_E_PROFILER_CANCEL_ACTIVATION` does so quietly. The runtime has not started: it has
-    /// no threads, no modules and no code yet.
+    /// `Initialize`: the runtime starts with the profiler. Store [`crate::Info::runtime`], set the
+    /// event masks and the hooks here. An error unloads the profiler;
+    /// `CORPROF_E_PROFILER_CANCEL_ACTIVATION` does so without an error message. The runtime has no
+    /// threads, modules or code yet.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -82,8 +85,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `Shutdown`: the runtime ends. Other threads may still be in callbacks; not called after a
-    /// crash or `_exit`.
+    /// `Shutdown`: the runtime shuts down. Other threads may still be in callbacks. Not called
+    /// after a crash or `_exit`.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -128,8 +131,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `AppDomainShutdownFinished`.
-    /// The id names nothing any more: it may be compared, not asked about.
+    /// `AppDomainShutdownFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -179,8 +181,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `AssemblyUnloadFinished`.
-    /// The id names nothing any more: it may be compared, not asked about.
+    /// `AssemblyUnloadFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -205,8 +206,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ModuleLoadFinished`.
-    /// Not every call works on it before [`Callbacks::module_attached_to_assembly`].
+    /// `ModuleLoadFinished`. Some calls fail for the module before
+    /// [`Callbacks::module_attached_to_assembly`].
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -219,8 +220,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ModuleUnloadStarted`.
-    /// Forget its addresses and ids before returning.
+    /// `ModuleUnloadStarted`. Drop all addresses and ids of the module before returning.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -232,8 +232,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ModuleUnloadFinished`.
-    /// The id names nothing any more: it may be compared, not asked about.
+    /// `ModuleUnloadFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -246,7 +245,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ModuleAttachedToAssembly`: from here on the module can be asked about.
+    /// `ModuleAttachedToAssembly`: from here on all calls work for the module.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -284,8 +283,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ClassUnloadStarted`.
-    /// Forget its id before returning.
+    /// `ClassUnloadStarted`. Drop the class's id before returning.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -297,8 +295,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ClassUnloadFinished`.
-    /// The id names nothing any more: it may be compared, not asked about.
+    /// `ClassUnloadFinished`: the id is now invalid; compare it, but pass it to no call.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -323,7 +320,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `JITCompilationStarted`: once for each tier.
+    /// `JITCompilationStarted`: called once for each tier.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -400,7 +397,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(true)
     }
 
-    /// `ThreadCreated`: not always on that thread.
+    /// `ThreadCreated`: not always called on the new thread.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -408,7 +405,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ThreadDestroyed`: not always on that thread. Do not return while a walk of it goes on.
+    /// `ThreadDestroyed`: not always called on the ending thread. Do not return while that thread
+    /// is being walked ([`crate::ThreadPins`]).
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -420,7 +418,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ThreadAssignedToOSThread`: on that thread; `os_thread` is its tid.
+    /// `ThreadAssignedToOSThread`: called on the thread itself; `os_thread` is its tid.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -612,7 +610,7 @@ pub trait Callbacks: Send + Sync + 'static {
     }
 
     /// `MovedReferences`: ranges of objects that a collection moved, lengths in bytes. Runtimes
-    /// that have `MovedReferences2` call that one instead.
+    /// that have `MovedReferences2` call only that.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -626,7 +624,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ObjectAllocated`: in cooperative mode, so do not block.
+    /// `ObjectAllocated`: called in cooperative mode, so it must not block.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -639,7 +637,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ObjectsAllocatedByClass`: since the last collection.
+    /// `ObjectsAllocatedByClass`: number of objects allocated since the last collection, by class.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -652,9 +650,9 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ObjectReferences`: the addresses of an object and of what it refers to, which may not be
-    /// looked at before [`Callbacks::garbage_collection_finished`]. An error stops these calls for
-    /// this collection.
+    /// `ObjectReferences`: address of an object and of the objects to which it refers. Do not read
+    /// the objects before [`Callbacks::garbage_collection_finished`]. An error stops these
+    /// callbacks for this collection.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -668,7 +666,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `RootReferences`: addresses of objects, which may not be looked at before
+    /// `RootReferences`: addresses of objects. Do not read the objects before
     /// [`Callbacks::garbage_collection_finished`].
     ///
     /// # Errors
@@ -677,7 +675,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ExceptionThrown`: on the thread that throws.
+    /// `ExceptionThrown`: called on the thread that throws.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -876,7 +874,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `GarbageCollectionStarted`: which generations are collected, by number.
+    /// `GarbageCollectionStarted`: whether each generation is collected, by generation number.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -889,8 +887,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `SurvivingReferences`: ranges of objects that stayed, lengths in bytes. Runtimes that have
-    /// `SurvivingReferences2` call that one instead.
+    /// `SurvivingReferences`: ranges of objects that survived without moving, lengths in bytes.
+    /// Runtimes that have `SurvivingReferences2` call only that.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -911,7 +909,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `FinalizeableObjectQueued`: in cooperative mode, so do not block.
+    /// `FinalizeableObjectQueued`: called in cooperative mode, so it must not block.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -961,8 +959,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `InitializeForAttach`: the profiler came to a running program. As [`Callbacks::initialize`],
-    /// without hooks and immutable flags.
+    /// `InitializeForAttach`: the profiler was attached to a running program. As
+    /// [`Callbacks::initialize`], but without hooks and immutable flags.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -974,7 +972,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ProfilerAttachComplete`: callbacks come from now on; catch up on what is there already.
+    /// `ProfilerAttachComplete`: callbacks arrive from now on. Enumerate existing modules, code and
+    /// threads here.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -982,7 +981,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ProfilerDetachSucceeded`: the last call; nothing of the runtime answers any more.
+    /// `ProfilerDetachSucceeded`: the last callback. No call into the runtime is possible any more.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -1004,7 +1003,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `GetReJITParameters`: the time to set the new IL.
+    /// `GetReJITParameters`: set the new IL here.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -1062,7 +1061,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `SurvivingReferences2`: ranges of objects that stayed, lengths in bytes.
+    /// `SurvivingReferences2`: ranges of objects that survived without moving, lengths in bytes.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -1114,7 +1113,7 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `DynamicMethodJITCompilationStarted`: a function without metadata, and its IL with header.
+    /// `DynamicMethodJITCompilationStarted`: a function without metadata, and its IL, header first.
     ///
     /// # Errors
     /// The failure to report to the runtime.
@@ -1142,8 +1141,8 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `DynamicMethodUnloaded`: in cooperative mode, so do not block. Forget its addresses and id
-    /// before returning.
+    /// `DynamicMethodUnloaded`: called in cooperative mode, so it must not block. Drop the method's
+    /// addresses and id before returning.
     ///
     /// # Errors
     /// The failure to report to the runtime.

@@ -1,9 +1,12 @@
-//! Enter, leave and tailcall hooks.
+//! Enter, leave and tailcall hooks (ELT): Rust functions called for each hooked method.
 //!
-//! The JIT calls fast-path hooks with a convention of its own, in the middle of a prologue, while
-//! all argument registers are live; the naked stubs here keep every register that the hooked method
-//! or its caller sees. The invariants: a hook is handed the runtime and function that it was made
-//! for, because the function id mapper put a pointer to both into the code; no panic leaves a hook.
+//! The hooks run on the program's thread. Compiled code calls fast-path hooks with a special
+//! convention, in the middle of a prologue, while all argument registers are live. The naked stubs
+//! here preserve every register that the hooked method or its caller uses. The function id mapper
+//! puts a pointer to the runtime and function into the compiled code.
+//!
+//! Invariants: a hook gets the runtime and function for which it was compiled; no panic leaves a
+//! hook.
 //!
 //! Source: `genProfilingEnterCallback`, `genProfilingLeaveCallback` (`jit/codegenxarch.cpp`),
 //! `ProfileEnterNaked` (`vm/amd64`), the `COR_PRF_FUNCTION_…` part of `corprof.idl`.
@@ -28,44 +31,43 @@ use crate::sys::{
 
 /// Chooses the functions to hook; for [`FastHooks`] and [`SlowHooks`].
 pub trait FunctionMapper: Send + Sync + 'static {
-    /// Whether the hooks are compiled into `function`, and a number of the profiler's own that each
-    /// call of them brings back. Called when the function is compiled, perhaps several times and on
-    /// several threads at once; the first answer counts. Locks of the JIT are held: do not wait for
-    /// other managed threads.
+    /// Returns a tag if `function` is to be hooked. Each hook call passes the tag back. Called when
+    /// the function is compiled, perhaps several times and on several threads at once; the first
+    /// result counts. The JIT holds locks: do not wait for other managed threads.
     fn map<'rt>(&self, cx: &mut Cx<'rt, Callback>, function: FunctionId<'rt>) -> Option<usize> {
         let _ = (cx, function);
         Some(0)
     }
 
-    /// Whether a function that was mapped to `tag` is still the one that has this id. The runtime
-    /// gives the id of an unloaded function to another one: a profiler that records unloads says no
-    /// here, and [`FunctionMapper::map`] is asked again. Called when a function is compiled again,
-    /// or another one under its id, under the same rules as `map`.
+    /// Whether the function that was mapped to `tag` still has its id. The runtime reuses the id of
+    /// an unloaded function. A profiler that records unloads returns `false` here, and
+    /// [`FunctionMapper::map`] is called again. Called when a function, or another one with its id,
+    /// is compiled again, under the same rules as `map`.
     fn is_current(&self, tag: usize) -> bool {
         let _ = tag;
         true
     }
 }
 
-/// Fast-path hooks: called without a transition, so the context is asynchronous, and the thread is
-/// in cooperative mode: do not block.
+/// Fast-path hooks. They are called without a transition, so the context is asynchronous. The
+/// thread is in cooperative mode, so they must not block.
 pub trait FastHooks: FunctionMapper {
-    /// A function begins.
+    /// Called when a function begins.
     fn enter<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>);
-    /// A function returns.
+    /// Called when a function returns.
     fn leave<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>);
-    /// A function ends by calling another one in its place.
+    /// Called when a function ends by a tail call.
     fn tailcall<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>);
 }
 
-/// Slow-path hooks: called with a transition frame, so the context is synchronous and arguments,
-/// return value and exact frame can be asked for.
+/// Slow-path hooks. They are called with a transition frame, so the context is synchronous, and
+/// arguments, return value and exact frame are available.
 pub trait SlowHooks: FunctionMapper {
-    /// A function begins.
+    /// Called when a function begins.
     fn enter<'rt>(&self, cx: &mut Cx<'rt, Callback>, call: &HookCall<'rt>, elt: EltInfo<'_, 'rt>);
-    /// A function returns.
+    /// Called when a function returns.
     fn leave<'rt>(&self, cx: &mut Cx<'rt, Callback>, call: &HookCall<'rt>, elt: EltInfo<'_, 'rt>);
-    /// A function ends by calling another one in its place.
+    /// Called when a function ends by a tail call.
     fn tailcall<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -79,14 +81,14 @@ pub trait SlowHooks: FunctionMapper {
 pub struct HookCall<'rt> {
     /// The function that begins or ends.
     pub function: FunctionId<'rt>,
-    /// The mapper's answer for it.
+    /// The tag that [`FunctionMapper::map`] returned for the function.
     pub tag: usize,
-    /// Its caller's stack pointer, in a fast-path hook: the same in enter and leave of one call,
-    /// different in every call that is on the stack. 0 in a slow-path hook.
+    /// In a fast-path hook, the stack pointer of the caller: the same in enter and leave of one
+    /// call, different for each call on the stack. 0 in a slow-path hook.
     pub stack_pointer: usize,
 }
 
-/// A hooked call as the runtime describes it; valid within the hook only.
+/// The runtime's description of a hooked call; valid within the hook only.
 #[derive(Clone, Copy, Debug)]
 pub struct EltInfo<'hook, 'rt> {
     raw: CorPrfEltInfo,
@@ -98,7 +100,7 @@ pub struct EltInfo<'hook, 'rt> {
 pub struct EnterInfo<'hook, 'rt> {
     /// The frame.
     pub frame: FrameInfo<'hook, 'rt>,
-    /// Where the arguments are: address and length in bytes of each run.
+    /// Address and length in bytes of each run of argument memory.
     pub arguments: Vec<(usize, u32)>,
 }
 
@@ -107,38 +109,38 @@ pub struct EnterInfo<'hook, 'rt> {
 pub struct LeaveInfo<'hook, 'rt> {
     /// The frame.
     pub frame: FrameInfo<'hook, 'rt>,
-    /// Where the return value is: address and length in bytes; `None` for none.
+    /// Address and length in bytes of the return value; `None` for none.
     pub value: Option<(usize, u32)>,
 }
 
-/// The hooks of one runtime. It is never freed: compiled code refers to it.
+/// The hooks of one runtime. Never freed, because compiled code refers to it.
 struct Installed<H: 'static> {
     runtime: Runtime,
     hooks: H,
     functions: Mutex<HashMap<FunctionID, KnownFunction<H>>>,
 }
 
-/// The mapper's answer for a function.
+/// The mapper's result for a function.
 struct KnownFunction<H: 'static> {
-    /// Kept when a later function of the same id is not hooked: code that is gone refers to it no
-    /// more, but the one after may be hooked again.
+    /// Kept when a later function with the same id is not hooked, because the next one may be
+    /// hooked again. Freed code no longer refers to it.
     hooked: Option<&'static Hooked<H>>,
     wanted: bool,
 }
 
-/// A hooked function, passed by its code to its hooks. Never freed either, but used again for the
-/// next function of the same id: 32 bytes a function.
+/// A hooked function, which its code passes to the hooks. Never freed, but reused for the next
+/// function with the same id: 32 bytes a function.
 struct Hooked<H: 'static> {
     installed: &'static Installed<H>,
     function: FunctionKey,
-    /// Changed only when no code is left that was compiled under the old one.
+    /// Changed only when no code compiled with the old tag is left.
     tag: AtomicUsize,
 }
 
 /// The function id mapper.
 ///
 /// # Safety
-/// The runtime calls it with what `install` gave it.
+/// The runtime calls it with the `client_data` that `install` passed.
 unsafe extern "system" fn map<H: FunctionMapper>(
     function: FunctionID,
     client_data: *mut c_void,
@@ -153,13 +155,13 @@ unsafe extern "system" fn map<H: FunctionMapper>(
         })
         .ok()
         .flatten();
-    // SAFETY: null or where the runtime wants the answer.
+    // SAFETY: null or the address to which the runtime wants the result written.
     if let Some(hook) = unsafe { hook.as_mut() } {
         *hook = hooked.is_some().into();
     }
     match hooked {
         Some(hooked) => core::ptr::from_ref(hooked).expose_provenance(),
-        // Not hooked, but the runtime wants a number that is not 0.
+        // Not hooked, but the runtime requires a number other than 0.
         None => function,
     }
 }
@@ -197,7 +199,8 @@ fn hooked<H: FunctionMapper>(
     });
     match (tag, known.hooked) {
         (None, _) => known.wanted = false,
-        // Another thread was first, and its answer counts; or the function that had the id is gone.
+        // Another thread was first, and its result counts, or the function that had the id is
+        // unloaded.
         (Some(tag), Some(hooked)) => {
             if !known.wanted || !installed.hooks.is_current(hooked.tag.load(Relaxed)) {
                 hooked.tag.store(tag, Relaxed);
@@ -216,7 +219,7 @@ fn hooked<H: FunctionMapper>(
     known.hooked.filter(|_| known.wanted)
 }
 
-/// The hooks of a call.
+/// Which hook of a call runs.
 enum Event {
     Enter,
     Leave,
@@ -226,9 +229,9 @@ enum Event {
 /// Runs a fast-path hook.
 ///
 /// # Safety
-/// `client` is a pointer that [`map`] answered for hooks of type `H`.
+/// `client` is a pointer that [`map`] returned for hooks of type `H`.
 unsafe fn fast<H: FastHooks>(client: *const c_void, stack_pointer: usize, event: Event) {
-    // SAFETY: the caller's promise; a `Hooked` is never freed.
+    // SAFETY: guaranteed by the caller; a `Hooked` is never freed.
     let hooked = unsafe { &*client.cast::<Hooked<H>>() };
     let installed = hooked.installed;
     let run = catch_unwind(AssertUnwindSafe(|| {
@@ -254,7 +257,7 @@ unsafe fn fast<H: FastHooks>(client: *const c_void, stack_pointer: usize, event:
 }
 
 unsafe extern "C" fn fast_enter<H: FastHooks>(client: *const c_void, stack_pointer: usize) {
-    // SAFETY: the stub passes on what the compiled code brought.
+    // SAFETY: the stub passes on the arguments of the compiled code.
     unsafe { fast::<H>(client, stack_pointer, Event::Enter) }
 }
 unsafe extern "C" fn fast_leave<H: FastHooks>(client: *const c_void, stack_pointer: usize) {
@@ -266,18 +269,18 @@ unsafe extern "C" fn fast_tailcall<H: FastHooks>(client: *const c_void, stack_po
     unsafe { fast::<H>(client, stack_pointer, Event::Tailcall) }
 }
 
-/// The stub that the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's
-/// stack pointer; both are callee-saved, so the call keeps them. Every register that may carry an
-/// argument is live: the six integer ones, xmm0 to xmm7, and rax for what is called with a variable
-/// number.
+/// The stub that compiled code calls at the end of a prologue. r14 is the client id, r15 the
+/// caller's stack pointer. Both are callee-saved, so the call preserves them. Every register that
+/// may carry an argument is live: the six integer ones, xmm0 to xmm7, and rax for calls with a
+/// variable number of arguments.
 #[cfg(all(target_arch = "x86_64", unix))]
 #[unsafe(naked)]
 unsafe extern "system" fn enter_stub<H: FastHooks>(_: FunctionIDOrClientID) {
     naked_asm!(
         "push rbp",
         "mov rbp, rsp",
-        // Seven integer registers and eight vector registers; the stack may be aligned anyhow here,
-        // in the middle of a prologue.
+        // Seven integer registers and eight vector registers. In the middle of a prologue the stack
+        // may have any alignment.
         "and rsp, -16",
         "sub rsp, 192",
         "mov [rsp], rax",
@@ -320,8 +323,9 @@ unsafe extern "system" fn enter_stub<H: FastHooks>(_: FunctionIDOrClientID) {
     )
 }
 
-/// The stub that the JIT calls in an epilogue and before a tail jump: rdi is the client id,
-/// rsi the caller's stack pointer. What the function returns is live: rax, rdx, xmm0 and xmm1.
+/// The stub that compiled code calls in an epilogue and before a tail jump. rdi is the client id,
+/// rsi the caller's stack pointer. The registers of the return value are live: rax, rdx, xmm0 and
+/// xmm1.
 #[cfg(all(target_arch = "x86_64", unix))]
 macro_rules! leave_stub {
     ($name:ident, $target:ident) => {
@@ -357,7 +361,8 @@ leave_stub!(tailcall_stub, fast_tailcall);
 /// Runs a slow-path hook.
 ///
 /// # Safety
-/// `client` is what [`map`] answered for hooks of type `H`; the runtime lends `elt` for the call.
+/// `client` is the value that [`map`] returned for hooks of type `H`; the runtime lends `elt` for
+/// the call.
 unsafe fn slow<H: SlowHooks>(client: FunctionIDOrClientID, elt: CorPrfEltInfo, event: Event) {
     // SAFETY: the caller's promise: the client id is the address of a `Hooked` that is never freed.
     let hooked: &'static Hooked<H> =
@@ -391,7 +396,7 @@ unsafe fn slow<H: SlowHooks>(client: FunctionIDOrClientID, elt: CorPrfEltInfo, e
 }
 
 unsafe extern "system" fn slow_enter<H: SlowHooks>(client: FunctionIDOrClientID, elt: usize) {
-    // SAFETY: the runtime passes what the compiled code brought and lends `elt`.
+    // SAFETY: the runtime passes the client id of the compiled code and lends `elt`.
     unsafe { slow::<H>(client, elt, Event::Enter) }
 }
 unsafe extern "system" fn slow_leave<H: SlowHooks>(client: FunctionIDOrClientID, elt: usize) {
@@ -408,11 +413,11 @@ impl<'rt> Info<'rt> {
     /// `SetEnterLeaveFunctionHooks3`).
     ///
     /// Set the event mask first, with [`crate::EventMaskLow::MONITOR_ENTERLEAVE`] and without
-    /// arguments, return values and frame info. The hooks stay for the life of the process and
-    /// forbid a detach. On x86-64 Unix only.
+    /// arguments, return values and frame info. The hooks last for the life of the process and make
+    /// a detach impossible. On x86-64 Unix only.
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` for an event mask that asks for the slow path.
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` for an event mask that selects the slow path.
     #[cfg(all(target_arch = "x86_64", unix))]
     pub fn set_fast_hooks<H: FastHooks>(
         self,
@@ -436,11 +441,11 @@ impl<'rt> Info<'rt> {
     /// `SetEnterLeaveFunctionHooks3WithInfo`).
     ///
     /// Set the event mask first, with [`crate::EventMaskLow::MONITOR_ENTERLEAVE`] and at least one
-    /// of arguments, return values and frame info. The hooks stay for the life of the process and
-    /// forbid a detach.
+    /// of arguments, return values and frame info. The hooks last for the life of the process and
+    /// make a detach impossible.
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` for an event mask that asks for the fast path.
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` for an event mask that selects the fast path.
     pub fn set_slow_hooks<H: SlowHooks>(
         self,
         cx: &Cx<'rt, Startup>,
@@ -474,14 +479,14 @@ impl<'rt> Info<'rt> {
         Ok(installed)
     }
 
-    /// Frame and arguments of the call that a slow-path enter hook is about
-    /// (`GetFunctionEnter3Info`, synchronous).
+    /// Frame and arguments of the call, in a slow-path enter hook (`GetFunctionEnter3Info`,
+    /// synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL`
-    /// on .NET Core 3.1, which is not asked: it gathers the arguments where `ProfileEnterNaked`
-    /// keeps xmm0 and xmm1, so the program would go on with other values (`amd64/asmhelpers.S`;
-    /// corrected in 5.0).
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not select them. `E_NOTIMPL` on
+    /// .NET Core 3.1, without a call: that runtime writes the arguments over the copies of xmm0 and
+    /// xmm1 of `ProfileEnterNaked`, which would corrupt values of the program
+    /// (`amd64/asmhelpers.S`; corrected in 5.0).
     pub fn get_function_enter3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -506,7 +511,7 @@ impl<'rt> Info<'rt> {
         if sized.is_err() && sized != Hresult::E_INSUFFICIENT_BUFFER {
             return Err(sized);
         }
-        // In units of the structure's alignment, so that the buffer is aligned for it.
+        // `u64` units give the buffer the structure's alignment.
         let mut buffer = vec![0u64; (length as usize).div_ceil(8).max(3)];
         let mut arguments = Vec::new();
         if length != 0 {
@@ -543,12 +548,12 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Frame and return value of the call that a slow-path leave hook is about
-    /// (`GetFunctionLeave3Info`, synchronous).
+    /// Frame and return value of the call, in a slow-path leave hook (`GetFunctionLeave3Info`,
+    /// synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL`
-    /// on .NET Core 3.1: see [`Info::get_function_enter3_info`].
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not select them. `E_NOTIMPL` on
+    /// .NET Core 3.1: see [`Info::get_function_enter3_info`].
     pub fn get_function_leave3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -575,11 +580,10 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Frame of the call that a slow-path tailcall hook is about (`GetFunctionTailcall3Info`,
-    /// synchronous).
+    /// Frame of the call, in a slow-path tailcall hook (`GetFunctionTailcall3Info`, synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for it.
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not select it.
     pub fn get_function_tailcall3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -597,7 +601,7 @@ impl<'rt> Info<'rt> {
     }
 }
 
-/// The stubs and the entry of the mapper, for a test or a bench that plays the JIT.
+/// The stubs and the mapper's entry point, for tests and benchmarks that take the part of the JIT.
 #[doc(hidden)]
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod stubs {

@@ -1,8 +1,10 @@
-//! The entry points of a profiler's library: a class factory, and from it one profiler for
-//! each CLR.
+//! Entry points of a profiler's library: a class factory that creates one profiler per CLR.
 //!
-//! It keeps nothing but the constructor and a counter of CLRs. The invariant: the constructor runs
-//! once for each `CreateInstance`, and several may run at the same time.
+//! A CLR calls `DllGetClassObject` and then `CreateInstance`, on the thread that starts it. The
+//! factory's only state is the constructor and a counter of CLRs.
+//!
+//! Invariant: the constructor runs once for each `CreateInstance`. Several may run at the same
+//! time.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -17,16 +19,16 @@ use crate::thunks;
 /// A CLR's request for its profiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassRequest {
-    /// The class that `CORECLR_PROFILER` or the attach command names.
+    /// Class id from `CORECLR_PROFILER` or the attach command.
     pub clsid: Guid,
-    /// The number that this CLR gets.
+    /// Number of this CLR in the process.
     pub runtime: RuntimeIndex,
 }
 
-/// Makes the profiler for one CLR. A refusal is best answered with
-/// [`Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION`], which the CLR takes calmly.
+/// Creates the profiler for one CLR. To refuse, return
+/// [`Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION`]: the CLR then continues without the profiler.
 ///
-/// CLRs that start at the same time call it on several threads at once.
+/// Called on several threads at once when CLRs start at the same time.
 pub type Constructor = fn(&ClassRequest) -> Result<Box<dyn Callbacks>>;
 
 static NEXT_RUNTIME: AtomicU32 = AtomicU32::new(0);
@@ -39,13 +41,13 @@ struct Factory {
     constructor: Constructor,
 }
 
-/// Exports `DllGetClassObject`, the one function that a CLR looks for in a profiler's library.
+/// Exports `DllGetClassObject`, the only symbol that a CLR looks up in a profiler's library.
 ///
 /// The argument is the [`Constructor`]. Use it once, in the crate that is the `cdylib`.
 #[macro_export]
 macro_rules! export_profiler {
     ($constructor:expr) => {
-        /// Hands a CLR the profiler's class factory.
+        /// Returns the profiler's class factory to a CLR.
         ///
         /// # Safety
         /// The CLR's contract: `clsid` and `iid` point to GUIDs, `out` to a pointer.
@@ -55,13 +57,13 @@ macro_rules! export_profiler {
             iid: *const $crate::sys::Guid,
             out: *mut *mut core::ffi::c_void,
         ) -> $crate::sys::Hresult {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller guarantees the same.
             unsafe { $crate::class_object(clsid, iid, out, $constructor) }
         }
     };
 }
 
-/// Answers `DllGetClassObject`; see [`export_profiler`](crate::export_profiler).
+/// Implements `DllGetClassObject`; see [`export_profiler`](crate::export_profiler).
 ///
 /// # Safety
 /// `clsid` and `iid` are null or point to GUIDs, `out` is null or points to a pointer.
@@ -74,7 +76,7 @@ pub unsafe fn class_object(
     if clsid.is_null() || iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null; the caller vouches for the rest.
+    // SAFETY: not null; the caller guarantees the rest.
     let clsid = unsafe { *clsid };
     let factory: *mut Factory = Box::into_raw(Box::new(Factory {
         vtbl: &VTBL,
@@ -82,7 +84,7 @@ pub unsafe fn class_object(
         clsid,
         constructor,
     }));
-    // SAFETY: the factory was just made with one reference, given back after the query.
+    // SAFETY: the factory was just created with one reference, released after the query.
     unsafe {
         let answer = query_interface(factory.cast(), iid, out);
         release(factory.cast());
@@ -90,8 +92,8 @@ pub unsafe fn class_object(
     }
 }
 
-/// Makes the object that a CLR holds, with one reference, for a profiler that is made already.
-/// For hosts other than a CLR, such as a test double.
+/// Creates the object that a CLR holds, with one reference, for an existing profiler. For hosts
+/// other than a CLR, such as a test double.
 pub fn callback_object(callbacks: Box<dyn Callbacks>) -> *mut ICorProfilerCallback11 {
     thunks::create(next_runtime(), callbacks)
 }
@@ -118,7 +120,7 @@ unsafe extern "system" fn query_interface(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the contract of `QueryInterface` says that they are valid.
+    // SAFETY: not null, and valid by the contract of `QueryInterface`.
     unsafe {
         let known = *iid == IUnknown::IID || *iid == IClassFactory::IID;
         *out = if known { this } else { core::ptr::null_mut() };
@@ -131,19 +133,19 @@ unsafe extern "system" fn query_interface(
 }
 
 unsafe extern "system" fn add_ref(this: *mut c_void) -> u32 {
-    // SAFETY: the caller holds a reference to a factory that `class_object` made.
+    // SAFETY: the caller holds a reference to a factory that `class_object` created.
     let factory = unsafe { &*this.cast::<Factory>() };
     factory.references.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 unsafe extern "system" fn release(this: *mut c_void) -> u32 {
     let left = {
-        // SAFETY: the caller gives back a reference to a factory that `class_object` made.
+        // SAFETY: the caller releases a reference to a factory that `class_object` created.
         let factory = unsafe { &*this.cast::<Factory>() };
         factory.references.fetch_sub(1, Ordering::AcqRel) - 1
     };
     if left == 0 {
-        // SAFETY: that was the last reference, and `class_object` made it with `Box`.
+        // SAFETY: that was the last reference, and `class_object` created the factory with `Box`.
         drop(unsafe { Box::from_raw(this.cast::<Factory>()) });
     }
     left
@@ -158,12 +160,12 @@ unsafe extern "system" fn create_instance(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and COM's contract says that it points to a pointer.
+    // SAFETY: not null, and by COM's contract it points to a pointer.
     unsafe { *out = core::ptr::null_mut() };
     if !outer.is_null() {
         return Hresult::CLASS_E_NOAGGREGATION;
     }
-    // SAFETY: the caller holds a reference to a factory that `class_object` made.
+    // SAFETY: the caller holds a reference to a factory that `class_object` created.
     let factory = unsafe { &*this.cast::<Factory>() };
     let request = ClassRequest {
         clsid: factory.clsid,
@@ -179,7 +181,7 @@ unsafe extern "system" fn create_instance(
         }
     };
     let object = thunks::create(request.runtime, callbacks);
-    // SAFETY: the object was just made with one reference, given back after the query; `iid` and
+    // SAFETY: the object was just created with one reference, released after the query; `iid` and
     // `out` are not null.
     unsafe {
         let unknown = &(*(*object).vtbl).unknown;

@@ -1,9 +1,13 @@
-//! Ids: branded with their runtime while they travel, carrying its number when they are stored.
+//! Ids of runtime objects: [`Id`] for use within a callback, [`Key`] for storing.
 //!
-//! The runtime's ids are pointers of that runtime: given to another CLR in the same process they
-//! crash it. An [`Id`] lives as long as the callback that brought it and fits the same runtime's
-//! [`crate::Info`] only; a [`Key`] may be kept and is turned back by [`crate::Info::id`], which
-//! checks the runtime. An [`ObjectId`] cannot be kept: the next garbage collection moves it.
+//! An id is a pointer of one runtime. Passing it to another CLR in the same process crashes that
+//! CLR.
+//!
+//! - An [`Id`] lives as long as the callback that passed it, and type-checks with the same
+//!   runtime's [`crate::Info`] only.
+//! - A [`Key`] can be stored: it carries the number of its runtime. [`crate::Info::id`] checks that
+//!   number and turns it back into an [`Id`].
+//! - An [`ObjectId`] cannot be stored, because the next garbage collection moves the object.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -33,7 +37,7 @@ macro_rules! kinds {
 
 /// The kind of thing that an id identifies.
 pub trait Kind {
-    /// Its name, for messages.
+    /// Name of the kind, for messages.
     const NAME: &'static str;
 }
 
@@ -65,14 +69,14 @@ kinds! {
 pub struct Id<'rt, K>(NonZeroUsize, PhantomData<(Brand<'rt>, fn() -> K)>);
 
 impl<K> Id<'_, K> {
-    /// The id as the runtime gave it; `None` for 0.
+    /// Wraps the runtime's raw id; `None` for 0.
     pub(crate) fn new(raw: usize) -> Option<Self> {
         NonZeroUsize::new(raw).map(|raw| Self(raw, PhantomData))
     }
     pub(crate) fn non_zero(self) -> NonZeroUsize {
         self.0
     }
-    /// The number, for a log or as a map's key within one runtime.
+    /// The raw number, for a log or as a map key within one runtime.
     pub fn raw(self) -> usize {
         self.0.get()
     }
@@ -101,11 +105,11 @@ impl<K: Kind> fmt::Debug for Id<'_, K> {
     }
 }
 
-/// An id that may be kept, with the runtime that it belongs to.
+/// An id that can be stored, with the number of its runtime.
 ///
-/// The runtime frees what an id points to when a collectible assembly or a dynamic method is
-/// unloaded: forget its keys before the `…UnloadStarted` or `DynamicMethodUnloaded` callback
-/// returns. The runtime cannot check it.
+/// The runtime frees the target of an id when a collectible assembly or a dynamic method is
+/// unloaded. Drop its keys before the `…UnloadStarted` or `DynamicMethodUnloaded` callback returns.
+/// Nothing checks this.
 pub struct Key<K> {
     runtime: RuntimeIndex,
     raw: NonZeroUsize,
@@ -120,18 +124,18 @@ impl<K> Key<K> {
             kind: PhantomData,
         }
     }
-    /// Puts together what was taken apart by [`Key::runtime`] and [`Key::raw`]; `None` for 0.
+    /// Rebuilds a key from its [`Key::runtime`] and [`Key::raw`]; `None` for 0.
     ///
     /// # Safety
-    /// That runtime gave out this id, for this kind of thing.
+    /// `raw` is an id of kind `K` that this runtime gave to the profiler.
     pub unsafe fn from_parts(runtime: RuntimeIndex, raw: usize) -> Option<Self> {
         NonZeroUsize::new(raw).map(|raw| Self::new(runtime, raw))
     }
-    /// The runtime that gave it out.
+    /// Number of the runtime to which the id belongs.
     pub fn runtime(self) -> RuntimeIndex {
         self.runtime
     }
-    /// The number.
+    /// The raw number.
     pub fn raw(self) -> usize {
         self.raw.get()
     }
@@ -176,10 +180,10 @@ impl<K: Kind> fmt::Debug for Key<K> {
     }
 }
 
-/// An object, where it is until the callback returns.
+/// Address of an object, valid until the callback returns.
 ///
-/// Only callbacks in which objects stay where they are hand one out, it cannot be kept, and it is
-/// neither `Send` nor `Sync`: who has one may look into it.
+/// Only callbacks in which objects do not move pass one. It cannot be stored and is neither `Send`
+/// nor `Sync`, so its holder may read the object.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectId<'rt>(NonZeroUsize, PhantomData<(Brand<'rt>, *const ())>);
@@ -195,12 +199,11 @@ impl ObjectId<'_> {
 }
 
 impl<'rt> ObjectId<'rt> {
-    /// An object whose address came another way, such as from `ObjectReferences`, whose addresses
-    /// are good once `GarbageCollectionFinished` is called. `None` for 0.
+    /// Wraps an address from elsewhere, such as one of `ObjectReferences`, whose addresses are
+    /// valid from `GarbageCollectionFinished` on. `None` for 0.
     ///
     /// # Safety
-    /// There is an object at `address`, and it stays there until the callback that `_cx` stands
-    /// for returns.
+    /// `address` is that of an object, which does not move until the callback of `_cx` returns.
     pub unsafe fn from_address<C: crate::context::Synchronous>(
         _cx: &crate::Cx<'rt, C>,
         address: usize,
@@ -224,7 +227,7 @@ impl RejitId {
     pub const ORIGINAL: Self = Self(0);
 }
 
-/// A metadata token: the table in the high byte, the row in the others.
+/// A metadata token: the table in the high byte, the row in the low three.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u32);
 
@@ -233,11 +236,11 @@ impl Token {
     pub const fn table(self) -> u8 {
         (self.0 >> 24) as u8
     }
-    /// The row, counted from 1; 0 means nothing.
+    /// The row, counted from 1; 0 for a nil token.
     pub const fn row(self) -> u32 {
         self.0 & 0x00ff_ffff
     }
-    /// Whether it names nothing.
+    /// Whether the token is nil: row 0.
     pub const fn is_nil(self) -> bool {
         self.row() == 0
     }
@@ -265,7 +268,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The runtime's array of ids, as ids; entries may be 0.
+/// Views a raw array of ids as ids; `None` for entries of 0.
 pub(crate) fn ids<'rt, K>(raw: &[usize]) -> &[Option<Id<'rt, K>>] {
     // SAFETY: `Id` is `repr(transparent)` over `NonZeroUsize`, so `Option<Id>` has the layout of
     // `usize` and 0 is `None` (documented niche guarantee of `NonZero`).

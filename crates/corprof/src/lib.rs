@@ -1,29 +1,29 @@
 //! The CLR Profiling API for Rust, with its call rules as types.
 //!
-//! A profiler is a library that CoreCLR loads into a .NET program. The CLR calls it
-//! (`ICorProfilerCallback`) and it calls the CLR (`ICorProfilerInfo`), but not everything from
-//! everywhere: from the wrong place a call answers `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`,
-//! deadlocks, or crashes the program. Here such a call does not compile.
+//! A profiler is a library that CoreCLR loads into a .NET program. The CLR calls the profiler
+//! (`ICorProfilerCallback`) and the profiler calls the CLR (`ICorProfilerInfo`). The CLR has call
+//! rules: from the wrong place a call returns `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`, deadlocks, or
+//! crashes the program. With this crate such a call does not compile.
 //!
-//! # How it goes
+//! # Overview
 //!
 //! - Implement [`Callbacks`] and name a constructor in [`export_profiler!`]. Each CLR of the
-//!   process gets an object of its own.
-//! - Every callback is handed a [`Cx<'rt, C>`](Cx): the proof that the code runs in context `C`
-//!   ([`context`]) of the runtime `'rt`. [`Cx::info`] gives the [`Info`], whose methods have the
-//!   CLR's names in snake case and ask for the proof that they need.
-//! - What can be done in no callback is done on a thread of the profiler's own:
-//!   [`spawn_agent_thread`], [`AgentCx::enter`]. There every call is synchronous, and the runtime
-//!   can be suspended ([`Info::suspend_runtime`]).
-//! - Ids live as long as the callback. What is kept is a [`Key`], which [`Info::id`] turns back for
-//!   the runtime that it belongs to, and for no other.
-//! - What the runtime has not got so far (`CORPROF_E_DATAINCOMPLETE`) is `Ok(None)`; every other
-//!   failure is an [`Hresult`] with its name, or an error type where the answer matters
-//!   ([`WalkError`], [`SuspendError`]).
-//! - IL is read, changed and written by [`il`], which needs no runtime. [`enable_rejit`] says how
-//!   it gets into a program that runs; [`MetadataEmit`] gives the tokens that it needs.
-//! - What is missing is in [`sys`], the raw contract, with the table of the rules in
-//!   [`sys::rules`].
+//!   process gets its own object.
+//! - Every callback gets a context token, [`Cx<'rt, C>`](Cx). It proves that the code runs in
+//!   context `C` ([`context`]) of the runtime `'rt`. [`Cx::info`] returns the [`Info`], whose
+//!   methods have the CLR's names in snake case and take the token that they require.
+//! - Work that no callback permits runs on a thread of the profiler: [`spawn_agent_thread`],
+//!   [`AgentCx::enter`]. On that thread every call is synchronous, and the runtime can be suspended
+//!   ([`Info::suspend_runtime`]).
+//! - Ids live as long as the callback. To store one, make a [`Key`]. [`Info::id`] turns it back
+//!   into an id, only for the runtime to which it belongs.
+//! - Data that the runtime does not have yet (`CORPROF_E_DATAINCOMPLETE`) is `Ok(None)`. Every
+//!   other failure is a named [`Hresult`], or an error type where the caller must distinguish
+//!   causes ([`WalkError`], [`SuspendError`]).
+//! - [`il`] reads, changes and writes IL without a runtime. [`enable_rejit`] prepares a running
+//!   program for new IL; [`MetadataEmit`] makes the metadata tokens for it.
+//! - [`sys`] has the raw FFI definitions of everything else, and [`sys::rules`] the table of the
+//!   call rules.
 //!
 //! # A profiler
 //!
@@ -61,8 +61,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! `examples/minimal.rs` is a whole one. In a fast-path hook the same call is refused by the
-//! compiler:
+//! `examples/minimal.rs` is a complete profiler. The compiler refuses a synchronous call in a
+//! fast-path hook:
 //!
 //! ```compile_fail,E0277
 //! use corprof::context::Async;
@@ -74,12 +74,13 @@
 //! }
 //! ```
 //!
-//! # What it does not do
+//! # Scope
 //!
-//! It is no profiler: it samples, names and writes nothing. It is written for CoreCLR 3.1 and later
-//! on 64-bit Unix and tested with 3.1.23 and 8.0.4 on x86-64 Linux, for which the stubs of the
-//! hooks ([`elt`]) are. A panic in a callback is caught, counted ([`Runtime::panics`]) and answered
-//! with `E_FAIL`; the panic hook, which prints, is the profiler's to replace.
+//! The crate is the API only: it does not sample, resolve names or write files. It supports CoreCLR
+//! 3.1 and later on 64-bit Unix, and is tested with 3.1.23 and 8.0.4 on x86-64 Linux. The fast-path
+//! hook stubs ([`elt`]) are x86-64 Unix only. A panic in a callback is caught, counted
+//! ([`Runtime::panics`]) and returned as `E_FAIL`. The panic hook still prints; a profiler may
+//! replace it.
 
 #[macro_use]
 pub mod sys;

@@ -1,9 +1,11 @@
-//! Locks of the profiler's own that can never be held where holding them deadlocks, and pins that
-//! keep a thread from going away under a walk.
+//! Locks that cannot be held where they would deadlock, and pins that keep a walked thread alive.
 //!
-//! The invariants: no [`AgentLockGuard`] lives across a call that may trigger a garbage collection
-//! or while the runtime is suspended, because it borrows the proof that those borrow mutably; no
-//! thread is let go while a [`ThreadPin`] of it lives.
+//! Both are for the profiler's own data; the runtime does not see them.
+//!
+//! Invariants: no [`AgentLockGuard`] lives across a call that may trigger a garbage collection, or
+//! while the runtime is suspended. The guard borrows the context token, which such calls borrow
+//! mutably. The `ThreadDestroyed` callback of a thread does not return while a [`ThreadPin`] of it
+//! lives.
 
 use core::ops::{Deref, DerefMut};
 use std::collections::HashMap;
@@ -14,35 +16,35 @@ use crate::context::{Callback, Cx, MayLock};
 use crate::id::{RuntimeIndex, ThreadKey};
 use crate::thread::AgentCx;
 
-/// A mutex that is taken with the proof of the context.
+/// A mutex of the profiler, locked with a context token.
 #[derive(Debug, Default)]
 pub struct AgentLock<T> {
     inner: Mutex<T>,
 }
 
-/// A taken [`AgentLock`].
+/// Guard of a locked [`AgentLock`].
 #[derive(Debug)]
 pub struct AgentLockGuard<'g, T> {
     inner: MutexGuard<'g, T>,
 }
 
 impl<T> AgentLock<T> {
-    /// A lock around a value.
+    /// Wraps a value in a lock.
     pub const fn new(value: T) -> Self {
         Self {
             inner: Mutex::new(value),
         }
     }
 
-    /// Takes the lock, and with it the right to trigger a collection until it is given back.
+    /// Locks. Until the guard is dropped, the token permits no call that may trigger a collection.
     pub fn lock<'g, C: MayLock>(&'g self, _cx: &'g Cx<'_, C>) -> AgentLockGuard<'g, T> {
         AgentLockGuard {
             inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
-    /// Takes the lock on a thread of the profiler's own, outside any runtime. No runtime can be
-    /// entered until it is given back.
+    /// Locks on a thread of the profiler, outside any runtime. No runtime can be entered until the
+    /// guard is dropped.
     pub fn lock_outside<'g>(&'g self, _cx: &'g AgentCx) -> AgentLockGuard<'g, T> {
         AgentLockGuard {
             inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
@@ -63,18 +65,18 @@ impl<T> DerefMut for AgentLockGuard<'_, T> {
     }
 }
 
-/// The managed threads that are alive, and those that are being walked.
+/// The live managed threads, and which of them are being walked.
 ///
-/// Tell it of each thread by [`ThreadPins::created`] and [`ThreadPins::destroyed`]. The article's
-/// rule: block in `ThreadDestroyed` until that thread's walk is complete.
+/// Report each thread with [`ThreadPins::created`] and [`ThreadPins::destroyed`]. Rule of the CLR
+/// documentation: block in `ThreadDestroyed` until the walk of that thread is complete.
 #[derive(Debug, Default)]
 pub struct ThreadPins {
-    /// Threads that are alive, each with the number of its pins.
+    /// Live threads, each with the number of its pins, or [`DYING`].
     threads: Mutex<HashMap<ThreadKey, u32>>,
     released: Condvar,
 }
 
-/// While it lives, the thread's `ThreadDestroyed` callback does not return.
+/// Keeps a thread's `ThreadDestroyed` callback from returning until it is dropped.
 #[derive(Debug)]
 pub struct ThreadPin<'p> {
     pins: &'p ThreadPins,
@@ -82,7 +84,7 @@ pub struct ThreadPin<'p> {
 }
 
 impl ThreadPins {
-    /// No threads.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -91,24 +93,25 @@ impl ThreadPins {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread was created, or found by enumeration.
+    /// Adds a thread that was created, or found by enumeration.
     pub fn created(&self, thread: ThreadKey) {
         let mut threads = self.threads();
         let count = threads.entry(thread).or_insert(0);
         if *count == DYING {
-            // The id was given out again; the end of the one before was not waited for.
+            // The runtime reused the id after `destroyed_within` timed out.
             *count = 0;
         }
     }
 
-    /// A runtime was left: no `ThreadDestroyed` of its threads will come.
+    /// Removes the threads of a runtime from which the profiler was detached: their
+    /// `ThreadDestroyed` callbacks do not come.
     pub fn forget_runtime(&self, runtime: RuntimeIndex) {
         let mut threads = self.threads();
         threads.retain(|thread, _| thread.runtime() != runtime);
         threads.shrink_to_fit();
     }
 
-    /// Keeps a thread from going; `None` when it has gone or was never there.
+    /// Pins a thread; `None` if it has ended or is unknown.
     pub fn pin(&self, thread: ThreadKey) -> Option<ThreadPin<'_>> {
         let mut threads = self.threads();
         let count = threads.get_mut(&thread)?;
@@ -120,15 +123,15 @@ impl ThreadPins {
         Some(ThreadPin { pins: self, thread })
     }
 
-    /// For [`crate::Callbacks::thread_destroyed`]: from now on the thread cannot be pinned; returns
-    /// when no pin of it is left.
+    /// Removes a thread; call it in [`crate::Callbacks::thread_destroyed`]. From then on the thread
+    /// cannot be pinned. Blocks until none of its pins is left.
     pub fn destroyed(&self, cx: &mut Cx<'_, Callback>, thread: ThreadKey) {
         while !self.destroyed_within(cx, thread, Duration::from_secs(3600)) {}
     }
 
-    /// As [`ThreadPins::destroyed`], waiting no longer than `limit`. False: it is still being
-    /// walked. For a profiler that would rather take that chance than hold the program's thread
-    /// for ever; the thread cannot be pinned any more either way.
+    /// As [`ThreadPins::destroyed`], but blocks no longer than `limit`. Returns `false` if the
+    /// thread is still being walked: a profiler that accepts this risk does not block the program's
+    /// thread for ever. In both cases the thread cannot be pinned any more.
     pub fn destroyed_within(
         &self,
         _cx: &mut Cx<'_, Callback>,
@@ -137,7 +140,7 @@ impl ThreadPins {
     ) -> bool {
         let mut threads = self.threads();
         match threads.get_mut(&thread) {
-            // It is not being walked, mostly.
+            // The usual case: the thread is not being walked.
             Some(0) => {
                 threads.remove(&thread);
                 return true;
@@ -145,7 +148,7 @@ impl ThreadPins {
             Some(count) => *count |= DYING,
             None => return true,
         }
-        // From here on the count only falls: `pin` refuses.
+        // `pin` refuses from here on, so the count can only fall.
         let waited = self.released.wait_timeout_while(threads, limit, |threads| {
             threads.get(&thread).is_some_and(|count| *count != DYING)
         });

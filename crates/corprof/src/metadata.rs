@@ -1,7 +1,9 @@
-//! Reading a module's metadata: names, signatures, generic parameters.
+//! Reads a module's metadata: names, signatures, generic parameters.
 //!
-//! It is not a metadata parser: it asks the runtime's `IMetaDataImport2`. The invariant: nothing
-//! that the runtime lends leaves a method; every answer is a copy.
+//! A wrapper of the runtime's `IMetaDataImport2`, which parses the metadata. [`MetadataEmit`]
+//! writes metadata.
+//!
+//! Invariant: every result is a copy. No pointer into the runtime's memory leaves a method.
 
 mod emit;
 
@@ -16,8 +18,9 @@ use crate::info::{bytes, read_text, wide};
 use crate::runtime::Result;
 use crate::sys::{Guid, Hresult, IMetaDataImport2};
 
-/// The metadata of one module, open for reading. It holds a reference and takes the metadata's
-/// lock in its calls; it cannot outlive the call that it was got in, because its module could go.
+/// The metadata of one module, open for reading. It holds a COM reference. Its methods take the
+/// metadata's lock. It cannot outlive the callback in which it was obtained, because the module
+/// could be unloaded.
 #[derive(Debug)]
 pub struct MetadataImport<'rt> {
     pointer: NonNull<IMetaDataImport2>,
@@ -26,7 +29,7 @@ pub struct MetadataImport<'rt> {
 
 impl Drop for MetadataImport<'_> {
     fn drop(&mut self) {
-        // SAFETY: `new` took a reference, given back here once.
+        // SAFETY: `new` took a reference, which is released here once.
         unsafe {
             let this = self.pointer.as_ptr();
             ((*(*this).vtbl).unknown.release)(this.cast());
@@ -34,10 +37,10 @@ impl Drop for MetadataImport<'_> {
     }
 }
 
-/// Answer of `GetTypeDefProps`.
+/// Result of `GetTypeDefProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeDefProps {
-    /// Name with namespace; a nested type has its own name only.
+    /// Name with namespace; for a nested type the simple name only.
     pub name: String,
     /// Attributes (`CorTypeAttr`).
     pub attributes: u32,
@@ -45,80 +48,80 @@ pub struct TypeDefProps {
     pub extends: Token,
 }
 
-/// Answer of `GetTypeRefProps`.
+/// Result of `GetTypeRefProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeRefProps {
-    /// Where it is: an assembly or module reference, or the reference to its enclosing type.
+    /// Scope: an assembly or module reference, or the reference to the enclosing type.
     pub scope: Token,
     /// Name with namespace.
     pub name: String,
 }
 
-/// Answer of `GetMethodProps`.
+/// Result of `GetMethodProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MethodProps {
-    /// The type that defines it.
+    /// Type that defines the method.
     pub class: Token,
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Attributes (`CorMethodAttr`).
     pub attributes: u32,
-    /// Its signature.
+    /// Signature blob.
     pub signature: Vec<u8>,
-    /// Where its IL is in the image; 0 for none.
+    /// Address of the IL relative to the image base; 0 for none.
     pub rva: u32,
     /// Implementation flags (`CorMethodImpl`).
     pub implementation: u32,
 }
 
-/// Answer of `GetMemberRefProps`.
+/// Result of `GetMemberRefProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRefProps {
-    /// The type that it is a member of.
+    /// Type to which the member belongs.
     pub parent: Token,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its signature.
+    /// Signature blob.
     pub signature: Vec<u8>,
 }
 
-/// Answer of `GetMethodSpecProps`.
+/// Result of `GetMethodSpecProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MethodSpecProps {
     /// The generic method.
     pub method: Token,
-    /// The signature of its arguments.
+    /// Signature blob of the type arguments.
     pub signature: Vec<u8>,
 }
 
-/// Answer of `GetGenericParamProps`.
+/// Result of `GetGenericParamProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GenericParamProps {
-    /// Its position, from 0.
+    /// Position, counted from 0.
     pub number: u32,
     /// Attributes (`CorGenericParamAttr`).
     pub attributes: u32,
-    /// The type or method that it is a parameter of.
+    /// Type or method that declares the parameter.
     pub owner: Token,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
-/// Answer of `GetScopeProps`.
+/// Result of `GetScopeProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScopeProps {
     /// Name of the module.
     pub name: String,
-    /// The id that its compiler gave it.
+    /// Module version id, made by the compiler.
     pub mvid: Guid,
 }
 
-/// Calls a slot of the metadata interface and evaluates to its answer.
+/// Calls a slot of the metadata interface and evaluates to its result.
 macro_rules! import {
     ($self:ident, $method:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: the object is live and has every slot of `IMetaDataImport2`, which was asked for;
-        // the pointers among the arguments are those of live locals of the types and lengths that
-        // the contract names.
+        // SAFETY: the object is live and has every slot of `IMetaDataImport2`, for which it was
+        // queried; the pointers among the arguments are those of live locals of the types and
+        // lengths that the contract names.
         unsafe { IMetaDataImport2::$method($self.pointer.as_ptr() $(, $arg)*) }
     };
 }
@@ -127,7 +130,8 @@ impl<'rt> MetadataImport<'rt> {
     /// Takes over a reference; `None` when the pointer is null.
     ///
     /// # Safety
-    /// `found` is null or a live `IMetaDataImport2` of the runtime `'rt` with a reference to give.
+    /// `found` is null or a live `IMetaDataImport2` of the runtime `'rt`, with one reference that
+    /// is passed to this function.
     pub(crate) unsafe fn new<T>(found: *mut T) -> Option<Self> {
         NonNull::new(found).map(|found| Self {
             pointer: found.cast(),
@@ -153,7 +157,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Name, attributes and base of a type (`GetTypeDefProps`).
     ///
     /// # Errors
-    /// The failure that the runtime reports, as for a token of another table.
+    /// The failure that the runtime reports, such as for a token of another table.
     pub fn get_type_def_props(&self, type_def: Token) -> Result<TypeDefProps> {
         let (mut attributes, mut extends) = (0, 0);
         let name = read_text(|buffer, capacity, length| {
@@ -176,7 +180,7 @@ impl<'rt> MetadataImport<'rt> {
         })
     }
 
-    /// The type that a nested type is in (`GetNestedClassProps`); `None` for one that is not
+    /// The enclosing type of a nested type (`GetNestedClassProps`); `None` for a type that is not
     /// nested.
     ///
     /// # Errors
@@ -236,8 +240,7 @@ impl<'rt> MetadataImport<'rt> {
             class: Token(class),
             name,
             attributes,
-            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it
-            // so.
+            // SAFETY: the blob is valid while the metadata is open, and `self` keeps it open.
             signature: unsafe { bytes(signature, signature_length) },
             rva,
             implementation,
@@ -269,8 +272,7 @@ impl<'rt> MetadataImport<'rt> {
         Ok(MemberRefProps {
             parent: Token(parent),
             name,
-            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it
-            // so.
+            // SAFETY: the blob is valid while the metadata is open, and `self` keeps it open.
             signature: unsafe { bytes(signature, signature_length) },
         })
     }
@@ -295,8 +297,7 @@ impl<'rt> MetadataImport<'rt> {
         .ok()?;
         Ok(MethodSpecProps {
             method: Token(method),
-            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it
-            // so.
+            // SAFETY: the blob is valid while the metadata is open, and `self` keeps it open.
             signature: unsafe { bytes(signature, signature_length) },
         })
     }
@@ -313,11 +314,12 @@ impl<'rt> MetadataImport<'rt> {
             get_type_spec_from_token(type_spec.0, &mut signature, &mut length)
         )
         .ok()?;
-        // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+        // SAFETY: the blob is valid while the metadata is open, and `self` keeps it open.
         Ok(unsafe { bytes(signature, length) })
     }
 
-    /// A stand-alone signature: of the locals of a method, or of a `calli` (`GetSigFromToken`).
+    /// The blob of a stand-alone signature (`GetSigFromToken`): of a method's locals or of a
+    /// `calli`.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -329,7 +331,7 @@ impl<'rt> MetadataImport<'rt> {
             get_sig_from_token(signature.0, &mut bytes_of, &mut length)
         )
         .ok()?;
-        // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+        // SAFETY: the blob is valid while the metadata is open, and `self` keeps it open.
         Ok(unsafe { bytes(bytes_of, length) })
     }
 
@@ -408,8 +410,8 @@ impl<'rt> MetadataImport<'rt> {
         })
     }
 
-    /// The fields of a type that have this name (`EnumFieldsWithName`): one, unless the metadata is
-    /// odd.
+    /// The fields of a type that have this name (`EnumFieldsWithName`): at most one in ordinary
+    /// metadata.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -455,7 +457,8 @@ impl<'rt> MetadataImport<'rt> {
         }
     }
 
-    /// The interface itself, for what has no method here. It is lent: add a reference to keep it.
+    /// The raw interface, for calls without a method here. It is borrowed: add a reference to store
+    /// it.
     pub fn as_raw(&self) -> NonNull<IMetaDataImport2> {
         self.pointer
     }

@@ -1,11 +1,12 @@
-//! How many callbacks a CLR has made, by kind, and what CPU time they took on the program's
-//! threads.
+//! Counts a CLR's callbacks by kind and estimates their CPU time on the program's threads.
 //!
-//! Each call is counted, one in some is timed. A callback that waits for a lock of the runtime, or
-//! loses the processor, costs nothing then, so long ones are timed by the CPU clock of their
-//! thread. That is a system call, which makes what comes after it slower; so short ones are timed
-//! by the clock on the wall. The invariant: a call that is not timed costs one relaxed addition, on
-//! a cache line that few threads share; no lock, no allocation.
+//! Each call is counted, and about one in 61 is timed. Long calls are timed with the CPU clock of
+//! their thread, so that time spent waiting for a lock or a processor is not counted. Reading that
+//! clock is a system call, which slows the code after it. Short calls are therefore timed with the
+//! monotonic clock.
+//!
+//! Invariant: a call that is not timed costs one relaxed addition, on a cache line that few threads
+//! share. It takes no lock and allocates nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -14,31 +15,31 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CallbackKind {
-    /// The CLR starts or ends, `Initialize` most of all.
+    /// Start and end of the CLR, mainly `Initialize`.
     Life = 0,
-    /// Modules, assemblies, classes and application domains come and go.
+    /// Loads and unloads of modules, assemblies, classes and application domains.
     Loads = 1,
-    /// A method is compiled, or its code goes.
+    /// Compilation of a method and unloading of its code.
     Jit = 2,
-    /// Threads come and go.
+    /// Start and end of threads.
     Threads = 3,
-    /// An exception is on its way.
+    /// Stages of an exception.
     Exceptions = 4,
-    /// The runtime stops, collects, and goes on.
+    /// Suspensions and garbage collections.
     Collections = 5,
-    /// Objects are made.
+    /// Allocations of objects.
     Allocations = 6,
-    /// An event of the runtime's own tracing is delivered.
+    /// Delivery of EventPipe events.
     Tracing = 7,
     /// All others.
     Others = 8,
 }
 
 impl CallbackKind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 9;
 
-    /// All, in the order of their numbers.
+    /// All kinds, by number.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Life,
         Self::Loads,
@@ -66,7 +67,7 @@ impl CallbackKind {
         }
     }
 
-    /// Of the callback with this name, in snake case.
+    /// The kind of the callback with this name, in snake case.
     pub(crate) const fn of(callback: &str) -> Self {
         const BY_WORD: [(&str, CallbackKind); 24] = [
             ("initialize", CallbackKind::Life),
@@ -119,22 +120,22 @@ const fn begins(text: &[u8], with: &[u8]) -> bool {
 /// Callbacks of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Calls {
-    /// How many there were.
+    /// Number of calls.
     pub count: u64,
-    /// CPU time that they took, nanoseconds: that of the timed ones, each for those around it.
+    /// Estimated CPU time in nanoseconds: each timed call stands for the calls around it.
     pub cpu_ns: u64,
 }
 
-/// The first ones are all timed, since some kinds come seldom and are long ...
+/// Number of first calls that are all timed, because some kinds are rare and long.
 const ALL_TIMED: u64 = 8;
-/// ... and then one of so many: at any place among these, as callbacks take turns, such as start
-/// and end.
+/// After that, one call in each group of this size is timed, at a varying position, because kinds
+/// of calls alternate, such as start and end.
 const ONE_OF: u64 = 61;
 
-/// Threads are spread over so many counters of each kind.
+/// Number of counters per kind, over which threads are spread.
 const STRIPES: usize = 8;
 
-/// Counts of one kind by some of the threads, on a cache line of its own.
+/// Counts of one kind for some of the threads, on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Cell {
@@ -149,7 +150,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Runs a callback, and counts it.
+    /// Runs a callback and counts it.
     pub(crate) fn run<R>(&self, kind: CallbackKind, callback: impl FnOnce() -> R) -> R {
         let stripe = stripe();
         let Some(cell) = self
@@ -163,7 +164,7 @@ impl Meter {
         let Some(timed) = timed(before) else {
             return callback();
         };
-        // Each of the two ways sees half of the timed calls and counts a part of them.
+        // Each of the two clocks gets half of the timed calls, and counts some of these.
         let ((took, answer), stands_for) = match timed {
             Timed::First => (by_own_time(callback, 0), 1),
             Timed::ByTheWall => (by_the_wall(callback), 2 * ONE_OF),
@@ -194,17 +195,17 @@ impl Meter {
 /// How a call is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Timed {
-    /// One of the first, for itself.
+    /// One of the first: it stands only for itself.
     First,
-    /// Counts if it is short.
+    /// By the monotonic clock; counts if the call is short.
     ByTheWall,
-    /// Counts if it is not.
+    /// By the thread's CPU clock; counts if the call is not short.
     ByOwnTime,
 }
 
-/// How the call with this number is timed; `None`: it is not. Which one and which way is by chance
-/// (and the same each time): where the ways took turns as well, one of them would see all starts
-/// and the other all ends.
+/// How the call with this number is timed; `None` if it is not. Call and clock are chosen
+/// pseudo-randomly, and identically in each run. If the clocks alternated, one could time all
+/// starts and the other all ends.
 fn timed(number: u64) -> Option<Timed> {
     if number < ALL_TIMED {
         return Some(Timed::First);
@@ -217,25 +218,25 @@ fn timed(number: u64) -> Option<Timed> {
     })
 }
 
-/// A call that is shorter by the clock on the wall has neither waited nor lost the processor for
-/// long.
+/// A call that is shorter than this by the monotonic clock has hardly waited for a lock or a
+/// processor.
 const SHORT_NS: u64 = 20_000;
 
-/// A call that takes a millisecond, and so many times as long as others of its kind, met something
-/// that the others have not: another machine had the processor, which the thread's clock does not
-/// know, or a table grew.
+/// A call is rare if it takes this long and [`RARE_TIMES`] times the mean of its kind. Causes are a
+/// table that grew, or another virtual machine on the processor, which the thread's clock does not
+/// subtract.
 const RARE_NS: u64 = 1_000_000;
 const RARE_TIMES: u64 = 32;
 
-/// For how many calls a timed one of `took` stands, where calls of its kind took `mean` so far. One
-/// that is rare is counted for itself: for 122 it would be half of a short program.
+/// Number of calls for which a timed call of `took` stands, if calls of its kind took `mean` so
+/// far. A rare call stands only for itself: multiplied by 122 it would be half of a short program.
 fn stands_for(took: u64, mean: u64) -> u64 {
     let is_rare = took >= RARE_NS && took / RARE_TIMES >= mean;
     if is_rare { 1 } else { 2 * ONE_OF }
 }
 
-/// Runs a call: what it took by the wall, 0 if it was not short. This clock is read without a
-/// system call; behind one all that a call does is slower, by half on some machines.
+/// Runs a call; returns its time by the monotonic clock, 0 if it was not short. This clock is read
+/// without a system call. After a system call the code runs slower, by half on some machines.
 fn by_the_wall<R>(callback: impl FnOnce() -> R) -> (u64, R) {
     let started = now_ns(libc::CLOCK_MONOTONIC);
     let answer = callback();
@@ -243,7 +244,7 @@ fn by_the_wall<R>(callback: impl FnOnce() -> R) -> (u64, R) {
     (if took < SHORT_NS { took } else { 0 }, answer)
 }
 
-/// Runs a call: what it took of a processor, 0 if it was shorter than `at_least` by the wall.
+/// Runs a call; returns its CPU time, 0 if it was shorter than `at_least` by the monotonic clock.
 fn by_own_time<R>(callback: impl FnOnce() -> R, at_least: u64) -> (u64, R) {
     let reading = reading_ns();
     let own = own_cpu_ns();
@@ -255,15 +256,15 @@ fn by_own_time<R>(callback: impl FnOnce() -> R, at_least: u64) -> (u64, R) {
     (if on_the_wall < at_least { 0 } else { took }, answer)
 }
 
-/// Where the calling thread counts, by the place of its stack: stacks are megabytes apart.
+/// The calling thread's counter index, from its stack address: stacks are megabytes apart.
 fn stripe() -> usize {
     let here = 0u8;
     let stack = (&raw const here).addr() as u64 >> 20;
     (stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
-/// Time between two readings of the clock: it is a system call, half a callback long on some
-/// machines.
+/// Time between two readings of the CPU clock: a system call, which takes half as long as a
+/// callback on some machines.
 fn reading_ns() -> u64 {
     static READING: OnceLock<u64> = OnceLock::new();
     *READING.get_or_init(|| {
@@ -321,7 +322,7 @@ mod tests {
         }
     }
 
-    /// Calls that take turns, however many there are of each: both ways see each of them as often.
+    /// If several calls alternate, both clocks time each of them equally often.
     #[test]
     fn calls_that_take_turns_are_timed_alike() {
         for turns in [2, 3, 4, 8, 61, 122] {
@@ -335,7 +336,7 @@ mod tests {
                     _ => {}
                 }
             }
-            // 100 are right.
+            // 100 is the exact share.
             for seen in seen.iter().flatten() {
                 assert!((60..=140).contains(seen), "{turns}: {seen}");
             }
@@ -348,16 +349,16 @@ mod tests {
         for (took, mean, times) in [
             (20_000 * US, 2 * US, 1),
             (1_000 * US, 31 * US, 1),
-            // Others take as long.
+            // Other calls take as long.
             (20_000 * US, 1_500 * US, 122),
             (1_000 * US, 32 * US, 122),
-            // Long, and no more than that.
+            // Below `RARE_NS`.
             (999 * US, 2 * US, 122),
             (21 * US, 2 * US, 122),
         ] {
             assert_eq!(stands_for(took, mean), times, "{took} beside {mean}");
         }
-        // And a kind of which nothing is known yet.
+        // A kind without calls so far.
         assert_eq!(stands_for(RARE_NS, 0), 1);
     }
 
@@ -373,7 +374,7 @@ mod tests {
         let all = own_cpu_ns() - before;
         let jit = sum(&meter, CallbackKind::Jit);
         assert_eq!(jit.count, CALLS);
-        // Not held from above: an interrupt in a timed one counts for 61.
+        // No upper bound: an interrupt in a timed call counts 61 times.
         let share = jit.cpu_ns as f64 / all as f64;
         assert!(share > 0.7, "{share}");
         let timed = |how| {
@@ -403,8 +404,7 @@ mod tests {
             }
             let all = own_cpu_ns() - before;
             let share = sum(&meter, CallbackKind::Jit).cpu_ns as f64 / all as f64;
-            // A machine that others use takes the processor away from some: these count by the
-            // other way.
+            // On a shared machine some calls lose the processor; the other clock counts these.
             assert!(share > 0.7, "{share} of calls of {each} ns");
         }
     }

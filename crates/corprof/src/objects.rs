@@ -1,6 +1,6 @@
-//! The small objects that the runtime lends within a callback.
+//! Small objects that the runtime lends for one callback: ReJIT parameters, assembly references.
 //!
-//! The invariant: they carry the callback's brand, so they cannot be kept.
+//! Invariant: they carry the callback's lifetime, so they cannot be stored.
 
 use core::ptr::NonNull;
 
@@ -33,14 +33,14 @@ macro_rules! lent {
 }
 
 lent! {
-    /// How a ReJIT version is to be compiled (`ICorProfilerFunctionControl`).
+    /// Parameters of a ReJIT compilation (`ICorProfilerFunctionControl`).
     FunctionControl: ICorProfilerFunctionControl;
-    /// Takes references that an assembly is to have (`ICorProfilerAssemblyReferenceProvider`).
+    /// Receives additional references of an assembly (`ICorProfilerAssemblyReferenceProvider`).
     AssemblyReferences: ICorProfilerAssemblyReferenceProvider;
 }
 
 impl FunctionControl<'_> {
-    /// How the version is compiled (`SetCodegenFlags`).
+    /// Sets how the version is compiled (`SetCodegenFlags`).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -52,10 +52,10 @@ impl FunctionControl<'_> {
         .ok()
     }
 
-    /// The new IL, header first (`SetILFunctionBody`); the runtime copies it.
+    /// Sets the new IL, header first (`SetILFunctionBody`). The runtime copies it.
     ///
     /// # Errors
-    /// `E_INVALIDARG` for an empty body, else what the runtime answers.
+    /// `E_INVALIDARG` for an empty body, otherwise the failure that the runtime reports.
     pub fn set_il_function_body(&self, il: &[u8]) -> Result<()> {
         let length = u32::try_from(il.len()).map_err(|_| Hresult::E_INVALIDARG)?;
         // SAFETY: the object is lent for the lifetime of `self`; the body has the stated length.
@@ -71,12 +71,12 @@ impl FunctionControl<'_> {
 }
 
 impl FunctionControl<'_> {
-    /// How the new IL maps to the original, for debuggers and stack traces
-    /// (`SetILInstrumentedCodeMap`); the runtime copies the map.
+    /// Sets the map from the new IL to the original, for debuggers and stack traces
+    /// (`SetILInstrumentedCodeMap`). The runtime copies the map.
     ///
     /// # Errors
-    /// `CORPROF_E_DEBUGGING_DISABLED` when the runtime runs without a debugger interface: the new
-    /// IL is as good without.
+    /// `CORPROF_E_DEBUGGING_DISABLED` when the runtime runs without a debugger interface. The new
+    /// IL works without the map.
     pub fn set_il_instrumented_code_map(&self, map: &[CorIlMap]) -> Result<()> {
         let length = u32::try_from(map.len()).map_err(|_| Hresult::E_INVALIDARG)?;
         // SAFETY: the object is lent for the lifetime of `self`; the map has the stated length.
@@ -98,12 +98,13 @@ impl AssemblyReferences<'_> {
     /// The failure that the runtime reports.
     ///
     /// # Safety
-    /// The pointers in `reference` are null or point to what the structure says.
+    /// The pointers in `reference` are null or point to values of the types that the structure
+    /// declares.
     pub unsafe fn add_assembly_reference(
         &self,
         reference: &CorPrfAssemblyReferenceInfo,
     ) -> Result<()> {
-        // SAFETY: the object is lent for the lifetime of `self`; the caller vouches for the rest.
+        // SAFETY: the object is lent for the lifetime of `self`; the caller guarantees the rest.
         unsafe {
             ICorProfilerAssemblyReferenceProvider::add_assembly_reference(
                 self.pointer.as_ptr(),

@@ -1,16 +1,15 @@
-//! ReJIT: who may ask for methods to be compiled again, where from, and what the runtime is
-//! answered.
+//! ReJIT (method recompilation): who may request it, on which thread, and with which IL.
 //!
-//! - [`enable_rejit`] sets the event mask, and gives the [`Rejit`]: only the main profiler of a
-//!   runtime gets one, and the detach of this profiler is over with it.
-//! - [`Rejit::spawn`] makes the thread that requests are made on ([`crate::Info::request_rejit`]):
-//!   a request makes its thread one of the runtime's, so it is neither the profiler's own thread,
-//!   which suspends the runtime, nor one of the program.
-//! - The new IL is ready before it is asked for: [`PreparedBodies`] answers
+//! - [`enable_rejit`] sets the event mask and returns the [`Rejit`]. Only the main profiler of a
+//!   runtime gets one. From then on this profiler cannot be detached.
+//! - [`Rejit::spawn`] starts the thread for requests ([`crate::Info::request_rejit`]). A request
+//!   gives its thread a `Thread` object of the runtime. So requests are made neither on the agent
+//!   thread, which suspends the runtime, nor on a thread of the program.
+//! - [`PreparedBodies`] holds the new IL, which must be ready before the request. It serves
 //!   [`crate::Callbacks::get_rejit_parameters`], which the runtime calls on a thread of the program
-//!   while others wait for it.
+//!   while other threads wait.
 //!
-//! The invariant: there is one [`Rejit`] for each mask that was set, and a request needs one.
+//! Invariant: a request needs a [`Rejit`], and only a successful [`enable_rejit`] creates one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,14 +25,13 @@ use crate::runtime::{Info, Result, Runtime};
 use crate::sys::{CodegenFlags, CorIlMap, EventMaskHigh, EventMaskLow, Hresult, ModuleFlags};
 use crate::thread::spawn_native_thread;
 
-/// Why there is no ReJIT for this profiler.
+/// Reason why this profiler cannot use ReJIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RejitRefused {
-    /// It is loaded for notifications, beside the runtime's main profiler, or the other flags of
-    /// the mask are none that it may set.
+    /// The profiler is a notification profiler, or may not set the other flags of the mask.
     NotMain,
-    /// It was attached, and `DOTNET_ProfAPI_RejitOnAttach` is 0.
+    /// The profiler was attached, and `DOTNET_ProfAPI_RejitOnAttach` is 0.
     SwitchedOff,
     /// Another failure of the runtime.
     Other(Hresult),
@@ -58,15 +56,16 @@ pub struct Rejit {
     runtime: Runtime,
 }
 
-/// Sets the event masks, with what ReJIT needs: `ENABLE_REJIT`, and `MONITOR_JIT_COMPILATION`,
-/// without which a method that is being compiled for the first time may miss its request.
+/// Sets the event masks, and adds the flags for ReJIT: `ENABLE_REJIT` and
+/// `MONITOR_JIT_COMPILATION`. Without the latter a method that is being compiled for the first time
+/// may miss its request.
 ///
-/// **It ends [`Info::request_profiler_detach`] for good**: having set the flag once is enough
-/// (`SetModifiedRejitState`, `src/coreclr/vm/eetoprofinterfaceimpl.cpp`), and clearing it does not
-/// help. Set it when ReJIT is wanted, at any time, and not before.
+/// **[`Info::request_profiler_detach`] is impossible from then on**, even if the flag is cleared
+/// (`SetModifiedRejitState`, `src/coreclr/vm/eetoprofinterfaceimpl.cpp`). Call this at any time,
+/// but only when ReJIT is needed.
 ///
 /// # Errors
-/// Why this profiler has no ReJIT.
+/// The reason why this profiler cannot use ReJIT.
 pub fn enable_rejit<'rt, C: Context>(
     cx: &Cx<'rt, C>,
     low: EventMaskLow,
@@ -76,7 +75,7 @@ pub fn enable_rejit<'rt, C: Context>(
     let low = low | EventMaskLow::ENABLE_REJIT | EventMaskLow::MONITOR_JIT_COMPILATION;
     info.set_event_mask2(cx, low, high)
         .map_err(|answer| match answer {
-            // The answer to a notification profiler for a flag that is not on its list.
+            // The result for a flag that a notification profiler may not set.
             Hresult::E_INVALIDARG => RejitRefused::NotMain,
             Hresult::CORPROF_E_REJIT_NOT_ENABLED => RejitRefused::SwitchedOff,
             answer => RejitRefused::Other(answer),
@@ -87,17 +86,17 @@ pub fn enable_rejit<'rt, C: Context>(
 }
 
 impl Rejit {
-    /// The runtime that it is for.
+    /// The runtime to which requests go.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Starts the thread that requests are made on. With the first request it becomes a thread of
-    /// the runtime's: it is in `EnumThreads`, and a suspension waits for it while it is in a call.
-    /// Signals are blocked on it as by [`crate::spawn_agent_thread`].
+    /// Starts the thread for requests. From its first request on it is a thread of the runtime:
+    /// `EnumThreads` lists it, and a suspension waits for it while it is in a call. Signals are
+    /// blocked on it as by [`crate::spawn_agent_thread`].
     ///
     /// # Errors
-    /// The operating system's, when it makes no thread.
+    /// The operating system's error if it cannot create a thread.
     pub fn spawn<R: Send + 'static>(
         self,
         name: &str,
@@ -120,29 +119,29 @@ pub struct RejitCx {
 }
 
 impl RejitCx {
-    /// Runs `f` with the proof for the runtime, from which [`Cx::info`] makes the calls.
+    /// Runs `f` with the context token of the runtime. [`Cx::info`] gives access to the calls.
     pub fn enter<R>(&mut self, f: impl for<'rt> FnOnce(&mut Cx<'rt, RejitThread>) -> R) -> R {
-        // SAFETY: this proof is not `Send` and was made on a thread of `Rejit::spawn`, which runs
-        // no managed code: inside of no call it is in preemptive mode, and so may trigger a GC;
-        // the runtime was initialised, as it gave the `Rejit`; `f` is generic over the brand.
+        // SAFETY: this token is not `Send` and was created on a thread of `Rejit::spawn`, which
+        // runs no managed code. Outside of calls it is in preemptive mode, so it may trigger a GC.
+        // The runtime was initialised before it gave the `Rejit`. `f` is generic over the brand.
         f(&mut unsafe { Cx::assert(&self.rejit.runtime) })
     }
 
-    /// The [`Rejit`] that made this thread.
+    /// The [`Rejit`] that started this thread.
     pub fn rejit(&self) -> &Rejit {
         &self.rejit
     }
 }
 
-/// The interface of .NET 7, whose lookup of precompiled callers passes over those that are not
+/// Interface version of .NET 7, whose search for precompiled callers skips those that are not
 /// loaded.
 const INLINERS_SAFE: u32 = 13;
 
 impl<'rt> Info<'rt> {
-    /// Whether [`Info::request_rejit_with_inliners`] cannot crash the program for this method:
-    /// always from .NET 7 on; before, when the method is loaded and its module is not precompiled,
-    /// as then no precompiled code has copies of it. Where it is not, [`Info::request_rejit`]
-    /// leaves inlined copies as they are.
+    /// Whether [`Info::request_rejit_with_inliners`] is safe for this method. It always is from
+    /// .NET 7 on. Before, it is safe if the method is loaded and its module is not precompiled,
+    /// because no precompiled code has inlined copies then; otherwise it can crash the program.
+    /// [`Info::request_rejit`] is the alternative, which leaves inlined copies as they are.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -168,19 +167,19 @@ impl<'rt> Info<'rt> {
     }
 }
 
-/// New IL for a method, complete.
+/// Complete new IL of a method.
 #[derive(Clone, Debug)]
 pub struct PreparedBody {
     /// The body, header first ([`crate::il::Written::into_bytes`]).
     pub il: Box<[u8]>,
-    /// How it maps to the original ([`crate::il::Written::code_map`]); may be empty.
+    /// Map from the original IL ([`crate::il::Written::code_map`]); may be empty.
     pub map: Box<[CorIlMap]>,
-    /// How it is compiled.
+    /// Flags of the compilation.
     pub flags: CodegenFlags,
 }
 
 impl PreparedBody {
-    /// A body as it was written.
+    /// Takes a written body, with its map and without flags.
     pub fn new(written: crate::il::Written) -> Self {
         Self {
             map: written.code_map().into(),
@@ -189,10 +188,10 @@ impl PreparedBody {
         }
     }
 
-    /// Hands it over.
+    /// Passes the body to the runtime.
     ///
     /// # Errors
-    /// The failure that the runtime reports. Taking no map is not a failure.
+    /// The failure that the runtime reports. A refused map is not a failure.
     pub fn answer(&self, control: &FunctionControl<'_>) -> Result<()> {
         if !self.flags.is_empty() {
             control.set_codegen_flags(self.flags)?;
@@ -205,48 +204,48 @@ impl PreparedBody {
     }
 }
 
-/// The bodies that were asked for, ready for [`crate::Callbacks::get_rejit_parameters`].
+/// The new bodies of requested methods, for [`crate::Callbacks::get_rejit_parameters`].
 ///
-/// Its lock is held for a look into a table, never across a call of the runtime: threads of the
-/// program may take it at any time.
+/// Its lock is held for a table look-up only, never across a call into the runtime, because threads
+/// of the program may take it at any time.
 #[derive(Debug, Default)]
 pub struct PreparedBodies {
     bodies: RwLock<HashMap<(ModuleKey, Token), Arc<PreparedBody>>>,
 }
 
 impl PreparedBodies {
-    /// Keeps a body for a method, in place of the one before. Do so before the request.
+    /// Stores the body of a method and replaces an earlier one. Call it before the request.
     pub fn insert(&self, module: ModuleKey, method: Token, body: PreparedBody) {
         let body = Arc::new(body);
         let mut bodies = self.bodies.write().unwrap_or_else(PoisonError::into_inner);
         bodies.insert((module, method), body);
     }
 
-    /// Forgets a method's body: a request that is still open for it gets the original IL.
+    /// Removes a method's body. A pending request for the method then gets the original IL.
     pub fn remove(&self, module: ModuleKey, method: Token) {
         let mut bodies = self.bodies.write().unwrap_or_else(PoisonError::into_inner);
         bodies.remove(&(module, method));
     }
 
-    /// Whether there is one for a method.
+    /// Whether a method has a body.
     pub fn contains(&self, module: ModuleKey, method: Token) -> bool {
         let bodies = self.bodies.read().unwrap_or_else(PoisonError::into_inner);
         bodies.contains_key(&(module, method))
     }
 
-    /// How many there are.
+    /// Number of bodies.
     pub fn len(&self) -> usize {
         let bodies = self.bodies.read().unwrap_or_else(PoisonError::into_inner);
         bodies.len()
     }
 
-    /// Whether there is none.
+    /// Whether no method has a body.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Answers `GetReJITParameters`; whether there was a body. The original IL is compiled
-    /// otherwise.
+    /// Passes the body to the runtime in `GetReJITParameters`. Returns whether the method has a
+    /// body; otherwise the runtime compiles the original IL.
     ///
     /// # Errors
     /// The failure that the runtime reports.

@@ -1,7 +1,9 @@
-//! One CLR of the process: its `ICorProfilerInfo`, found out once, and what it can do.
+//! One CLR of the process: its `ICorProfilerInfo` and its capabilities.
 //!
-//! It is not a registry: who keeps which [`Runtime`] is the profiler's business. The invariant: the
-//! interface pointer answers for every slot below `slots`, and for none above.
+//! [`Runtime`] is the handle that a profiler stores, [`Info`] the calls within a context. The
+//! interface version is queried once, in `Initialize`.
+//!
+//! Invariant: the interface pointer has exactly the slots below `slots`.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -16,7 +18,7 @@ use crate::sys::{Hresult, ICorProfilerInfo15, IUnknown, Interface, InterfaceVers
 /// The result of a call into the runtime.
 pub type Result<T, E = Hresult> = core::result::Result<T, E>;
 
-/// The runtime's side of the API, held with a reference.
+/// The runtime's side of the API, with one COM reference.
 #[derive(Debug)]
 pub(crate) struct InfoPointer {
     pub(crate) pointer: NonNull<ICorProfilerInfo15>,
@@ -32,7 +34,7 @@ unsafe impl Send for InfoPointer {}
 unsafe impl Sync for InfoPointer {}
 
 impl InfoPointer {
-    /// Asks for the newest version that the runtime has.
+    /// Queries the newest interface version that the runtime has.
     ///
     /// # Safety
     /// `unknown` is null or a live COM object.
@@ -58,12 +60,12 @@ impl InfoPointer {
 }
 
 impl InfoPointer {
-    /// Gives the reference back.
+    /// Releases the reference.
     ///
     /// # Safety
-    /// The object lives, and this is the last use of it.
+    /// The object is alive, and this is its last use.
     unsafe fn release(&self) {
-        // SAFETY: `query` got a reference of its own; the caller vouches for the rest.
+        // SAFETY: `query` got its own reference; the caller guarantees the rest.
         unsafe {
             let this = self.pointer.as_ptr();
             ((*(*this).vtbl).unknown.release)(this.cast());
@@ -71,12 +73,12 @@ impl InfoPointer {
     }
 }
 
-/// State of one CLR. Made by `CreateInstance`, complete from `Initialize` on.
+/// State of one CLR. Created by `CreateInstance`, complete from `Initialize` on.
 #[derive(Debug)]
 pub(crate) struct RuntimeInner {
     index: RuntimeIndex,
     info: OnceLock<InfoPointer>,
-    /// The runtime has let the profiler go, or not in: its interface is no more.
+    /// The profiler was detached, or refused at start: the runtime's interface is freed.
     gone: AtomicBool,
     panics: AtomicU64,
     meter: Meter,
@@ -84,13 +86,14 @@ pub(crate) struct RuntimeInner {
 
 impl Drop for RuntimeInner {
     fn drop(&mut self) {
-        // The runtime frees its side when it has let us go, whoever holds references to it
+        // The runtime frees its side after a detach, whatever references exist
         // (src/coreclr/vm/proftoeeinterfaceimpl.cpp: "The VM controls the lifetime").
         if self.gone.load(Ordering::Acquire) {
             return;
         }
         if let Some(info) = self.info.get() {
-            // SAFETY: the runtime lives, as it is not gone; no other code has this any more.
+            // SAFETY: the runtime is alive, as `gone` is not set; no other code holds this pointer
+            // any more.
             unsafe { info.release() };
         }
     }
@@ -107,12 +110,12 @@ impl RuntimeInner {
         }
     }
 
-    /// Takes the interface that `Initialize` or `InitializeForAttach` brought.
+    /// Takes the interface that `Initialize` or `InitializeForAttach` passed.
     ///
     /// # Safety
-    /// `unknown` is null or a live COM object whose answers follow `corprof.idl`.
+    /// `unknown` is null or a live COM object that implements `corprof.idl`.
     pub(crate) unsafe fn initialize(&self, unknown: *mut IUnknown) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let pointer = unsafe { InfoPointer::query(unknown) }?;
         self.info
             .set(pointer)
@@ -127,7 +130,7 @@ impl RuntimeInner {
         &self.meter
     }
 
-    /// The runtime is about to free its side: nothing is called from here on.
+    /// Records that the runtime is about to free its side: no calls from here on.
     pub(crate) fn release(&self) {
         self.gone.store(true, Ordering::Release); // pairs with `with_slot` and the drop
     }
@@ -137,10 +140,10 @@ impl RuntimeInner {
     }
 }
 
-/// One CLR of this process. Cheap to clone, kept for as long as the profiler likes.
+/// One CLR of this process. Cheap to clone, may be stored without limit.
 ///
-/// It makes no calls itself: enter it from the agent's thread by [`crate::AgentCx::enter`], or take
-/// the [`Info`] that a callback's [`Cx`] brings.
+/// To make calls, enter it from the agent thread with [`crate::AgentCx::enter`], or use the
+/// [`Info`] of a callback's [`Cx`].
 #[derive(Clone, Debug)]
 pub struct Runtime {
     inner: Arc<RuntimeInner>,
@@ -162,26 +165,26 @@ impl Runtime {
         self.inner.index
     }
 
-    /// The newest `ICorProfilerInfo` that it has: 11 in .NET Core 3.1, 14 in .NET 8. 0 before
-    /// `Initialize`.
+    /// Number of the newest `ICorProfilerInfo` that the runtime has: 11 in .NET Core 3.1, 14 in
+    /// .NET 8. 0 before `Initialize`.
     pub fn interface_version(&self) -> u32 {
         self.inner.info.get().map_or(0, |info| info.number)
     }
 
-    /// How many callbacks of this runtime panicked and answered `E_FAIL`.
+    /// Number of callbacks of this runtime that panicked and returned `E_FAIL`.
     pub fn panics(&self) -> u64 {
         self.inner.panics.load(Ordering::Relaxed)
     }
 
-    /// How many callbacks it has made, and what CPU time they took, in the order of
-    /// [`CallbackKind::ALL`]. The hooks of [`crate::elt`] are not among them.
+    /// Number and CPU time of the runtime's callbacks, in the order of [`CallbackKind::ALL`],
+    /// without the hooks of [`crate::elt`].
     pub fn calls(&self) -> [Calls; CallbackKind::COUNT] {
         self.inner.meter.calls()
     }
 
-    /// Runs `f` with the proof of code that the profiler put into a method's IL and that calls the
-    /// profiler: asynchronous, because no callback of the runtime's is in between. The instrumented
-    /// code says which runtime it belongs to, by a constant in the IL.
+    /// Runs `f` with the context token of a probe: native code called from IL that the profiler put
+    /// into a method. The context is asynchronous, because no callback of the runtime is in
+    /// between. The probe identifies the runtime by a constant in the IL.
     ///
     /// # Safety
     /// The caller was called by managed code of this runtime, on this thread, and not from a signal
@@ -190,18 +193,18 @@ impl Runtime {
         &self,
         f: impl for<'rt> FnOnce(&mut Cx<'rt, Async>) -> R,
     ) -> R {
-        // SAFETY: the caller's promise; `f` is generic over the brand.
+        // SAFETY: guaranteed by the caller; `f` is generic over the brand.
         f(&mut unsafe { Cx::assert(self) })
     }
 
-    /// Runs `f` with the proof of a signal handler, by which nothing can be called.
+    /// Runs `f` with the context token of a signal handler, which permits no calls.
     pub fn in_signal_handler<R>(&self, f: impl for<'rt> FnOnce(&mut Cx<'rt, Signal>) -> R) -> R {
         // SAFETY: `Signal` promises nothing, and `f` is generic over the brand.
         f(&mut unsafe { Cx::assert(self) })
     }
 }
 
-/// Interfaces that the runtime has, found out once by `QueryInterface`.
+/// Interfaces that the runtime has, queried once with `QueryInterface`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Number of the newest `ICorProfilerInfo`.
@@ -218,11 +221,10 @@ pub struct Capabilities {
     pub enumerate_gc_heap: bool,
 }
 
-/// The `ICorProfilerInfo` of the runtime `'rt`: every call, each asking for the [`Cx`] that it
-/// needs.
+/// The `ICorProfilerInfo` of the runtime `'rt`: every call takes the [`Cx`] that it requires.
 ///
-/// The methods have the runtime's names in snake case. They answer
-/// [`Hresult::E_NOINTERFACE`] when the runtime is too old to have the method.
+/// The methods have the runtime's names in snake case. They return [`Hresult::E_NOINTERFACE`] if
+/// the runtime is too old to have the method.
 #[derive(Clone, Copy, Debug)]
 pub struct Info<'rt> {
     runtime: &'rt Runtime,
@@ -237,7 +239,7 @@ impl<'rt> Info<'rt> {
         }
     }
 
-    /// The runtime in a form that may be kept.
+    /// The runtime in a form that can be stored.
     pub fn runtime(self) -> Runtime {
         self.runtime.clone()
     }
@@ -265,7 +267,7 @@ impl<'rt> Info<'rt> {
         }
     }
 
-    /// A stored id, if this is the runtime that it belongs to.
+    /// The id of a key; `None` if the key belongs to another runtime.
     pub fn id<K>(self, key: Key<K>) -> Option<Id<'rt, K>> {
         if key.runtime() == self.index() {
             Id::new(key.raw())
@@ -274,15 +276,14 @@ impl<'rt> Info<'rt> {
         }
     }
 
-    /// The id in a form that may be kept.
+    /// The id in a form that can be stored.
     pub fn key<K>(self, id: Id<'rt, K>) -> Key<K> {
         Key::new(self.index(), id.non_zero())
     }
 
     /// The raw interface and the number of slots that it has.
     ///
-    /// Calls through it are checked by the runtime alone; the pointer must not outlive the
-    /// profiler's stay in the process.
+    /// Only the runtime checks calls through it. The pointer is invalid after a detach.
     pub fn as_raw(self) -> Option<(NonNull<ICorProfilerInfo15>, usize)> {
         let inner = &self.runtime.inner;
         if inner.gone.load(Ordering::Acquire) {
@@ -294,7 +295,7 @@ impl<'rt> Info<'rt> {
             .map(|info| (info.pointer, info.version.slots))
     }
 
-    /// The interface, when it has the slot at `offset` of its vtable.
+    /// The interface, if it has the slot at `offset` of its vtable.
     pub(crate) fn with_slot(self, offset: usize) -> Result<*mut ICorProfilerInfo15> {
         match self.as_raw() {
             Some((pointer, slots)) if offset < slots * size_of::<usize>() => Ok(pointer.as_ptr()),

@@ -1,8 +1,11 @@
-//! Stack snapshots: `DoStackSnapshot` in its three forms.
+//! Stack snapshots: walks of managed stacks by the runtime (`DoStackSnapshot`).
 //!
-//! The walk itself is the runtime's; here are who may be walked from where, the frames as they
-//! come, and the answers by name. The invariants: nothing that a frame lends outlives its callback;
-//! a seed that is not managed code on the thread's own stack never reaches the runtime.
+//! The runtime walks and calls back for each frame; this module checks seeds, converts frames and
+//! names the errors. A seed is a register context from which a walk begins. [`crate::Suspension`]
+//! walks other threads.
+//!
+//! Invariants: no data of a frame outlives its callback; a seed that is not in managed code on the
+//! thread's own stack never reaches the runtime.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -20,7 +23,7 @@ use crate::sys::{
     Hresult, SnapshotFlags,
 };
 
-/// Proof that the event mask of a runtime allows stack snapshots. It may be kept.
+/// Proof that the event mask of a runtime permits stack snapshots. It can be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackSnapshots {
     runtime: RuntimeIndex,
@@ -29,23 +32,23 @@ pub struct StackSnapshots {
 /// A frame of a snapshot. Frames come leaf first.
 #[derive(Clone, Copy, Debug)]
 pub enum SnapshotFrame<'frame, 'rt> {
-    /// A managed method with metadata. Dynamic methods and stubs are left out by the runtime.
+    /// A managed method with metadata. The runtime omits dynamic methods and stubs.
     Managed {
-        /// The method; shared generic code is not told apart.
+        /// The method. Instances that share generic code are not distinguished.
         function: FunctionId<'rt>,
-        /// Where it is: the interrupted instruction of the leaf, a return address of the others.
+        /// Address: the interrupted instruction of the leaf, a return address for the other frames.
         ip: usize,
-        /// For [`Info::get_function_info2_of_frame`], within the callback only.
+        /// Frame info for [`Info::get_function_info2_of_frame`], within the callback only.
         info: FrameInfo<'frame, 'rt>,
     },
-    /// A whole run of unmanaged frames.
+    /// A run of consecutive unmanaged frames.
     UnmanagedRun {
-        /// Where the run's context is.
+        /// Instruction pointer of the run's context.
         ip: usize,
     },
 }
 
-/// The runtime's description of a frame; it cannot be kept.
+/// The runtime's description of a frame; it cannot be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameInfo<'frame, 'rt> {
     raw: CorPrfFrameInfo,
@@ -66,7 +69,7 @@ impl FrameInfo<'_, '_> {
     }
 }
 
-/// The registers that a walk begins with or a frame has.
+/// Registers at the start of a walk, or of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Registers {
     /// Instruction pointer.
@@ -97,10 +100,10 @@ impl fmt::Debug for Registers {
     }
 }
 
-/// Where a seeded walk begins.
+/// A seed: the register context from which a walk begins.
 ///
-/// The runtime takes it as a hint, and only where it cannot find its own way: for a thread in
-/// preemptive mode it drops the seed and begins at the thread's newest transition.
+/// The seed is a hint. The runtime uses it only if it has no better start: for a thread in
+/// preemptive mode it ignores the seed and begins at the thread's newest transition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seed {
     registers: Registers,
@@ -109,16 +112,15 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A seed at a managed frame: the registers that it has now, the code body that it is in (as
-    /// [`Info::get_code_info4`] gives it) and the stack that it is on, lowest addresses first.
+    /// A seed at a managed frame: its current registers, its code body (from
+    /// [`Info::get_code_info4`]) and the address range of its stack.
     ///
     /// # Safety
-    /// The registers are those of a managed frame that is on that stack for as long as the seed is
-    /// used: those that interrupted the thread, or those that a walk gave for a frame that has not
-    /// returned. What can be seen to be wrong is refused before the runtime is asked
-    /// ([`SeedRefused`]); but a stack pointer that is inside the stack and not the frame's makes
-    /// the runtime read what it takes for return addresses, and it does not survive that (measured
-    /// on 8.0.4 and 3.1.23).
+    /// The registers are those of a managed frame that is on that stack while the seed is used: the
+    /// registers of the interrupted thread, or those that a walk returned for a frame that has not
+    /// returned. Visible errors are refused before the runtime is called ([`SeedRefused`]). But
+    /// with a stack pointer inside the stack that is not the frame's, the runtime reads wrong
+    /// return addresses and crashes (measured on 8.0.4 and 3.1.23).
     pub unsafe fn new(registers: Registers, code: Range<usize>, stack: Range<usize>) -> Self {
         Self {
             registers,
@@ -128,7 +130,7 @@ impl Seed {
     }
 }
 
-/// Why a seed was refused before the runtime was asked.
+/// Reason why a seed was refused before a call into the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedRefused {
     /// The instruction pointer is not in the code body, or the body is not managed code.
@@ -137,42 +139,44 @@ pub enum SeedRefused {
     NotOnTheStack,
 }
 
-/// Why there is no stack, or not all of it.
+/// Reason why there is no stack, or only a part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkError {
-    /// The runtime cannot walk this thread now: it holds a lock of the runtime's, or is being
-    /// suspended (`CORPROF_E_STACKSNAPSHOT_UNSAFE`). Resume at once and try later.
+    /// The runtime cannot walk this thread now, because the thread holds a lock of the runtime or
+    /// is being suspended (`CORPROF_E_STACKSNAPSHOT_UNSAFE`). Resume at once and try later.
     Unsafe,
-    /// The top of the stack is the runtime's own code, and there is no seed, or the seed is not
-    /// managed (`CORPROF_E_STACKSNAPSHOT_UNMANAGED_CTX`).
+    /// The leaf is code of the runtime, and there is no seed, or the seed is not managed
+    /// (`CORPROF_E_STACKSNAPSHOT_UNMANAGED_CTX`).
     UnmanagedContext,
-    /// The thread was interrupted where the runtime cannot walk (`CORPROF_E_ASYNCHRONOUS_UNSAFE`).
+    /// The thread was interrupted at a point from which the runtime cannot walk
+    /// (`CORPROF_E_ASYNCHRONOUS_UNSAFE`).
     AsynchronousUnsafe,
-    /// The thread is gone (`CORPROF_E_STACKSNAPSHOT_INVALID_TGT_THREAD`).
+    /// The thread has ended (`CORPROF_E_STACKSNAPSHOT_INVALID_TGT_THREAD`).
     InvalidThread,
-    /// Another thread can be walked under a suspension only (`E_NOTIMPL`; on Unix always so).
-    /// Rarely also under one: a thread that comes from native code back to managed code is in
-    /// cooperative mode until it sees that it has to wait, and such a one is not walked
-    /// (`proftoeeinterfaceimpl.cpp`, `DoStackSnapshot`). Resume, and try later.
+    /// Another thread can be walked only while the runtime is suspended (`E_NOTIMPL`; on Unix
+    /// always). Rarely returned during a suspension too: a thread that returns from native to
+    /// managed code is in cooperative mode until it notices the suspension, and cannot be walked
+    /// until then (`proftoeeinterfaceimpl.cpp`, `DoStackSnapshot`). Resume, and try later.
     NotSuspended,
     /// The walk failed; most often the thread has no managed frame (`E_FAIL`).
     NoManagedFrames,
     /// Memory could not be read during the walk (`E_UNEXPECTED`).
     Fault,
-    /// The event mask has lost its flag, or never had it (`CORPROF_E_INCONSISTENT_WITH_FLAGS`).
+    /// The event mask does not have the flag any more, or never had it
+    /// (`CORPROF_E_INCONSISTENT_WITH_FLAGS`).
     NotEnabled,
     /// The profiler is being detached (`CORPROF_E_PROFILER_DETACHING`).
     Detaching,
-    /// The seed was refused before the runtime was asked.
+    /// The seed was refused before a call into the runtime.
     Seed(SeedRefused),
-    /// The proof is for another runtime.
+    /// The [`StackSnapshots`] is for another runtime.
     OtherRuntime,
-    /// Any other answer.
+    /// Any other failure.
     Other(Hresult),
 }
 
 impl WalkError {
-    /// The error that an answer of `DoStackSnapshot` means.
+    /// Converts a failure of `DoStackSnapshot`.
     pub fn from_hresult(answer: Hresult) -> Self {
         match answer {
             Hresult::CORPROF_E_STACKSNAPSHOT_UNSAFE => Self::Unsafe,
@@ -216,7 +220,7 @@ impl core::error::Error for WalkError {}
 /// A walk's outcome: `Break` with the callback's value when it stopped the walk.
 pub type Walked<B> = core::result::Result<ControlFlow<B>, WalkError>;
 
-/// The callback for each frame with its registers.
+/// Callback for each frame, with its registers.
 pub(crate) type EachFrame<'f, 'rt, C, B> =
     dyn FnMut(&mut Cx<'rt, C>, SnapshotFrame<'_, 'rt>, &Registers) -> ControlFlow<B> + 'f;
 
@@ -262,7 +266,7 @@ unsafe extern "system" fn on_frame(
 /// `context` points to the PAL's register context of a frame.
 unsafe fn registers(context: *const u8) -> Registers {
     // SAFETY: the fields that are read lie in the first 0x100 bytes, which every version of the
-    // structure has; reads are unaligned to be independent of where the runtime keeps it.
+    // structure has; unaligned reads work for any address of the structure.
     let at = |offset: usize| unsafe { context.add(offset).cast::<u64>().read_unaligned() };
     Registers {
         rip: at(core::mem::offset_of!(ContextAmd64, rip)),
@@ -277,8 +281,8 @@ unsafe fn registers(context: *const u8) -> Registers {
 }
 
 impl<'rt> Info<'rt> {
-    /// Sets the event masks with `ENABLE_STACK_SNAPSHOT` and hands out the proof that the walks ask
-    /// for (`SetEventMask2`).
+    /// Sets the event masks with `ENABLE_STACK_SNAPSHOT` and returns the proof that walks take
+    /// (`SetEventMask2`).
     ///
     /// # Errors
     /// As [`Info::set_event_mask2`].
@@ -294,14 +298,14 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Walks the calling thread (`DoStackSnapshot`). It needs no seed: inside a callback the
-    /// runtime finds its own way.
+    /// Walks the calling thread (`DoStackSnapshot`). Inside a callback the runtime needs no seed.
     ///
-    /// `each` runs during the walk, in a context that is synchronous if and only if `C` is; the
-    /// runtime may hold locks then, so copy what is wanted and return.
+    /// `each` runs during the walk, in a context that is synchronous if and only if `C` is. The
+    /// runtime may hold locks meanwhile, so copy the needed data and return.
     ///
     /// # Errors
-    /// See [`WalkError`]. On a thread that the runtime does not know, the walk has no frames.
+    /// See [`WalkError`]. On a thread without a `Thread` object of the runtime, the walk has no
+    /// frames.
     pub fn walk_current<C: Context, B>(
         self,
         cx: &mut Cx<'rt, C>,
@@ -328,8 +332,8 @@ impl<'rt> Info<'rt> {
         self.walk_with_registers(cx, proof, None, None, &mut each)
     }
 
-    /// Walks the calling thread from a register context (`DoStackSnapshot` with a seed), for a
-    /// place from which the runtime cannot find its own way. The seed is a hint: see [`Seed`].
+    /// Walks the calling thread from a register context (`DoStackSnapshot` with a seed), where the
+    /// runtime has no start of its own. The seed is a hint: see [`Seed`].
     ///
     /// # Errors
     /// [`WalkError::Seed`] when the seed is not managed code on this stack.
@@ -464,7 +468,7 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// The runtime's form of a seed that cannot harm it.
+    /// Checks a seed and converts it into the runtime's register context.
     fn check_seed<C: Context>(
         self,
         cx: &Cx<'rt, C>,
@@ -475,8 +479,8 @@ impl<'rt> Info<'rt> {
             return Err(SeedRefused::NotOnTheStack);
         }
         let ip = seed.registers.rip as usize;
-        // The runtime takes the gap behind a body for a part of it, and then stumbles: so the
-        // body's own end counts, and the runtime says whether it is one of its bodies.
+        // The runtime counts the gap after a body as part of the body, and its walk then fails. So
+        // the body's own end is checked here, and the runtime checks that the body is managed code.
         let known = self.get_function_from_ip(cx, seed.code.start);
         if !seed.code.contains(&ip) || known.is_err() || known != self.get_function_from_ip(cx, ip)
         {

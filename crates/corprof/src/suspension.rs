@@ -1,8 +1,11 @@
-//! `SuspendRuntime`: the whole runtime stands still for as long as a value lives.
+//! Suspension of the whole runtime (`SuspendRuntime`) for the lifetime of a value.
 //!
-//! The invariants: only a thread of the profiler's own suspends; while it does, it holds no
-//! [`crate::AgentLock`] and takes none, and calls nothing that takes a lock of the runtime's or
-//! triggers a collection, because the value borrows the thread's proof mutably.
+//! While suspended, the agent thread enumerates and walks the stopped threads.
+//!
+//! Invariants: only a native thread of the profiler suspends. During a suspension it neither holds
+//! nor takes an [`crate::AgentLock`], and makes no call that takes a lock of the runtime or
+//! triggers a collection. The [`Suspension`] borrows the thread's context token mutably, so such
+//! code does not compile.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,22 +19,22 @@ use crate::runtime::{Info, Result};
 use crate::snapshot::{Registers, Seed, SnapshotFrame, StackSnapshots, Walked};
 use crate::sys::Hresult;
 
-/// Why the runtime was not suspended.
+/// Reason why the runtime was not suspended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SuspendError {
-    /// The runtime is suspending for itself (`CORPROF_E_SUSPENSION_IN_PROGRESS`). Common when it
-    /// collects a lot; try later.
+    /// The runtime is suspending itself (`CORPROF_E_SUSPENSION_IN_PROGRESS`). Common with frequent
+    /// collections; try later.
     InProgress,
     /// The runtime has not started (`CORPROF_E_RUNTIME_UNINITIALIZED`).
     NotStarted,
     /// The runtime is older than 3.0.
     Unsupported,
-    /// Any other answer.
+    /// Any other failure.
     Other(Hresult),
 }
 
 impl SuspendError {
-    /// The error that an answer of `SuspendRuntime` means.
+    /// Converts a failure of `SuspendRuntime`.
     pub fn from_hresult(answer: Hresult) -> Self {
         match answer {
             Hresult::CORPROF_E_SUSPENSION_IN_PROGRESS => Self::InProgress,
@@ -55,21 +58,21 @@ impl fmt::Display for SuspendError {
 
 impl core::error::Error for SuspendError {}
 
-/// A suspended runtime; it goes on when the value is dropped.
+/// A suspended runtime, which resumes when the value is dropped.
 ///
-/// Managed code stands still; native code goes on until it would return to managed code. Memory may
-/// be allocated: a thread inside `malloc` is not stopped.
+/// Managed code is stopped. Native code runs until it would return to managed code. The profiler
+/// may allocate memory, because threads inside `malloc` are not stopped.
 #[derive(Debug)]
 pub struct Suspension<'s, 'rt> {
     cx: Cx<'rt, Suspended>,
-    /// How often it had to be tried again.
+    /// Number of retries that were needed.
     retries: u32,
     borrow: PhantomData<&'s mut Cx<'rt, AgentThread>>,
 }
 
 impl<'rt> Info<'rt> {
-    /// Stops the runtime (`SuspendRuntime`, may trigger a GC), from a thread of the profiler's own
-    /// only: a thread that runs managed code could not suspend itself.
+    /// Suspends the runtime (`SuspendRuntime`, may trigger a GC). Only a native thread of the
+    /// profiler may do so, because a thread that runs managed code could not suspend itself.
     ///
     /// # Errors
     /// See [`SuspendError`].
@@ -80,8 +83,8 @@ impl<'rt> Info<'rt> {
         self.suspend_runtime_with_retries(cx, 0, Duration::ZERO)
     }
 
-    /// As [`Info::suspend_runtime`], trying again up to `retries` times, `pause` apart, while the
-    /// runtime is suspending for itself. [`Suspension::retries`] tells how often.
+    /// As [`Info::suspend_runtime`], with up to `retries` retries, `pause` apart, while the runtime
+    /// is suspending itself. [`Suspension::retries`] returns their number.
     ///
     /// # Errors
     /// See [`SuspendError`].
@@ -91,7 +94,8 @@ impl<'rt> Info<'rt> {
         retries: u32,
         pause: Duration,
     ) -> Result<Suspension<'s, 'rt>, SuspendError> {
-        // The proof says so already; it cannot see managed code that other code runs here.
+        // The token already proves this, except for managed code that other code runs on this
+        // thread.
         debug_assert!(
             self.get_current_thread_id(cx).is_err(),
             "a thread that has run managed code must not suspend the runtime"
@@ -125,12 +129,12 @@ impl<'rt> Info<'rt> {
 }
 
 impl<'rt> Suspension<'_, 'rt> {
-    /// The proof of what may be called now: what takes no lock.
+    /// The context token during the suspension. It permits only calls that take no lock.
     pub fn cx(&mut self) -> &mut Cx<'rt, Suspended> {
         &mut self.cx
     }
 
-    /// How often it had to be tried again.
+    /// Number of retries that were needed.
     pub fn retries(&self) -> u32 {
         self.retries
     }
@@ -142,13 +146,13 @@ impl<'rt> Suspension<'_, 'rt> {
     pub fn enum_threads(&self) -> Result<Vec<ThreadId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self.cx.info(), enum_threads(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         let found = unsafe { crate::info::enumerate::threads(enumerator) }?;
         Ok(found.into_iter().filter_map(Id::new).collect())
     }
 
-    /// As [`Suspension::enum_threads`], without allocating: fills what room `into` has, and answers
-    /// whether that was everything. What was in it is dropped.
+    /// As [`Suspension::enum_threads`], without allocating: replaces the content of `into`, up to
+    /// its capacity. Returns whether all threads fit.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -156,11 +160,11 @@ impl<'rt> Suspension<'_, 'rt> {
         into.clear();
         let mut enumerator = core::ptr::null_mut();
         call!(self.cx.info(), enum_threads(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         unsafe { crate::info::enumerate::threads_into(enumerator, into, Id::new) }
     }
 
-    /// The operating system's number of a managed thread (`GetThreadInfo`).
+    /// The operating system's thread id of a managed thread (`GetThreadInfo`).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -177,7 +181,7 @@ impl<'rt> Suspension<'_, 'rt> {
     /// Walks a thread (`DoStackSnapshot`).
     ///
     /// # Errors
-    /// See [`crate::WalkError`]; `NoManagedFrames` is common for threads of the runtime's own.
+    /// See [`crate::WalkError`]; `NoManagedFrames` is common for the runtime's own threads.
     pub fn walk<B>(
         &mut self,
         proof: &StackSnapshots,
@@ -227,8 +231,8 @@ impl<'rt> Suspension<'_, 'rt> {
         info.walk_with_registers(&mut self.cx, proof, Some(thread), Some(seed), &mut each)
     }
 
-    /// Lets the runtime go on (`ResumeRuntime`), with its answer. Dropping the value does the same
-    /// without it.
+    /// Resumes the runtime (`ResumeRuntime`) and returns the result. Dropping the value resumes
+    /// too, but discards the result.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -241,7 +245,7 @@ impl<'rt> Suspension<'_, 'rt> {
 
 impl Drop for Suspension<'_, '_> {
     fn drop(&mut self) {
-        // The answer has no receiver any more; `resume` is for callers that want it.
+        // `drop` cannot return the result; `resume` can.
         let _ = self.cx.info().resume_call();
     }
 }

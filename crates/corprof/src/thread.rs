@@ -1,9 +1,10 @@
-//! The profiler's own threads: the one place where every call is synchronous and may suspend the
-//! runtime.
+//! The profiler's own native threads: all calls are synchronous, and may suspend the runtime.
 //!
-//! The invariant: the thread is made here, natively, so the runtime has no `Thread` object for it
-//! but by calls that say so ([`crate::Info::force_gc`], [`crate::Info::event_pipe_start_session`]),
-//! and it has never run managed code.
+//! [`spawn_agent_thread`] starts one with signals blocked; its function gets an [`AgentCx`].
+//!
+//! Invariants: the thread has never run managed code. It is created natively, so the runtime has no
+//! `Thread` object for it, unless the thread makes a call that documents this effect
+//! ([`crate::Info::force_gc`], [`crate::Info::event_pipe_start_session`]).
 
 use core::marker::PhantomData;
 use std::io;
@@ -12,40 +13,39 @@ use std::thread::JoinHandle;
 use crate::context::{AgentThread, Cx};
 use crate::runtime::Runtime;
 
-/// Proof that the code runs on a thread of [`spawn_agent_thread`]. It enters any runtime.
+/// Proof that the code runs on a thread of [`spawn_agent_thread`]. Gives access to any runtime.
 #[derive(Debug)]
 pub struct AgentCx {
     not_send: PhantomData<*const ()>,
 }
 
 impl AgentCx {
-    /// Runs `f` with the proof for one runtime, from which [`Cx::info`] makes the calls.
+    /// Runs `f` with the context token of one runtime. [`Cx::info`] gives access to the calls.
     ///
-    /// The runtime must have been initialised: a [`Runtime`] that a callback's [`crate::Info`] gave
-    /// is.
+    /// The runtime must be initialised. A [`Runtime`] from a callback's [`crate::Info`] is.
     pub fn enter<R>(
         &mut self,
         runtime: &Runtime,
         f: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R,
     ) -> R {
-        // SAFETY: this proof is not `Send` and was made on a thread of `spawn_agent_thread`, of
-        // which no runtime knows: natively made, it runs no managed code. Where a call has made it
-        // one of the runtime's (`force_gc`, a session with its events), it is in preemptive mode
-        // outside of calls all the same, and may trigger a GC; `f` is generic over the brand.
+        // SAFETY: this token is not `Send` and was created on a thread of `spawn_agent_thread`,
+        // which is native, runs no managed code and has no `Thread` object. If a call has given it
+        // one (`force_gc`, an EventPipe session), it is still in preemptive mode outside of calls,
+        // and may trigger a GC. `f` is generic over the brand.
         f(&mut unsafe { Cx::assert(runtime) })
     }
 }
 
 /// Starts a native thread of the profiler.
 ///
-/// Signals that a thread can be sent are blocked on it from its first instruction on, so no
-/// sampling signal is taken there; those that a fault raises (`SIGSEGV` and the like) are not,
-/// because the runtime handles its own faults by them. `f` must not call managed code.
+/// Signals are blocked on it from its first instruction on, so it receives no sampling signal.
+/// Signals of faults (`SIGSEGV` and the like) are not blocked, because the runtime uses them to
+/// handle its own faults. `f` must not call managed code.
 ///
-/// A panic of `f` ends the thread and is what joining it returns.
+/// A panic of `f` ends the thread; `join` returns it.
 ///
 /// # Errors
-/// The operating system's, when it makes no thread.
+/// The operating system's error if it cannot create a thread.
 pub fn spawn_agent_thread<R: Send + 'static>(
     name: &str,
     f: impl FnOnce(&mut AgentCx) -> R + Send + 'static,
@@ -57,7 +57,7 @@ pub fn spawn_agent_thread<R: Send + 'static>(
     })
 }
 
-/// A thread on which the signals are blocked, as [`spawn_agent_thread`] says.
+/// Starts a thread with signals blocked as documented at [`spawn_agent_thread`].
 pub(crate) fn spawn_native_thread<R: Send + 'static>(
     name: &str,
     f: impl FnOnce() -> R + Send + 'static,
@@ -68,7 +68,8 @@ pub(crate) fn spawn_native_thread<R: Send + 'static>(
     handle
 }
 
-/// Blocks the signals of the calling thread, which a new thread inherits, and puts them back.
+/// Blocks signals on the calling thread, so that a new thread inherits the mask. Restores the mask
+/// when dropped.
 struct BlockedSignals {
     before: libc::sigset_t,
 }

@@ -1,8 +1,10 @@
-//! From the runtime's vtable calls to [`Callbacks`]: the object that the runtime holds.
+//! The COM object that the runtime holds: vtable thunks that forward to [`Callbacks`].
 //!
-//! It decides nothing: each slot turns its arguments into safe ones, mints the proof of the context
-//! that the runtime calls it in, and passes on. The invariant: no panic leaves a slot, and no slot
-//! but `initialize`'s mints a proof before the runtime's interface is known.
+//! The runtime calls a slot on any of its threads. The slot converts the arguments into safe types,
+//! creates the token of its context and calls the [`Callbacks`] method.
+//!
+//! Invariants: no panic leaves a slot. Only the `initialize` slots create a token before the
+//! runtime's interface is known.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -16,7 +18,7 @@ use crate::objects::{AssemblyReferences, FunctionControl};
 use crate::runtime::{Result, Runtime};
 use crate::sys::*;
 
-/// The object that the runtime holds: `ICorProfilerCallback` 1 to 11 by one vtable.
+/// The object that the runtime holds: `ICorProfilerCallback` 1 to 11 with one vtable.
 #[repr(C)]
 struct Object {
     vtbl: &'static ICorProfilerCallback11Vtbl,
@@ -25,7 +27,7 @@ struct Object {
     callbacks: Box<dyn Callbacks>,
 }
 
-/// Makes the object, with one reference for the caller.
+/// Creates the object, with one reference for the caller.
 pub(crate) fn create(
     index: RuntimeIndex,
     callbacks: Box<dyn Callbacks>,
@@ -39,7 +41,7 @@ pub(crate) fn create(
     .cast()
 }
 
-/// Passes a call on, if the runtime is known by now.
+/// Forwards a call, if the runtime's interface is known.
 ///
 /// # Safety
 /// `this` came from [`create`] and the caller holds a reference; the runtime is in a callback of
@@ -49,14 +51,14 @@ unsafe fn enter<C>(
     kind: CallbackKind,
     f: impl for<'rt> FnOnce(&dyn Callbacks, &mut Cx<'rt, C>) -> Result<()>,
 ) -> Hresult {
-    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    // SAFETY: the runtime passes the pointer that `create` returned and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
     guard(object, || {
         if !object.runtime.inner().is_initialized() {
             return Ok(());
         }
         object.runtime.inner().meter().run(kind, || {
-            // SAFETY: the caller vouches for the context; the closure is generic over the brand.
+            // SAFETY: the caller guarantees the context; the closure is generic over the brand.
             f(&*object.callbacks, &mut unsafe {
                 Cx::assert(&object.runtime)
             })
@@ -64,13 +66,13 @@ unsafe fn enter<C>(
     })
 }
 
-/// No panic unwinds into the runtime.
+/// Runs `f` and stops a panic from unwinding into the runtime.
 fn guard(object: &Object, f: impl FnOnce() -> Result<()>) -> Hresult {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(answer) => answer.into(),
         Err(panic) => {
             object.runtime.inner().count_panic();
-            // Dropping what was thrown could panic again; so could dropping that.
+            // Dropping the payload could panic again, and so could dropping that payload.
             core::mem::forget(panic);
             Hresult::E_FAIL
         }
@@ -86,26 +88,26 @@ fn object<'rt>(raw: usize) -> Result<ObjectId<'rt>> {
 }
 
 /// # Safety
-/// `start` is null or points to `length` elements that stay for `'a`.
+/// `start` is null or points to `length` elements that are valid for `'a`.
 unsafe fn slice<'a, T>(start: *const T, length: u32) -> &'a [T] {
     if start.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(start, length as usize) }
 }
 
 /// # Safety
 /// `pointer` is null or points to a GUID.
 unsafe fn guid(pointer: *const Guid) -> Option<Guid> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer.as_ref() }.copied()
 }
 
 /// # Safety
 /// As for [`slice`]. The text may have a NUL at its end.
 unsafe fn text(start: *const u16, length: u32) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let units = unsafe { slice(start, length) };
     String::from_utf16_lossy(units.strip_suffix(&[0]).unwrap_or(units))
 }
@@ -114,18 +116,18 @@ unsafe fn text(start: *const u16, length: u32) -> String {
 /// `start` is null or points to a text with a NUL at its end.
 unsafe fn terminated_text(start: *const u16) -> String {
     let mut length = 0;
-    // SAFETY: the text ends with a NUL, so nothing is read behind it.
+    // SAFETY: the text ends with a NUL, so nothing after it is read.
     while !start.is_null() && unsafe { *start.add(length as usize) } != 0 {
         length += 1;
     }
-    // SAFETY: that many units were just read.
+    // SAFETY: `length` units were just read.
     unsafe { text(start, length) }
 }
 
 /// # Safety
 /// `start` is null or points to `count` elements.
 unsafe fn generations(start: *const Bool, count: i32) -> Vec<bool> {
-    // SAFETY: the caller's promise; a negative count is none.
+    // SAFETY: guaranteed by the caller; a negative count is none.
     let flags = unsafe { slice(start, u32::try_from(count).unwrap_or(0)) };
     flags.iter().map(|flag| *flag != 0).collect()
 }
@@ -138,7 +140,7 @@ unsafe extern "system" fn query_interface(
     if out.is_null() || iid.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the contract of `QueryInterface` says that they are valid.
+    // SAFETY: not null, and valid by the contract of `QueryInterface`.
     let (iid, out) = unsafe { (*iid, &mut *out) };
     let known = iid == IUnknown::IID
         || ICorProfilerCallback11::VERSIONS
@@ -156,14 +158,14 @@ unsafe extern "system" fn query_interface(
 }
 
 unsafe extern "system" fn add_ref(this: *mut c_void) -> u32 {
-    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    // SAFETY: the runtime passes the pointer that `create` returned and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
     object.references.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 unsafe extern "system" fn release(this: *mut c_void) -> u32 {
     let left = {
-        // SAFETY: the runtime passes the pointer that `create` made and gives its reference back.
+        // SAFETY: the runtime passes the pointer that `create` returned and releases its reference.
         let object = unsafe { &*this.cast::<Object>() };
         object.references.fetch_sub(1, Ordering::Release) - 1
     };
@@ -180,7 +182,7 @@ unsafe extern "system" fn initialize(
     this: *mut ICorProfilerCallback11,
     info: *mut IUnknown,
 ) -> Hresult {
-    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    // SAFETY: the runtime passes the pointer that `create` returned and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
     // SAFETY: the runtime passes its own `ICorProfilerInfo`.
     let known = unsafe { object.runtime.inner().initialize(info) };
@@ -205,7 +207,7 @@ unsafe extern "system" fn initialize_for_attach(
     client_data: *mut c_void,
     client_data_length: u32,
 ) -> Hresult {
-    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    // SAFETY: the runtime passes the pointer that `create` returned and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
     // SAFETY: the runtime passes its own `ICorProfilerInfo`.
     let known = unsafe { object.runtime.inner().initialize(info) };
@@ -228,9 +230,9 @@ unsafe extern "system" fn initialize_for_attach(
 }
 
 unsafe extern "system" fn profiler_detach_succeeded(this: *mut ICorProfilerCallback11) -> Hresult {
-    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    // SAFETY: the runtime passes the pointer that `create` returned and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
-    // Before the callback: whoever still has this runtime calls nothing any more.
+    // Before the callback, so that other holders of this runtime make no more calls.
     object.runtime.inner().release();
     // SAFETY: this is `ProfilerDetachSucceeded`.
     unsafe {
@@ -244,11 +246,11 @@ unsafe extern "system" fn load_as_notification_only(
     this: *mut ICorProfilerCallback11,
     answer: *mut Bool,
 ) -> Hresult {
-    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    // SAFETY: the runtime passes the pointer that `create` returned and holds a reference to it.
     let object = unsafe { &*this.cast::<Object>() };
     guard(object, || {
         let only = object.callbacks.load_as_notification_only()?;
-        // SAFETY: null or where the runtime wants the answer.
+        // SAFETY: null or the address to which the runtime wants the result written.
         if let Some(answer) = unsafe { answer.as_mut() } {
             *answer = only.into();
         }
@@ -261,8 +263,8 @@ unsafe extern "system" fn jit_cached_function_search_started(
     function: FunctionID,
     use_cached: *mut Bool,
 ) -> Hresult {
-    // SAFETY: an ordinary callback; `use_cached` is null or where the runtime wants the answer. It
-    // is written first, because some runtimes leave it unset.
+    // SAFETY: an ordinary callback; `use_cached` is null or the address to which the runtime wants
+    // the result written. It is written first, because some runtimes leave it unset.
     unsafe {
         if let Some(answer) = use_cached.as_mut() {
             *answer = 1;
@@ -283,8 +285,9 @@ unsafe extern "system" fn jit_inlining(
     callee: FunctionID,
     should_inline: *mut Bool,
 ) -> Hresult {
-    // SAFETY: an ordinary callback; `should_inline` is null or where the runtime wants the answer.
-    // It is written first, because some runtimes leave it unset (2020, `vm/jitinterface.cpp`).
+    // SAFETY: an ordinary callback; `should_inline` is null or the address to which the runtime
+    // wants the result written. It is written first, because some runtimes leave it unset (2020,
+    // `vm/jitinterface.cpp`).
     unsafe {
         if let Some(answer) = should_inline.as_mut() {
             *answer = 1;

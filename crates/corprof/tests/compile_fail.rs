@@ -1,10 +1,10 @@
-//! Each rule of the API that is a type, broken: it does not compile, and the compiler says why in
-//! the CLR's language. The files of a rule are `ui/rule_NN_*.rs`, and the rules are numbered as in
-//! docs/rules.md.
+//! Compile-fail tests: code that breaks a call rule does not compile, with a message in CLR terms.
+//!
+//! Each file `ui/rule_NN_*.rs` breaks rule NN of docs/rules.md.
 
 use std::collections::BTreeSet;
 
-/// Makes a test of each rule, and the list of them.
+/// Generates a test for each rule, and the list of rules.
 macro_rules! rules {
     ($($number:literal $test:ident,)+) => {
         $(

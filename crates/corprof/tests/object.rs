@@ -1,4 +1,4 @@
-//! The object that a CLR gets, driven as a CLR drives it.
+//! Tests of the COM object that a CLR gets, called as a CLR calls it.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -44,7 +44,7 @@ impl Callbacks for Profiler {
     }
 }
 
-/// An `ICorProfilerInfo` as old as 11, with the slots that the test needs.
+/// A fake `ICorProfilerInfo11`, with the slots that the test needs.
 #[repr(C)]
 struct Info {
     vtbl: *const [usize; 115],
@@ -136,7 +136,7 @@ fn a_profiler_from_the_factory_to_a_panic() {
         );
         assert!(other.is_null());
 
-        // Nothing is passed on before `Initialize`.
+        // No callback is forwarded before `Initialize`.
         let collected: [Bool; 2] = [1, 0];
         let started = |generations: &[Bool]| {
             ICorProfilerCallback11::garbage_collection_started(
@@ -182,7 +182,7 @@ fn a_profiler_from_the_factory_to_a_panic() {
             Hresult::S_OK
         );
         assert_eq!(FUNCTION.get().unwrap().raw(), 0x1234);
-        // 0 is no function.
+        // 0 is not a function.
         assert_eq!(
             ICorProfilerCallback11::jit_compilation_started(profiler, 0, 1),
             Hresult::E_INVALIDARG

@@ -1,5 +1,6 @@
-//! The slots and identifiers against an independent implementation of COM's rules: windows-core's
-//! `#[interface]` macro counts the slots of the interfaces as the IDL declares them.
+//! Checks the vtable slots and GUIDs against windows-core, an independent COM implementation.
+//!
+//! Its `#[interface]` macro counts the slots of the interfaces as the IDL declares them.
 
 #![allow(non_snake_case, reason = "the runtime's names")]
 
@@ -26,7 +27,7 @@ macro_rules! interfaces {
                     $name::IID,
                     vec![$((
                         stringify!($method),
-                        // Each vtable has its base's at its head.
+                        // Each vtable begins with that of its base.
                         core::mem::offset_of!(
                             <$name as Interface>::Vtable,
                             $method
@@ -197,12 +198,13 @@ impl Callbacks for Nothing {}
 #[test]
 fn the_profilers_object_answers_to_windows_core() {
     let object = corprof::callback_object(Box::new(Nothing));
-    // SAFETY: a live COM object with a reference to give, that answers for every callback version.
+    // SAFETY: a live COM object with one reference to pass on, which implements every callback
+    // version.
     let newest = unsafe { declared::ICorProfilerCallback11::from_raw(object.cast()) };
     let first: declared::ICorProfilerCallback = newest.cast().unwrap();
     let third: declared::ICorProfilerCallback3 = newest.cast().unwrap();
     assert!(newest.cast::<declared::ICorProfilerInfo>().is_err());
-    // SAFETY: methods without arguments, in the first and in a later version.
+    // SAFETY: methods without arguments, of the first and of a later version.
     unsafe {
         assert_eq!(first.Shutdown().0, 0);
         assert_eq!(first.ExceptionCLRCatcherExecute().0, 0);

@@ -1,5 +1,4 @@
-//! The call rules table against everything that is made from it: the slots, the bounds in the typed
-//! layer's source, and the page in the documentation.
+//! Checks the call rules table against the vtable slots, the trait bounds and the docs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +29,7 @@ fn bounds_in_source() -> BTreeMap<String, String> {
                 None if head.contains("Cx<'rt, Startup>") => "Startup",
                 None => "",
             };
-            // A method of `Suspension` has the name of the `Info` method that it stands in for.
+            // A method of `Suspension` has the name of the `Info` method that it replaces.
             if !bound.is_empty() {
                 let before = found.insert(name.to_owned(), bound.to_owned());
                 assert_eq!(before, None, "{name} is there twice");
@@ -105,7 +104,7 @@ fn the_bounds_in_the_source_are_those_of_the_table() {
     for (name, bound) in &expected {
         assert_eq!(source.get(name).map(String::as_str), Some(*bound), "{name}");
     }
-    // Other methods with a proof stand for one of these.
+    // Other methods with a context token correspond to one of these.
     let others: Vec<&str> = source
         .keys()
         .filter(|name| !expected.contains_key(*name))
@@ -139,7 +138,7 @@ fn the_articles_list_is_asynchronous_everywhere() {
 
 #[test]
 fn the_page_has_the_table() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/call-contexts.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/call-table.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (begin, end) = ("<!-- table begin -->\n", "<!-- table end -->");
     let head = text.split_once(begin).unwrap().0;

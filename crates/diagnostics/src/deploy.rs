@@ -473,10 +473,10 @@ impl Loader {
     /// Whether it could load from this folder a file that we, and no other user, put there.
     fn check(&self, folder: &Folder) -> Result<(), &'static str> {
         let Ok(metadata) = fs::metadata(folder.path()) else {
-            return Err("may not be looked at");
+            return Err("may not be examined");
         };
         let Some(flags) = flags(folder) else {
-            return Err("may not be looked at");
+            return Err("may not be examined");
         };
         let is_shared = metadata.mode() & 0o022 != 0;
         let is_sticky = metadata.mode() & 0o1000 != 0;
@@ -487,9 +487,9 @@ impl Loader {
         } else if !self.has_permission(&metadata, ENTER) {
             Err("may not be entered by it")
         } else if is_shared && !is_sticky {
-            Err("lets anybody replace files in it")
+            Err("lets other users replace files in it")
         } else if !self.trusts(metadata.uid()) && metadata.uid() != own_uid() {
-            Err("belongs to somebody else")
+            Err("belongs to another user")
         } else {
             Ok(())
         }

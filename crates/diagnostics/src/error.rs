@@ -19,7 +19,7 @@ pub enum Error {
         pid: u32,
     },
     /// It is just ending: its memory is gone.
-    #[error("process {pid} is just ending")]
+    #[error("process {pid} is ending")]
     Ending {
         /// The process.
         pid: u32,
@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// It is another user's, or one that does not let itself be looked at.
     #[error(
-        "process {pid} belongs to another user, or does not let itself be looked at ({what}); \
+        "process {pid} belongs to another user, or cannot be examined ({what}); \
          run sidewalk as that user or as root"
     )]
     Denied {
@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// There is a socket of that name, and no process listens on it.
     #[error(
-        "nobody listens on {}: the process of that number has ended, or its diagnostics have",
+        "no process listens on {}: the process of that number has ended, or its diagnostics have",
         path.display()
     )]
     Stale {
@@ -84,8 +84,7 @@ pub enum Error {
     /// No answer in time.
     #[error(
         "process {pid} did not answer {command} within {} s: it is stopped (SIGSTOP, a debugger) or \
-         frozen (a paused container), its diagnostics thread is busy with another command, or an \
-         agent is still leaving it after --trace",
+         frozen (a paused container), its diagnostics thread is busy with another command, or an agent is still detaching after --trace",
         waited.as_secs_f64()
     )]
     NoAnswer {
@@ -117,7 +116,7 @@ pub enum Error {
         answer: RefusalCode,
     },
     /// Its answer makes no sense.
-    #[error("what listens on the diagnostics socket gives no sensible answer: {0}")]
+    #[error("the diagnostics socket gave an invalid answer: {0}")]
     Malformed(&'static str),
     /// More than a message of the protocol can hold.
     #[error("the path and settings of the profiler are too long for a message ({bytes} bytes)")]
@@ -151,6 +150,6 @@ fn hung_up(goes_on: bool) -> &'static str {
             "closed the connection without an answer: it may have no descriptor left (ulimit -n), or \
              be about to end"
         }
-        false => "ended while it was asked",
+        false => "ended before it answered",
     }
 }

@@ -93,7 +93,9 @@ pub(crate) fn put_text(payload: &mut Vec<u8>, text: &str) {
 pub(crate) fn length_of(header: &[u8; HEADER]) -> Result<usize, Error> {
     let (magic, rest) = header.split_at(MAGIC.len());
     if magic != MAGIC {
-        return Err(Error::Malformed("what answers does not speak the protocol"));
+        return Err(Error::Malformed(
+            "it does not have the form of the protocol",
+        ));
     }
     let length = match rest {
         [low, high, ..] => usize::from(u16::from_le_bytes([*low, *high])),
@@ -124,7 +126,9 @@ impl<'a> Reply<'a> {
             return Err(Error::Malformed("the answer is shorter than its header"));
         };
         if length_of(header)? != bytes.len() {
-            return Err(Error::Malformed("the answer is not as long as it says"));
+            return Err(Error::Malformed(
+                "the answer has another length than its header says",
+            ));
         }
         let mut fields = Fields { rest: payload };
         match (header[16], header[17]) {

@@ -84,7 +84,7 @@ pub enum Refusal {
     },
     /// One profiler only.
     #[error(
-        "the profiler {} is in process {pid}, and .NET before 6 takes no second one; start the \
+        "the profiler {} is in process {pid}, and .NET before 6 supports only one; start the \
          program without it", profiler.library
     )]
     ProfilerTaken {
@@ -95,8 +95,8 @@ pub enum Refusal {
     },
     /// An agent that came with the runtime, and cannot be asked.
     #[error(
-        "process {pid} was started by sidewalk record, and its agent does not listen: it is one of \
-         another version, or the process may have fewer than 256 descriptors, and it listens when it has been recorded"
+        "process {pid} was started by sidewalk record, and its agent does not listen: it is of \
+         another version, or the descriptor limit is below 256 and it listens after the recording"
     )]
     AgentUnreachable {
         /// The process.

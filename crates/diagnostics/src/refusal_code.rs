@@ -26,30 +26,30 @@ answers! {
     NOT_YET_AVAILABLE = 0x8013_135b "CORPROF_E_NOT_YET_AVAILABLE"
         "the runtime is still starting; try again when the program runs",
     PROFILER_DETACHING = 0x8013_1367 "CORPROF_E_PROFILER_DETACHING"
-        "a profiler is just leaving the process; try again in a few seconds",
+        "a profiler is still detaching from the process; try again in a few seconds",
     NOT_ATTACHABLE = 0x8013_1368 "CORPROF_E_PROFILER_NOT_ATTACHABLE"
         "the library cannot be attached as it is: it is of another version than the tool",
     UNRECOGNIZED_PIPE_MSG_FORMAT = 0x8013_1369 "CORPROF_E_UNRECOGNIZED_PIPE_MSG_FORMAT"
         "the runtime does not know this form of the message; it may be newer than this tool",
     ALREADY_ACTIVE = 0x8013_136a "CORPROF_E_PROFILER_ALREADY_ACTIVE"
-        "another profiler is in the process, and this runtime takes no second one",
+        "another profiler is in the process, and this runtime supports only one",
     INCOMPATIBLE_WITH_TRIGGER = 0x8013_136b "CORPROF_E_PROFILEE_INCOMPATIBLE_WITH_TRIGGER"
         "the runtime and the library are of kinds that do not fit",
     CALLBACK3_REQUIRED = 0x8013_136e "CORPROF_E_CALLBACK3_REQUIRED"
         "the library is too old to be attached",
     UNSUPPORTED_FOR_ATTACHING = 0x8013_136f "CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER"
-        "something was asked for that this runtime does only for a program started under \
-         the profiler; ask for fewer events, or start it with sidewalk record -- COMMAND",
+        "this runtime allows some of these events only in a program started with the agent; record \
+         fewer events, or use sidewalk record -- COMMAND",
     IRREVERSIBLE_INSTRUMENTATION = 0x8013_1370 "CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT"
-        "a profiler has changed code for good and cannot leave",
+        "a profiler has changed code permanently and cannot detach",
     RUNTIME_UNINITIALIZED = 0x8013_1371 "CORPROF_E_RUNTIME_UNINITIALIZED"
-        "the runtime is ending, or has not started; try again if the program goes on",
+        "the runtime is ending, or has not started; try again if the program continues",
     IMMUTABLE_FLAGS_SET = 0x8013_1372 "CORPROF_E_IMMUTABLE_FLAGS_SET"
-        "a profiler has settings that cannot be undone and cannot leave",
+        "a profiler has settings that cannot be undone and cannot detach",
     NOT_YET_INITIALIZED = 0x8013_1373 "CORPROF_E_PROFILER_NOT_YET_INITIALIZED"
         "the profiler is still being attached; try again",
     CANCEL_ACTIVATION = 0x8013_1375 "CORPROF_E_PROFILER_CANCEL_ACTIVATION"
-        "the library did not want to be attached to this process",
+        "the library refused to attach to this process",
     CONCURRENT_GC = 0x8013_1376 "CORPROF_E_CONCURRENT_GC_NOT_PROFILABLE"
         "the program's background collections forbid this event after attaching",
     DEBUGGING_DISABLED = 0x8013_1378 "CORPROF_E_DEBUGGING_DISABLED"
@@ -69,9 +69,9 @@ answers! {
     LIBRARY_NOT_LOADED = 0x8007_007e "ERROR_MOD_NOT_FOUND"
         "the process could not load the library: it is not there in the process's own view of \
          files (a container, another user's home), is on a file system mounted noexec, or needs \
-         another C library; sidewalk doctor PID tells which",
+         another C library; sidewalk doctor PID says which",
     NO_ENTRY_POINT = 0x8007_007f "ERROR_PROC_NOT_FOUND"
-        "the library has been loaded and is no profiler",
+        "the library was loaded but is no profiler",
     BAD_FORMAT = 0x8007_00c1 "ERROR_BAD_EXE_FORMAT"
         "the library is for another kind of processor",
     FILE_NOT_FOUND = 0x8007_0002 "ERROR_FILE_NOT_FOUND"
@@ -83,9 +83,9 @@ answers! {
     INVALID_ARGUMENT = 0x8007_0057 "E_INVALIDARG"
         "the runtime does not take these settings",
     CLASS_NOT_AVAILABLE = 0x8004_0111 "CLASS_E_CLASSNOTAVAILABLE"
-        "the library has been loaded and is not the agent of this tool",
+        "the library was loaded but is not the agent of this tool",
     CLASS_NOT_REGISTERED = 0x8004_0154 "REGDB_E_CLASSNOTREG"
-        "the library has been loaded and is not the agent of this tool",
+        "the library was loaded but is not the agent of this tool",
     NOT_IMPLEMENTED = 0x8000_4001 "E_NOTIMPL"
         "this runtime cannot do it",
     NO_INTERFACE = 0x8000_4002 "E_NOINTERFACE"
@@ -93,10 +93,10 @@ answers! {
     FAIL = 0x8000_4005 "E_FAIL"
         "the runtime does not say why; its standard error may",
     FILTERED = 0xa053_0001 "SIDEWALK_E_FILTERED"
-        "a filter of system calls (seccomp) would end the program for one that the agent cannot do without \
-         (docs/reliability.md lists them); let the filter allow them, or answer an error",
+        "a system call filter (seccomp) would end the program for a call that the agent needs \
+         (docs/reliability.md lists them); let the filter allow it or return an error",
     UNEXPECTED = 0x8000_ffff "E_UNEXPECTED"
-        "the runtime met something that it did not expect",
+        "the runtime had an unexpected error",
 }
 
 impl RefusalCode {
@@ -108,7 +108,7 @@ impl RefusalCode {
     /// Returns its meaning here and the advice for it.
     pub fn advice(self) -> &'static str {
         self.known()
-            .map_or("this answer is not known to the tool", |(_, advice)| advice)
+            .map_or("the tool does not know this answer", |(_, advice)| advice)
     }
 
     fn known(self) -> Option<(&'static str, &'static str)> {

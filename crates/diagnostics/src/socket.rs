@@ -115,7 +115,7 @@ fn missing_socket_reason(target: &Target, folder: &Path) -> &'static str {
                 written to";
     }
     "it runs no .NET, its diagnostics are switched off (DOTNET_EnableDiagnostics=0), its TMPDIR has changed since \
-     it started, or somebody has removed the socket"
+     it started, or the socket was removed"
 }
 
 /// Whether what was made then was made for another process that had the number, unless a clock was

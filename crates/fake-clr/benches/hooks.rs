@@ -1,5 +1,6 @@
-//! Cost of a pair of fast-path hooks above the bare calls: the stubs, the proof of the context,
-//! the catching of panics. `cargo bench -p fake-clr`.
+//! Benchmark of fast-path hooks: cost of an enter and leave pair above the bare calls.
+//!
+//! It includes the stubs, the context token and the catching of panics. `cargo bench -p fake-clr`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -32,7 +33,7 @@ impl Callbacks for Profiler {
     }
 }
 
-/// The best of many rounds, in nanoseconds a call.
+/// Minimum of many rounds, in nanoseconds per call.
 fn best(mut call: impl FnMut()) -> f64 {
     const CALLS: u32 = 100_000;
     (0..50)

@@ -1,7 +1,8 @@
-//! More callbacks: modules, compilations, unloads. An unloaded item is gone when its callback has
-//! returned.
+//! Raises further callbacks: module loads, compilations, unloads, exceptions.
 //!
-//! The invariant: a callback is raised in the thread mode of the runtime, and only if the event
+//! An unloaded item is removed when its callback has returned. `drive` has the basic callbacks.
+//!
+//! Invariant: a callback is raised in the same thread mode as in the runtime, and only if the event
 //! mask enables it.
 
 use corprof::EventMaskHigh;
@@ -138,7 +139,7 @@ impl FakeClr {
         }
         let name: Vec<u16> = name.encode_utf16().collect();
         self.callback(CallbackMode::Preemptive, |callbacks| {
-            // SAFETY: the profiler's object is live, and the name as long as said.
+            // SAFETY: the profiler's object is live, and the name has the stated length.
             unsafe {
                 ICorProfilerCallback11::thread_name_changed(
                     callbacks,

@@ -1,23 +1,23 @@
-//! The runtime's checks at the head of each method, by the table of `corprof::sys::rules`.
+//! Checks at the head of each fake method, from the call rules table `corprof::sys::rules`.
 //!
 //! Source: the macros `PROFILER_TO_CLR_ENTRYPOINT_*` and `AreCallbackStateFlagsSet` of
-//! `vm/proftoeeinterfaceimpl.{cpp,inl}`, and the checks of their own that some methods have.
+//! `vm/proftoeeinterfaceimpl.{cpp,inl}`, and the additional checks of some methods.
 
 use corprof::sys::Hresult;
 use corprof::sys::rules::{CallRule, Entry, RuntimeVersion};
 
 use crate::state::{ClrState, RunningThread, Shared, Status, os_thread};
 
-/// A call that was refused at the door.
+/// A call that the check refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The method.
     pub method: &'static str,
-    /// The answer.
+    /// The result.
     pub answer: Hresult,
 }
 
-/// The answer at the door: `Ok` lets the call in.
+/// Checks a call; `Ok` accepts it.
 pub(crate) fn admit(shared: &Shared, state: &ClrState, rule: &CallRule) -> Result<(), Hresult> {
     let running = shared.running();
     let entry = rule.entry(shared.version);
@@ -27,7 +27,7 @@ pub(crate) fn admit(shared: &Shared, state: &ClrState, rule: &CallRule) -> Resul
         Entry::Unchecked => return Ok(()),
         _ => {}
     }
-    // ForceGC looks at the thread before its macro does.
+    // ForceGC checks the thread before its macro does.
     if rule.name == "ForceGC" {
         if !state.started {
             return Err(Hresult::CORPROF_E_NOT_YET_AVAILABLE);
@@ -57,14 +57,14 @@ pub(crate) fn admit(shared: &Shared, state: &ClrState, rule: &CallRule) -> Resul
     own_check(shared, state, rule, running)
 }
 
-/// `AreCallbackStateFlagsSet`: a thread that the runtime does not know always passes.
+/// `AreCallbackStateFlagsSet`: accepts every thread that is unknown to the runtime.
 fn has_state(running: Option<RunningThread>, triggers: bool) -> bool {
     running.is_none_or(|running| {
         running.forced || (running.in_callback && (!triggers || running.in_triggers_scope))
     })
 }
 
-/// Checks of a method of its own.
+/// Additional checks of individual methods.
 fn own_check(
     shared: &Shared,
     state: &ClrState,

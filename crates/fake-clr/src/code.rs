@@ -1,8 +1,8 @@
-//! The code heap: real machine code for the functions of the script, to be called and walked.
+//! Code heap of the fake runtime: real machine code of functions, for calls and stack walks.
 //!
 //! A body has the frame of unoptimised JIT code and the code header of the runtime (`CodeHeader`,
-//! `RealCodeHeader` of `vm/codeman.h`). It calls a given function and returns. The invariant: the
-//! next body of the same size reuses freed memory.
+//! `RealCodeHeader` of `vm/codeman.h`). It calls a given function and returns. Invariant: the next
+//! body of the same size reuses freed memory.
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::FakeClr;
 
-/// Bytes of a heap.
+/// Size of a heap in bytes.
 const SIZE: usize = 1 << 20;
 /// Bytes before the code of a body: its header, its unwind information, and the pointer to the
 /// header.
@@ -37,7 +37,7 @@ impl CodeHeap {
     pub(crate) fn new() -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let rights = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-        // SAFETY: a new mapping, of which nobody has an address yet.
+        // SAFETY: a new mapping, whose address no other code has.
         let start = unsafe { libc::mmap(core::ptr::null_mut(), SIZE, rights, flags, -1, 0) };
         assert!(start != libc::MAP_FAILED, "no memory for code");
         Self {
@@ -47,7 +47,7 @@ impl CodeHeap {
         }
     }
 
-    /// A body of this function with this many bytes of code.
+    /// Adds a body of this function with `size` bytes of code.
     pub(crate) fn add(&mut self, function: usize, size: usize) -> Range<usize> {
         let again = self.free.iter().rposition(|body| body.len() == size);
         let body = match again {
@@ -73,8 +73,8 @@ impl CodeHeap {
         put(BEFORE - 0x40, &UNWIND);
         put(BEFORE - 8, &(body.start - BEFORE).to_le_bytes());
         put(BEFORE, &CODE);
-        // SAFETY: the range is within this heap's mapping, and no thread runs a body that is not
-        // there yet.
+        // SAFETY: the range is within this heap's mapping, and no thread runs a body before it is
+        // written.
         unsafe {
             let to = core::ptr::with_exposed_provenance_mut::<u8>(body.start - BEFORE);
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -91,7 +91,7 @@ impl CodeHeap {
 impl Drop for CodeHeap {
     fn drop(&mut self) {
         let start = core::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: this heap's mapping; the runtime, and so all that runs its code, is gone.
+        // SAFETY: this heap's mapping; the runtime is dropped, so no thread runs its code.
         unsafe { libc::munmap(start, SIZE) };
     }
 }
@@ -105,9 +105,9 @@ impl FakeClr {
             f: Some(f),
             result: None,
         };
-        // SAFETY: the code heap wrote this code, which keeps the C calling convention, and it stays
-        // until the function is unloaded, which no script does while it runs. `run` gets the task
-        // that it is made for.
+        // SAFETY: the code heap wrote this code, which keeps the C calling convention. It exists
+        // until the function is unloaded, which no script does while it runs. `run` gets a task of
+        // its own types.
         unsafe {
             let code: Code =
                 core::mem::transmute(core::ptr::with_exposed_provenance::<()>(body.start));
@@ -132,10 +132,12 @@ impl<F: FnOnce() -> R, R> Task<F, R> {
     }
 }
 
-/// # Safety `task` points to a [`Task`] of these types. No panic leaves: the caller's frame has no
-/// unwind table.
+/// Runs the function of a task. No panic leaves, because the caller's frame has no unwind table.
+///
+/// # Safety
+/// `task` points to a [`Task`] of these types.
 unsafe extern "C" fn run<F: FnOnce() -> R, R>(task: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let task = unsafe { &mut *task.cast::<Task<F, R>>() };
     if let Some(f) = task.f.take() {
         task.result = Some(catch_unwind(AssertUnwindSafe(f)));

@@ -1,7 +1,7 @@
-//! Loading a profiler, running managed threads, raising callbacks.
+//! Script side of the fake CLR: loads a profiler, runs managed threads, raises callbacks.
 //!
-//! The invariant: while a callback runs, the thread's callback state is what the entry macro of
-//! that callback in `vm/eetoprofinterfaceimpl.cpp` makes it.
+//! Invariant: while a callback runs, the thread's callback state is as set by that callback's entry
+//! macro in `vm/eetoprofinterfaceimpl.cpp`.
 
 use core::ffi::c_void;
 
@@ -15,7 +15,7 @@ use crate::state::{CallbackPointer, RunningThread, Status};
 use crate::wait::Deadlock;
 use crate::{FakeClr, Thread};
 
-/// How the runtime makes a callback.
+/// Thread mode and triggers scope of a callback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallbackMode {
     /// In preemptive mode, with a triggers scope.
@@ -28,18 +28,18 @@ pub enum CallbackMode {
     NoTriggerCooperative,
 }
 
-/// `DllGetClassObject`: class, interface, where to put the object.
+/// `DllGetClassObject`: class id, interface id, out-pointer for the object.
 pub type GetClassObject =
     unsafe extern "system" fn(*const Guid, *const Guid, *mut *mut c_void) -> Hresult;
 
 impl FakeClr {
-    /// Loads a profiler as `CORECLR_ENABLE_PROFILING` does, and starts.
+    /// Loads a profiler as `CORECLR_ENABLE_PROFILING` does, and starts the runtime.
     ///
     /// # Errors
-    /// The profiler's answer; the runtime starts all the same.
+    /// The profiler's failure; the runtime starts all the same.
     pub fn start(&self, constructor: Constructor) -> Result<(), Hresult> {
         self.start_from(|clsid, iid, out| {
-            // SAFETY: `load` hands live arguments.
+            // SAFETY: `load` passes live arguments.
             unsafe { corprof::class_object(clsid, iid, out, constructor) }
         })
     }
@@ -47,25 +47,25 @@ impl FakeClr {
     /// As [`FakeClr::start`], with the `DllGetClassObject` of a profiler's library.
     ///
     /// # Safety
-    /// The function keeps the CLR's contract.
+    /// The function fulfils the CLR's contract.
     ///
     /// # Errors
-    /// The profiler's answer; the runtime starts all the same.
+    /// The profiler's failure; the runtime starts all the same.
     pub unsafe fn start_library(&self, get_class_object: GetClassObject) -> Result<(), Hresult> {
         self.start_from(|clsid, iid, out| {
-            // SAFETY: `load` hands live arguments; the caller vouches for the function.
+            // SAFETY: `load` passes live arguments; the caller guarantees the function.
             unsafe { get_class_object(clsid, iid, out) }
         })
     }
 
-    /// Loads a profiler as the diagnostics command `AttachProfiler` does, of this class of a
-    /// profiler's library.
+    /// Loads a profiler as the diagnostics command `AttachProfiler` does: a class of a profiler's
+    /// library.
     ///
     /// # Safety
-    /// The function keeps the CLR's contract.
+    /// The function fulfils the CLR's contract.
     ///
     /// # Errors
-    /// The profiler's answer.
+    /// The profiler's failure.
     pub unsafe fn attach_library(
         &self,
         get_class_object: GetClassObject,
@@ -73,7 +73,7 @@ impl FakeClr {
         client_data: &[u8],
     ) -> Result<(), Hresult> {
         self.attach_from(client_data, |_, iid, out| {
-            // SAFETY: `load` hands live arguments; the caller vouches for the function.
+            // SAFETY: `load` passes live arguments; the caller guarantees the function.
             unsafe { get_class_object(&class, iid, out) }
         })
     }
@@ -84,7 +84,7 @@ impl FakeClr {
     ) -> Result<(), Hresult> {
         let status = Status::InitializingForStartup;
         let loaded = self.load(get_class_object, status, |callbacks| {
-            // SAFETY: the profiler's object is live, the runtime's too.
+            // SAFETY: the objects of the profiler and of the runtime are live.
             unsafe { ICorProfilerCallback11::initialize(callbacks, self.info().cast()) }
         });
         self.shared.lock().started = true;
@@ -94,10 +94,10 @@ impl FakeClr {
     /// Loads a profiler as the diagnostics command `AttachProfiler` does. The runtime has started.
     ///
     /// # Errors
-    /// The profiler's answer.
+    /// The profiler's failure.
     pub fn attach(&self, constructor: Constructor, client_data: &[u8]) -> Result<(), Hresult> {
         self.attach_from(client_data, |clsid, iid, out| {
-            // SAFETY: `load` hands live arguments.
+            // SAFETY: `load` passes live arguments.
             unsafe { corprof::class_object(clsid, iid, out, constructor) }
         })
     }
@@ -119,8 +119,8 @@ impl FakeClr {
             get_class_object,
             Status::InitializingForAttach,
             |callbacks| {
-                // SAFETY: the profiler's object is live, the runtime's too; the data has that
-                // length.
+                // SAFETY: the objects of the profiler and of the runtime are live; the data has
+                // that length.
                 unsafe {
                     ICorProfilerCallback11::initialize_for_attach(
                         callbacks,
@@ -177,7 +177,7 @@ impl FakeClr {
             (state.low, state.high) = (EventMaskLow::empty(), EventMaskHigh::empty());
             state.is_released = true;
             drop(state);
-            // SAFETY: the runtime's reference, given back.
+            // SAFETY: releases the runtime's reference.
             unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
             return Err(answer);
         }
@@ -185,7 +185,7 @@ impl FakeClr {
         Ok(())
     }
 
-    /// Ends the detach that was asked for: the last callback, then the profiler is let go.
+    /// Completes a requested detach: raises the last callback, then releases the profiler.
     pub fn finish_detach(&self) {
         let callbacks = {
             let state = self.shared.lock();
@@ -197,7 +197,7 @@ impl FakeClr {
         let Some(CallbackPointer(callbacks)) = callbacks else {
             return;
         };
-        // SAFETY: the profiler's object is live; the runtime's reference is given back last.
+        // SAFETY: the profiler's object is live; the runtime's reference is released last.
         unsafe {
             ICorProfilerCallback11::profiler_detach_succeeded(callbacks);
             self.shared.lock().is_released = true;
@@ -209,7 +209,7 @@ impl FakeClr {
         (state.low, state.high) = (EventMaskLow::empty(), EventMaskHigh::empty());
     }
 
-    /// Raises `Shutdown` and lets the profiler go.
+    /// Raises `Shutdown` and releases the profiler.
     pub fn shutdown(&self) {
         self.callback(CallbackMode::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
@@ -221,24 +221,25 @@ impl FakeClr {
             state.callbacks.take()
         };
         if let Some(CallbackPointer(callbacks)) = callbacks {
-            // SAFETY: the runtime's reference, given back.
+            // SAFETY: releases the runtime's reference.
             unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
         }
         self.shared.lock().status = Status::None;
     }
 
-    /// Where the profiler is in its life.
+    /// State of the profiler.
     pub fn status(&self) -> Status {
         self.shared.lock().status
     }
 
-    /// The event masks in force.
+    /// The current event masks.
     pub fn event_mask(&self) -> (EventMaskLow, EventMaskHigh) {
         let state = self.shared.lock();
         (state.low, state.high)
     }
 
-    /// Runs `f` as managed code of a thread, here: in cooperative mode, outside every callback.
+    /// Runs `f` on this OS thread as managed code of `thread`: in cooperative mode, outside of
+    /// callbacks.
     pub fn on_thread<R>(&self, thread: Thread, f: impl FnOnce() -> R) -> R {
         self.run_as(
             Some(RunningThread {
@@ -261,7 +262,7 @@ impl FakeClr {
         result
     }
 
-    /// Tells waiting threads of a change of mode.
+    /// Notifies waiting threads of a change of mode.
     fn announce(&self, from: Option<RunningThread>, to: Option<RunningThread>) {
         let mut state = self.shared.lock();
         if let Some(from) = from {
@@ -274,8 +275,8 @@ impl FakeClr {
         self.shared.changed.notify_all();
     }
 
-    /// Makes a callback on this thread, whichever slot `call` calls, and returns its answer; `S_OK`
-    /// when no profiler is there to be called.
+    /// Makes a callback on this thread; `call` selects the slot. Returns the profiler's result, or
+    /// `S_OK` if no profiler is loaded.
     pub fn callback(
         &self,
         kind: CallbackMode,
@@ -304,7 +305,7 @@ impl FakeClr {
         self.shared.lock().low.contains(low)
     }
 
-    /// `ModuleLoadStarted`, in cooperative mode as its contract says (3.1).
+    /// `ModuleLoadStarted`, in cooperative mode as in its contract (3.1).
     pub fn module_load_started(&self, module: usize) -> Hresult {
         if !self.wants(EventMaskLow::MONITOR_MODULE_LOADS) {
             return Hresult::S_OK;
@@ -375,7 +376,7 @@ impl FakeClr {
         })
     }
 
-    /// `ThreadDestroyed`; then the thread is gone.
+    /// `ThreadDestroyed`, then removes the thread.
     pub fn thread_destroyed(&self, thread: Thread) -> Hresult {
         let answer = if self.wants(EventMaskLow::MONITOR_THREADS) {
             self.callback(CallbackMode::Preemptive, |callbacks| {
@@ -441,10 +442,10 @@ impl FakeClr {
         })
     }
 
-    /// A whole collection on this thread, with `GarbageCollectionStarted` and `…Finished`.
+    /// Runs a whole collection on this thread, with `GarbageCollectionStarted` and `…Finished`.
     ///
     /// # Errors
-    /// [`Deadlock`] when it would wait for ever.
+    /// [`Deadlock`] if it would wait for ever.
     pub fn collect(&self) -> Result<(), Deadlock> {
         self.shared.begin_collection()?;
         let wanted = {
@@ -474,12 +475,12 @@ impl FakeClr {
         Ok(())
     }
 
-    /// The runtime is too busy for this many calls of `SuspendRuntime`.
+    /// Makes this many calls of `SuspendRuntime` fail because the runtime is busy.
     pub fn set_busy(&self, times: u32) {
         self.shared.lock().busy = times;
     }
 
-    /// Whether the profiler has suspended it.
+    /// Whether the profiler has suspended the runtime.
     pub fn is_suspended(&self) -> bool {
         self.shared.lock().suspended_by.is_some()
     }

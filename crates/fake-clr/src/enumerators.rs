@@ -1,4 +1,4 @@
-//! Enumerators: COM objects over a list, with `Next` only; the other slots answer `E_NOTIMPL`.
+//! COM enumerators over a list. Only `Next` works; the other slots return `E_NOTIMPL`.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ struct List<V: 'static, T> {
 }
 
 unsafe extern "system" fn query(_: *mut c_void, _: *const Guid, out: *mut *mut c_void) -> Hresult {
-    // SAFETY: the caller passes where the pointer goes.
+    // SAFETY: the caller passes a valid out-pointer.
     unsafe { *out = core::ptr::null_mut() };
     Hresult::E_NOINTERFACE
 }
@@ -27,21 +27,21 @@ unsafe extern "system" fn query(_: *mut c_void, _: *const Guid, out: *mut *mut c
 /// # Safety
 /// `this` is a live list of that type.
 unsafe fn add_ref<V: 'static, T>(this: *mut c_void) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let list = unsafe { &*this.cast::<List<V, T>>() };
     list.references.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// # Safety
-/// `this` is a live list of that type, with a reference to give.
+/// `this` is a live list of that type, and the caller owns a reference.
 unsafe fn release<V: 'static, T>(this: *mut c_void) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let left = unsafe { &*this.cast::<List<V, T>>() }
         .references
         .fetch_sub(1, Ordering::AcqRel)
         - 1;
     if left == 0 {
-        // SAFETY: that was the last reference, and the list was made with `Box`.
+        // SAFETY: that was the last reference, and the list was created with `Box`.
         drop(unsafe { Box::from_raw(this.cast::<List<V, T>>()) });
     }
     left
@@ -55,11 +55,11 @@ unsafe fn next<V: 'static, T: Copy>(
     out: *mut T,
     fetched: *mut u32,
 ) -> Hresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let list = unsafe { &*this.cast::<List<V, T>>() };
     let from = list.next.load(Ordering::Relaxed);
     let some = list.items.len().saturating_sub(from).min(wanted as usize);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         core::ptr::copy_nonoverlapping(list.items.as_ptr().add(from), out, some);
         if let Some(fetched) = fetched.as_mut() {

@@ -1,7 +1,7 @@
-//! EventPipe sessions. They deliver no events.
+//! EventPipe sessions of the fake runtime, which deliver no events.
 //!
-//! Source: `EventPipeStartSession`, `ep_rt_thread_setup`: the calling thread becomes one of the
-//! runtime's.
+//! Modelled on `EventPipeStartSession` and `ep_rt_thread_setup`: the call registers the calling
+//! thread with the runtime.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Shared {
         count: u32,
         providers: *const CorPrfEventpipeProviderConfig,
     ) -> Result<EventPipeSessionID, Hresult> {
-        // SAFETY: the contract says that the list has that length.
+        // SAFETY: by the API contract `providers` has `count` elements.
         let providers = unsafe { list(providers, count) };
         let [provider] = &*providers else {
             return Err(Hresult::E_NOTIMPL);

@@ -1,5 +1,4 @@
-//! The finalizer thread, on which the runtime unloads code. It is idle unless the script runs
-//! something on it.
+//! The fake finalizer thread, on which the runtime unloads code; idle unless the script uses it.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -12,7 +11,7 @@ type FinalizerTask = Box<dyn FnOnce() + Send>;
 /// An operating system thread with the name of the .NET finalizer thread, and a managed thread.
 #[derive(Debug)]
 pub struct Finalizer {
-    /// Its managed thread.
+    /// The managed thread.
     pub thread: Thread,
     work: Option<Sender<FinalizerTask>>,
     handle: Option<JoinHandle<()>>,
@@ -23,16 +22,16 @@ impl FakeClr {
     /// unloaded.
     pub fn start_finalizer(&self) -> Finalizer {
         let (work, works) = channel::<FinalizerTask>();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let handle = std::thread::Builder::new().name(".NET Finalizer".into());
         let handle = handle.spawn(move || {
-            let _started = tell.send(own_tid());
+            let _started = sender.send(own_tid());
             for work in works {
                 work();
             }
         });
         let thread = self.add_thread();
-        let tid = told.recv().expect("the thread has started");
+        let tid = receiver.recv().expect("the thread has started");
         self.set_os_thread(thread, tid);
         Finalizer {
             thread,
@@ -45,13 +44,13 @@ impl FakeClr {
 impl Finalizer {
     /// Runs `f` on this thread and waits for the result.
     pub fn run<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let work: FinalizerTask = Box::new(move || {
-            let _nobody_waits = tell.send(f());
+            let _nobody_waits = sender.send(f());
         });
         let sent = self.work.as_ref().map(|works| works.send(work));
         assert!(matches!(sent, Some(Ok(()))), "the thread has ended");
-        told.recv().expect("`f` has panicked")
+        receiver.recv().expect("`f` has panicked")
     }
 }
 

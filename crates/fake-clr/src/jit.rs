@@ -1,4 +1,4 @@
-//! Playing the JIT: compiled code calls the hooks as the JIT's code does.
+//! The fake JIT: calls enter and leave hooks with the register convention of compiled code.
 //!
 //! Source: `genProfilingEnterCallback`, `genProfilingLeaveCallback` (`jit/codegenxarch.cpp`).
 
@@ -8,7 +8,7 @@ use corprof::sys::Hresult;
 
 use crate::{FakeClr, Thread};
 
-/// One run of a function.
+/// One activation of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// The thread that runs it.
@@ -48,7 +48,7 @@ unsafe extern "C" fn call_leave(hook: usize, client: usize, stack_pointer: usize
     )
 }
 
-/// The hooks of a compiled function, for a bench.
+/// The hooks of a compiled function, for benchmarks.
 #[derive(Clone, Copy, Debug)]
 pub struct HookedCode {
     enter: usize,
@@ -57,17 +57,18 @@ pub struct HookedCode {
 }
 
 impl HookedCode {
-    /// Enters and leaves once, with nothing in between.
+    /// Calls the enter and leave hooks once, with nothing in between.
     pub fn enter_and_leave(&self) {
-        // SAFETY: the hooks are what the profiler set, the client id what its mapper answered; both
-        // stay for the life of the process.
+        // SAFETY: the profiler set the hooks, and its mapper returned the client id; both last for
+        // the life of the process.
         unsafe {
             call_enter(self.enter, self.client, 0x1000);
             call_leave(self.leave, self.client, 0x1000);
         }
     }
 
-    /// The same with hooks that return at once: what the calling itself costs.
+    /// As [`HookedCode::enter_and_leave`], with hooks that return at once: the cost of the calls
+    /// alone.
     pub fn bare(&self) {
         #[unsafe(naked)]
         unsafe extern "C" fn nothing() {
@@ -82,7 +83,7 @@ impl HookedCode {
 }
 
 impl FakeClr {
-    /// The hooks as a function's code has them; `None` when it is not hooked.
+    /// The hooks that a function's code calls; `None` if the function is not hooked.
     pub fn hooked_code(&self, frame: Frame) -> Option<HookedCode> {
         let client = self.on_thread(frame.thread, || self.client_of(frame.function))?;
         let hooks = self.shared.lock().hooks?;
@@ -93,16 +94,15 @@ impl FakeClr {
         })
     }
 
-    /// Runs `body` as a managed function of a thread, with its enter and leave hooks around it. The
-    /// function is compiled, and mapped, the first time.
+    /// Runs `body` as a managed function of a thread, between its enter and leave hooks. The first
+    /// call compiles and maps the function.
     pub fn run_function<R>(&self, frame: Frame, body: impl FnOnce() -> R) -> R {
         self.on_thread(frame.thread, || {
             let client = self.client_of(frame.function);
             let hooks = self.shared.lock().hooks;
             let stack_pointer = core::ptr::from_ref(&client).addr();
             if let (Some(client), Some(hooks)) = (client, hooks) {
-                // SAFETY: the hook is what the profiler set, the client id what its mapper
-                // answered.
+                // SAFETY: the profiler set the hook, and its mapper returned the client id.
                 unsafe { call_enter(hooks.enter, client, stack_pointer) };
             }
             let result = body();
@@ -114,7 +114,7 @@ impl FakeClr {
         })
     }
 
-    /// The mapper's answer for a function; `None` when it is not hooked.
+    /// The mapper's client id of a function; `None` if the function is not hooked.
     fn client_of(&self, function: usize) -> Option<usize> {
         let (known, mapper) = {
             let state = self.shared.lock();

@@ -1,15 +1,15 @@
-//! A scripted CLR: an `ICorProfilerInfo` written in Rust that enforces the call rules as the
-//! runtime does.
+//! A fake CLR for tests: an `ICorProfilerInfo` in Rust that enforces the call rules of a real one.
 //!
-//! It loads a profiler through its class factory, raises callbacks on any thread, plays the JIT for
-//! fast-path hooks, collects garbage, suspends, detaches; and at the head of each method it checks
-//! what the runtime of that version checks, from the same table (`corprof::sys::rules`). Several
-//! can play in one process. It has modules, classes, functions, threads and objects as the script
-//! says, with names, IL and code that can be called; a method that would need more answers
-//! `E_NOTIMPL`, after the check.
+//! A test script drives it. It loads a profiler through its class factory, raises callbacks on any
+//! thread, calls fast-path hooks as compiled code does, collects garbage, suspends and detaches.
+//! Each method first makes the checks of the chosen runtime version, from the table
+//! `corprof::sys::rules`. One process can have several fake CLRs.
 //!
-//! It waits as the CLR waits (for a collection, for threads in cooperative mode), and sees when the
-//! waiting goes in a circle: [`Deadlock`].
+//! The script adds modules, classes, functions, threads and objects, with names, IL and callable
+//! code. A method that would need more returns `E_NOTIMPL`, after the check.
+//!
+//! Calls wait as in the CLR (for a collection, for threads in cooperative mode). A wait that would
+//! never end returns [`Deadlock`].
 
 mod callbacks;
 mod check;
@@ -47,29 +47,29 @@ pub struct FakeClr {
 }
 
 impl FakeClr {
-    /// A runtime of this version that has not loaded a profiler yet.
+    /// Creates a runtime of this version, without a profiler.
     pub fn new(version: RuntimeVersion) -> Self {
         Self {
             shared: Shared::new(version),
         }
     }
 
-    /// The version that it plays.
+    /// The simulated version.
     pub fn version(&self) -> RuntimeVersion {
         self.shared.version
     }
 
-    /// The versions of `ICorProfilerInfo` that it answers for.
+    /// The versions of `ICorProfilerInfo` that it implements.
     fn interfaces(&self) -> &'static [InterfaceVersion] {
         &ICorProfilerInfo15::VERSIONS[..self.shared.version.interface() as usize]
     }
 
-    /// Its `ICorProfilerInfo`, for the raw layer; lives as long as the runtime does.
+    /// The `ICorProfilerInfo`, for raw calls; lives as long as the runtime.
     pub fn info(&self) -> *mut ICorProfilerInfo15 {
         self.shared.info().cast()
     }
 
-    /// How many calls were refused with `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`.
+    /// Number of calls that were refused with `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`.
     pub fn unsupported(&self) -> usize {
         self.refusals()
             .iter()
@@ -77,17 +77,17 @@ impl FakeClr {
             .count()
     }
 
-    /// Every call that was refused at the door, in order.
+    /// Every call that the check refused, in order.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.shared.lock().refusals.clone()
     }
 
-    /// How many calls were made, refused ones included.
+    /// Number of calls, including refused ones.
     pub fn calls(&self) -> u64 {
         self.shared.lock().calls
     }
 
-    /// An id that the runtime never gave out: a real one would have crashed.
+    /// Calls with an unknown id and the like, which would have crashed a real runtime.
     pub fn crashes(&self) -> Vec<String> {
         self.shared.lock().crashes.clone()
     }

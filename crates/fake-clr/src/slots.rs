@@ -1,8 +1,9 @@
-//! The runtime's `ICorProfilerInfo`: each method checks what its runtime checks, then answers from
-//! the world of the script.
+//! The fake `ICorProfilerInfo`: checks the call rules, then returns data of the script's world.
 //!
-//! Methods that would need a heap answer `E_NOTIMPL` after the check. The invariant:
-//! no method answers before the check has let the call in.
+//! The profiler calls it on any thread. The checks are in `check`, the data in `world`. Methods
+//! that would need a heap return `E_NOTIMPL` after the check.
+//!
+//! Invariant: no method returns data before the check has accepted the call.
 
 mod metadata;
 
@@ -22,10 +23,10 @@ use crate::state::{Hooks, Shared, Status, os_thread};
 use crate::world::{Function, Module};
 use crate::{FakeClr, Thread};
 
-/// Answer of a method.
+/// Result of a method.
 pub(crate) type Answer = Result<(), Hresult>;
 
-/// The COM object; a part of its runtime.
+/// The COM object, which is a part of its runtime.
 #[repr(C)]
 pub(crate) struct InfoObject {
     vtbl: &'static ICorProfilerInfo15Vtbl,
@@ -42,22 +43,22 @@ impl InfoObject {
 }
 
 /// # Safety
-/// `this` is the object of a runtime that lives.
+/// `this` is the object of a live runtime.
 unsafe fn shared(this: *mut c_void) -> Option<Arc<Shared>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &*this.cast::<InfoObject>() }.shared.upgrade()
 }
 
-/// The door: every method passes here.
+/// Entry of every method: checks the call and records it.
 ///
 /// # Safety
-/// `this` is the object of a runtime that lives.
+/// `this` is the object of a live runtime.
 unsafe fn enter(
     this: *mut ICorProfilerInfo15,
     offset: usize,
     body: impl FnOnce(&Arc<Shared>) -> Answer,
 ) -> Hresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(clr) = (unsafe { shared(this.cast()) }) else {
         return Hresult::E_UNEXPECTED;
     };
@@ -68,7 +69,7 @@ unsafe fn enter(
         let mut state = clr.lock();
         state.calls += 1;
         if state.is_released {
-            // The runtime has freed its side.
+            // The runtime has freed its object.
             let crash = format!("{} was called of a runtime that is no more", rule.name);
             state.crashes.push(crash);
             return Hresult::E_UNEXPECTED;
@@ -94,7 +95,7 @@ unsafe fn enter(
         rule.entry(clr.version),
         Entry::AsyncTriggers | Entry::SyncTriggers
     );
-    // A suspension is no collection, and one thread does not wait for itself.
+    // No collection during a suspension: it would wait for the suspending thread itself.
     if triggers && clr.lock().suspended_by.is_none() && clr.may_collect().is_err() {
         return Hresult::E_ABORT;
     }
@@ -107,10 +108,10 @@ unsafe fn enter(
     answer.err().unwrap_or(Hresult::S_OK)
 }
 
-/// Writes an answer where the caller wants it.
+/// Writes a value to an out-pointer.
 pub(crate) fn put<T>(out: *mut T, value: T) -> Answer {
     if !out.is_null() {
-        // SAFETY: not null, and the contract says that it points to a `T`.
+        // SAFETY: not null, and by the contract it points to a `T`.
         unsafe { out.write(value) };
     }
     Ok(())
@@ -119,19 +120,20 @@ pub(crate) fn put<T>(out: *mut T, value: T) -> Answer {
 pub(crate) fn fill_only<T: Copy>(list: &[T], capacity: u32, out: *mut T) -> Answer {
     let some = list.len().min(capacity as usize);
     if !out.is_null() {
-        // SAFETY: not null, and the contract says that there is room for `capacity` elements.
+        // SAFETY: not null, and by the contract it has room for `capacity` elements.
         unsafe { core::ptr::copy_nonoverlapping(list.as_ptr(), out, some) };
     }
     Ok(())
 }
 
-/// As the runtime fills in lists: as many as fit, and how many there are.
+/// Writes a list as the runtime does: as many elements as fit, and the total number.
 fn fill<T: Copy>(list: &[T], capacity: u32, length: *mut u32, out: *mut T) -> Answer {
     put(length, list.len() as u32)?;
     fill_only(list, capacity, out)
 }
 
-/// As the runtime fills in texts: the length counts the NUL; too short a buffer is an error.
+/// Writes a text as the runtime does: the length includes the NUL, and a buffer that is too short
+/// is an error.
 pub(crate) fn text(value: &str, capacity: u32, length: *mut u32, out: *mut u16) -> Answer {
     let units: Vec<u16> = value.encode_utf16().chain([0]).collect();
     put(length, units.len() as u32)?;
@@ -178,7 +180,7 @@ impl Shared {
         self.lock().crashes.push(what.to_owned());
     }
 
-    /// Refuses a number that is no id of this runtime: a real one would crash.
+    /// Refuses a number that is not an id of this runtime. A real runtime would crash.
     fn ours(&self, method: &str, id: usize) -> Answer {
         if id == 0 {
             return Err(Hresult::E_INVALIDARG);
@@ -234,7 +236,7 @@ impl Shared {
             .ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)
     }
 
-    /// A thread's number in the operating system.
+    /// Operating system id of a thread.
     fn thread(&self, method: &str, id: usize) -> Result<u32, Hresult> {
         self.ours(method, id)?;
         let state = self.lock();
@@ -275,8 +277,8 @@ impl Shared {
             .collect()
     }
 
-    /// `SetEventMask2`: immutable flags after initialisation, and what an attached profiler may
-    /// set.
+    /// `SetEventMask2`: refuses changes of immutable flags after initialisation, and flags that an
+    /// attached profiler may not set.
     fn set_masks(&self, low: EventMaskLow, high: EventMaskHigh) -> Answer {
         /// `COR_PRF_ALLOWABLE_AFTER_ATTACH`.
         const AFTER_ATTACH: EventMaskLow = EventMaskLow::MONITOR_THREADS
@@ -290,8 +292,7 @@ impl Shared {
             .union(EventMaskLow::MONITOR_EXCEPTIONS)
             .union(EventMaskLow::MONITOR_JIT_COMPILATION)
             .union(EventMaskLow::ENABLE_REJIT);
-        /// `COR_PRF_HIGH_ALLOWABLE_AFTER_ATTACH`, and what .NET 5 added to it: the session with its
-        /// events.
+        /// `COR_PRF_HIGH_ALLOWABLE_AFTER_ATTACH`, including the EventPipe flag that .NET 5 added.
         const HIGH_AFTER_ATTACH: u32 = 0x76;
         const SINCE_NET5: u32 = 0x80;
         self.note([low.bits().into(), high.bits().into()]);
@@ -326,14 +327,15 @@ impl Shared {
         if state.low.intersects(needs_slow) != slow {
             return Err(Hresult::CORPROF_E_INCONSISTENT_WITH_FLAGS);
         }
-        // Slow-path hooks need a frame of the runtime's, which there is none of here.
+        // Slow-path hooks need a frame of the runtime, which the fake does not have.
         if !slow {
             state.hooks = Some(Hooks { enter, leave });
         }
         Ok(())
     }
 
-    /// `ForceGC` and `RequestReJIT` make their thread one that may do everything.
+    /// Marks a thread after `ForceGC` or `RequestReJIT`: from then on its callback state is not
+    /// checked.
     fn mark_forced(&self) {
         if let Some(mut running) = self.running() {
             running.forced = true;
@@ -355,7 +357,7 @@ impl Shared {
         {
             return Err(Hresult::CORPROF_E_IMMUTABLE_FLAGS_SET);
         }
-        // `SetModifiedRejitState`: to have enabled it once is enough.
+        // `SetModifiedRejitState`: enabling ReJIT once is enough.
         if state.hooks.is_some() || state.rewrites {
             return Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT);
         }
@@ -379,7 +381,7 @@ impl Shared {
         Ok(())
     }
 
-    /// `DoStackSnapshot`, by its checks in their order.
+    /// `DoStackSnapshot`, with the runtime's checks in their order.
     fn snapshot(
         &self,
         thread: usize,
@@ -406,7 +408,7 @@ impl Shared {
                 0 => own,
                 id => Some(Thread(id)),
             };
-            // A thread that the runtime does not know has no frames.
+            // A thread unknown to the runtime has no frames.
             let Some(target) = target else {
                 return Ok(());
             };
@@ -419,7 +421,7 @@ impl Shared {
             if Some(target) != own && state.suspended_by.is_none() {
                 return Err(Hresult::E_NOTIMPL);
             }
-            // Outside a callback there is no frame to begin at.
+            // Outside a callback a walk has no frame to begin at.
             let outside = running.is_some_and(|running| !running.in_callback);
             if Some(target) == own && outside && !seeded {
                 return Err(Hresult::E_FAIL);
@@ -440,7 +442,7 @@ impl Shared {
             } else {
                 (core::ptr::null_mut(), 0)
             };
-            // SAFETY: the profiler's own callback, with what it came with.
+            // SAFETY: the profiler's callback, with its own client data.
             let answer = unsafe { callback(function, ip, 0, size, registers, client_data) };
             if answer != Hresult::S_OK {
                 return Err(Hresult::CORPROF_E_STACKSNAPSHOT_ABORTED);
@@ -455,7 +457,7 @@ unsafe extern "system" fn query_interface(
     iid: *const Guid,
     out: *mut *mut c_void,
 ) -> Hresult {
-    // SAFETY: the contract of `QueryInterface`; `this` is the object of a runtime that lives.
+    // SAFETY: the contract of `QueryInterface`; `this` is the object of a live runtime.
     unsafe {
         *out = core::ptr::null_mut();
         let Some(clr) = shared(this) else {
@@ -474,7 +476,7 @@ unsafe extern "system" fn query_interface(
 }
 
 unsafe extern "system" fn add_ref(this: *mut c_void) -> u32 {
-    // SAFETY: `this` is the object of a runtime that lives.
+    // SAFETY: `this` is the object of a live runtime.
     match unsafe { shared(this) } {
         // The reference keeps the whole runtime.
         Some(clr) => {
@@ -486,9 +488,9 @@ unsafe extern "system" fn add_ref(this: *mut c_void) -> u32 {
 }
 
 unsafe extern "system" fn release(this: *mut c_void) -> u32 {
-    // SAFETY: `this` is the object of a runtime that lives, because the caller has a reference.
+    // SAFETY: `this` is the object of a live runtime, because the caller has a reference.
     if let Some(clr) = unsafe { shared(this) } {
-        // SAFETY: `add_ref` forgot a strong reference, which the caller gives back.
+        // SAFETY: `add_ref` leaked a strong reference, which the caller releases.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&clr)) };
     }
     1
@@ -500,7 +502,7 @@ macro_rules! slots {
             unsafe extern "system" fn $name(
                 this: *mut ICorProfilerInfo15 $(, $arg: $ty)*
             ) -> Hresult {
-                // SAFETY: the caller has a reference, so the runtime lives.
+                // SAFETY: the caller has a reference, so the runtime is alive.
                 unsafe {
                     enter(
                         this,
@@ -586,7 +588,7 @@ slots! {
     clr.module("GetILFunctionBody", module_id)?;
     let state = clr.lock();
     let function = state.world.functions.values().find(|function| (function.module, function.token) == (module_id, method_id));
-    // Lent: it lives as long as the function does.
+    // Lent: it lives as long as the function.
     let il = &function.ok_or(Hresult::CORPROF_E_FUNCTION_NOT_IL)?.il;
     put(pp_method_header, il.as_ptr())?;
     put(pcb_method_size, il.len() as u32)
@@ -706,7 +708,7 @@ slots! {
 };
     get_module_info2(module_id: ModuleID, pp_base_load_address: *mut *const u8, cch_name: u32, pcch_name: *mut u32, sz_name: *mut u16, p_assembly_id: *mut AssemblyID, pdw_module_flags: *mut u32) => |clr| {
     let module = clr.module("GetModuleInfo2", module_id)?;
-    // Nothing of it is in memory.
+    // The module is not in memory.
     put(pp_base_load_address, core::ptr::null())?;
     let assembly = clr.lock().world.assembly;
     put(p_assembly_id, assembly)?;
@@ -764,7 +766,8 @@ slots! {
         il_map(0, 4, body.len() as u32 - 1),
         il_map(CorDebugIlToNativeMap::EPILOG, body.len() as u32 - 1, body.len() as u32),
     ];
-    // The runtime copies as many entries as the buffer has: a longer buffer is read beyond the map.
+    // The runtime copies as many entries as fit into the buffer: with a longer buffer it reads
+    // beyond the map.
     if c_map as usize > map.len() {
         clr.crash("GetILToNativeMapping3 was given a buffer longer than the map");
     }
@@ -809,7 +812,7 @@ slots! {
     let objects: Vec<usize> = clr.lock().world.objects.keys().copied().collect();
     let callback = callback.ok_or(Hresult::E_INVALIDARG)?;
     for object in objects {
-        // The profiler's own callback, with the state that it came with.
+        // The profiler's callback, with its own state.
         if callback(object, callback_state) == 0 { break; }
     }
     Ok(())

@@ -1,7 +1,8 @@
-//! State of the runtime: its phase, and its threads with their places.
+//! State of the fake runtime: its phase, the profiler's status, the mode of each thread.
 //!
-//! One mutex for everything and one condition variable for every change. The invariant: nothing of
-//! the profiler is called while the mutex is held.
+//! One mutex protects everything, and one condition variable signals every change.
+//!
+//! Invariant: the profiler is not called while the mutex is held.
 
 pub(crate) mod journal;
 pub(crate) mod rejit;
@@ -21,10 +22,10 @@ use crate::state::rejit::Rejits;
 use crate::wait::Waits;
 use crate::world::World;
 
-/// Where the profiler is in its life (`ProfilerStatus`).
+/// State of the profiler (`ProfilerStatus`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// There is none.
+    /// No profiler is loaded.
     None,
     /// In `Initialize`.
     InitializingForStartup,
@@ -47,12 +48,12 @@ pub(crate) struct RunningThread {
     pub(crate) thread: Thread,
     pub(crate) in_callback: bool,
     pub(crate) in_triggers_scope: bool,
-    /// `ForceGC` or `RequestReJIT` succeeded on it: treated as a native thread.
+    /// Whether `ForceGC` or `RequestReJIT` succeeded on the thread: it is then treated as native.
     pub(crate) forced: bool,
     pub(crate) cooperative: bool,
 }
 
-/// Hooks as `SetEnterLeaveFunctionHooks3` took them.
+/// Hooks set by `SetEnterLeaveFunctionHooks3`.
 #[derive(Clone, Copy)]
 pub(crate) struct Hooks {
     pub(crate) enter: usize,
@@ -62,7 +63,7 @@ pub(crate) struct Hooks {
 pub(crate) struct ClrState {
     pub(crate) status: Status,
     pub(crate) attached: bool,
-    /// Whether the runtime has started: not yet in `Initialize`.
+    /// Whether the runtime has started; `false` in `Initialize`.
     pub(crate) started: bool,
     pub(crate) low: EventMaskLow,
     pub(crate) high: EventMaskHigh,
@@ -71,9 +72,9 @@ pub(crate) struct ClrState {
     pub(crate) waits: Waits,
     /// The operating system thread that called `SuspendRuntime`.
     pub(crate) suspended_by: Option<u64>,
-    /// How many calls of `SuspendRuntime` the runtime is too busy for.
+    /// Number of calls of `SuspendRuntime` that still fail because the runtime is busy.
     pub(crate) busy: u32,
-    /// The next call that may trigger a collection does.
+    /// Whether the next call that may trigger a collection does.
     pub(crate) collect_next: bool,
     pub(crate) mapper: Option<(FunctionIDMapper2, usize)>,
     pub(crate) hooks: Option<Hooks>,
@@ -94,7 +95,7 @@ pub(crate) struct ClrState {
     pub(crate) event_sessions: BTreeMap<u64, (u64, u32)>,
 }
 
-/// The profiler's object, with a reference.
+/// The profiler's object, with one reference.
 #[derive(Clone, Copy)]
 pub(crate) struct CallbackPointer(pub(crate) *mut ICorProfilerCallback11);
 // SAFETY: the object's methods may be called on any thread, as the CLR does.
@@ -155,12 +156,12 @@ impl Shared {
         core::ptr::from_ref(&self.info).cast_mut()
     }
 
-    /// The managed thread of this runtime that runs here, if any.
+    /// The managed thread of this runtime that runs on the calling OS thread, if any.
     pub(crate) fn running(&self) -> Option<RunningThread> {
         RUNNING.with_borrow(|all| all.get(&self.number).copied())
     }
 
-    /// Changes what runs here; returns what did before.
+    /// Sets the managed thread that runs on the calling OS thread; returns the previous one.
     pub(crate) fn set_running(&self, running: Option<RunningThread>) -> Option<RunningThread> {
         RUNNING.with_borrow_mut(|all| match running {
             Some(running) => all.insert(self.number, running),
@@ -170,7 +171,7 @@ impl Shared {
 }
 
 thread_local! {
-    /// By runtime.
+    /// Running managed thread, by runtime.
     static RUNNING: RefCell<HashMap<usize, RunningThread>> = RefCell::default();
     static OS_THREAD: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -178,7 +179,7 @@ thread_local! {
     };
 }
 
-/// A number for this operating system thread.
+/// A unique number of the calling operating system thread.
 pub(crate) fn os_thread() -> u64 {
     OS_THREAD.with(|number| *number)
 }

@@ -1,7 +1,9 @@
-//! Waiting as the CLR waits, and seeing when it goes in a circle.
+//! Waits of the fake CLR (collections, locks), with deadlock detection.
 //!
-//! Each operating system thread that waits names the one that it waits for. The invariant: a wait
-//! that would close a circle does not begin; it ends as a [`Deadlock`] instead of forever.
+//! Each waiting operating system thread is registered with the thread for which it waits.
+//!
+//! Invariant: a wait that would close a cycle does not begin. It returns [`Deadlock`] instead of
+//! blocking for ever.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
@@ -9,21 +11,21 @@ use std::sync::{Arc, MutexGuard};
 use crate::state::{ClrState, Shared, os_thread};
 use crate::{FakeClr, Thread};
 
-/// Threads that wait for each other for ever.
+/// Error: a wait would be part of a cycle of threads that wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadlock;
 
-/// Threads that wait, for which thread, and why.
+/// The waiting threads, and the threads for which they wait.
 #[derive(Default)]
 pub(crate) struct Waits {
     for_thread: HashMap<u64, u64>,
     /// The operating system thread that collects garbage.
     collector: Option<u64>,
-    /// Managed threads in cooperative mode, and where they run.
+    /// Managed threads in cooperative mode, with their operating system threads.
     cooperative: HashMap<Thread, u64>,
     /// Owners of [`WatchedLock`]s.
     owners: HashMap<usize, u64>,
-    /// How many circles there were.
+    /// Number of cycles so far.
     pub(crate) deadlocks: u32,
 }
 
@@ -42,7 +44,7 @@ impl Waits {
 
     fn would_deadlock(&self, from: u64, to: u64) -> bool {
         let mut at = to;
-        // No circle is longer than there are waiting threads.
+        // No cycle is longer than the number of waiting threads.
         for _ in 0..=self.for_thread.len() {
             if at == from {
                 return true;
@@ -57,7 +59,7 @@ impl Waits {
 }
 
 impl Shared {
-    /// Waits until `blocker` names nobody.
+    /// Waits until `blocker` returns `None`.
     fn wait_while<'s>(
         &'s self,
         mut state: MutexGuard<'s, ClrState>,
@@ -84,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// Begins a collection: after the one that is going on, and when every other thread is out of
+    /// Begins a collection. First waits for a running one, and until every other thread has left
     /// cooperative mode.
     pub(crate) fn begin_collection(&self) -> Result<(), Deadlock> {
         let here = os_thread();
@@ -113,8 +115,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// At the head of a call that may trigger a collection: waits for one that is going on, and
-    /// makes one if the script says so.
+    /// Runs at the head of a call that may trigger a collection: waits for a running one, and makes
+    /// one if the script requests it.
     pub(crate) fn may_collect(&self) -> Result<(), Deadlock> {
         let here = os_thread();
         let mut state = self.wait_while(self.lock(), |waits| {
@@ -130,7 +132,7 @@ impl Shared {
     }
 }
 
-/// A lock that the runtime can see waits for, for a profiler that breaks the rules.
+/// A lock whose waits the fake runtime tracks, for tests with a profiler that breaks the rules.
 #[derive(Clone)]
 pub struct WatchedLock {
     shared: Arc<Shared>,
@@ -138,7 +140,7 @@ pub struct WatchedLock {
 }
 
 impl FakeClr {
-    /// A lock that takes part in seeing circles.
+    /// Creates a lock that takes part in deadlock detection.
     pub fn watched_lock(&self) -> WatchedLock {
         WatchedLock {
             shared: self.shared.clone(),
@@ -146,17 +148,17 @@ impl FakeClr {
         }
     }
 
-    /// The next call that may trigger a collection triggers one.
+    /// Makes the next call that may trigger a collection trigger one.
     pub fn collect_at_next_chance(&self) {
         self.shared.lock().collect_next = true;
     }
 
-    /// How many times threads waited for each other in a circle.
+    /// Number of deadlocks detected.
     pub fn deadlocks(&self) -> u32 {
         self.shared.lock().waits.deadlocks
     }
 
-    /// Returns when some thread waits for the calling one, directly or through others.
+    /// Waits until some thread waits for the calling thread, directly or indirectly.
     pub fn wait_until_waited_for(&self) {
         let here = os_thread();
         let mut state = self.shared.lock();
@@ -171,10 +173,10 @@ impl FakeClr {
 }
 
 impl WatchedLock {
-    /// Takes the lock, runs `f`, gives it back.
+    /// Takes the lock, runs `f` and releases the lock.
     ///
     /// # Errors
-    /// [`Deadlock`] when waiting for it would close a circle; `f` has not run then.
+    /// [`Deadlock`] if waiting for the lock would close a cycle; `f` has not run then.
     pub fn with<R>(&self, f: impl FnOnce() -> R) -> Result<R, Deadlock> {
         let mut state = self.shared.wait_while(self.shared.lock(), |waits| {
             waits.owners.get(&self.id).copied()

@@ -1,6 +1,6 @@
-//! Contents of the runtime: modules, classes, functions, threads, objects.
+//! Contents of the fake runtime: modules, classes, functions, threads, objects of the script.
 //!
-//! The invariant: every id is a number that no other runtime of the process gives out.
+//! Invariant: every id is unique among all runtimes of the process.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -19,25 +19,25 @@ const IL: [u8; 2] = [0x06, 0x2a];
 /// One function of the script.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Its id.
+    /// Id.
     pub id: usize,
-    /// Its module's id.
+    /// Id of the module.
     pub module: usize,
-    /// Its class's id.
+    /// Id of the class.
     pub class: usize,
-    /// Its metadata token.
+    /// Metadata token.
     pub token: u32,
-    /// Its code bodies.
+    /// Code bodies.
     pub bodies: Vec<Range<usize>>,
     /// Bodies with new IL, by the number of the request (`ReJITID`).
     pub rejitted: Vec<(usize, Range<usize>)>,
-    /// Its name in the metadata.
+    /// Name in the metadata.
     pub name: String,
-    /// Its signature.
+    /// Signature blob.
     pub signature: Arc<[u8]>,
-    /// Its IL, header first.
+    /// IL, header first.
     pub il: Arc<[u8]>,
-    /// Its name, if it is a dynamic method.
+    /// Name of a dynamic method; `None` for other functions.
     pub dynamic: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Class {
     pub(crate) name: String,
 }
 
-/// Something of each kind, for scripts that need any.
+/// One item of each kind, for scripts that need any.
 #[derive(Clone, Debug)]
 pub struct Ids {
     /// A module.
@@ -79,19 +79,19 @@ pub struct Ids {
 
 pub(crate) struct ScriptThread {
     pub(crate) os_thread: u32,
-    /// Leaf first: function (0 for unmanaged) and address.
+    /// Frames, leaf first: function (0 for unmanaged) and address.
     pub(crate) stack: Vec<(usize, usize)>,
-    /// Whether it holds a lock of the runtime's, so that it cannot be walked.
+    /// Whether the thread holds a lock of the runtime, so that it cannot be walked.
     pub(crate) holds_runtime_lock: bool,
-    /// Whether the runtime's own code is on top of its stack, from which no transition leads to the
-    /// first managed frame.
+    /// Whether the leaf is code of the runtime, from which no transition leads to the first managed
+    /// frame.
     pub(crate) in_runtime_code: bool,
 }
 
 pub(crate) struct World {
     number: usize,
     next: usize,
-    /// How many classes and functions there have been.
+    /// Number of classes and of functions created so far.
     tokens: (u32, u32),
     pub(crate) domain: usize,
     pub(crate) assembly: usize,
@@ -126,13 +126,13 @@ impl World {
         world
     }
 
-    /// A number that looks like a pointer and says which runtime it is of.
+    /// Creates an id that looks like a pointer and encodes its runtime.
     pub(crate) fn next_id(&mut self) -> usize {
         self.next += 1;
         self.number << 40 | self.next << 8
     }
 
-    /// Whether the number is one that this runtime could have given out.
+    /// Whether the number may be an id of this runtime.
     pub(crate) fn is_ours(&self, id: usize) -> bool {
         id >> 40 == self.number && (id >> 8) & 0xffff_ffff <= self.next
     }
@@ -151,7 +151,7 @@ impl World {
         })
     }
 
-    /// The body that a call of a function runs: the newest.
+    /// The newest body of a function, which a call runs.
     pub(crate) fn newest_body(&self, function: usize) -> Option<Range<usize>> {
         let function = self.functions.get(&function)?;
         function.all_bodies().last().cloned()
@@ -191,7 +191,7 @@ impl World {
 }
 
 impl Function {
-    /// Every body, the newest last.
+    /// Every body, newest last.
     fn all_bodies(&self) -> impl Iterator<Item = &Range<usize>> {
         let rejitted = self.rejitted.iter().map(|(_, body)| body);
         self.bodies.iter().chain(rejitted)
@@ -199,12 +199,12 @@ impl Function {
 }
 
 impl FakeClr {
-    /// A module.
+    /// Adds a module.
     pub fn add_module(&self, path: &str) -> usize {
         self.new_module(path, ModuleFlags::DISK)
     }
 
-    /// A module that can be unloaded.
+    /// Adds a module that can be unloaded.
     pub fn add_collectible_module(&self, path: &str) -> usize {
         self.new_module(path, ModuleFlags::DISK | ModuleFlags::COLLECTIBLE)
     }
@@ -221,12 +221,12 @@ impl FakeClr {
         id
     }
 
-    /// A class of a module.
+    /// Adds a class to a module.
     pub fn add_class(&self, module: usize) -> usize {
         self.add_named_class(module, "Fake.Class")
     }
 
-    /// A class of this name, namespace first.
+    /// Adds a class of this name, namespace first.
     pub fn add_named_class(&self, module: usize, name: &str) -> usize {
         let world = &mut self.shared.lock().world;
         let id = world.next_id();
@@ -240,17 +240,17 @@ impl FakeClr {
         id
     }
 
-    /// A function of a class with one code body of 256 bytes.
+    /// Adds a function of a class, with one code body of 256 bytes.
     pub fn add_function(&self, class: usize) -> usize {
         self.new_function(class, "Method", None)
     }
 
-    /// The same, of this name.
+    /// As [`FakeClr::add_function`], with this name.
     pub fn add_named_function(&self, class: usize, name: &str) -> usize {
         self.new_function(class, name, None)
     }
 
-    /// A function without metadata.
+    /// Adds a function without metadata.
     pub fn add_dynamic_function(&self, class: usize, name: &str) -> usize {
         self.new_function(class, "", Some(name.to_owned()))
     }
@@ -280,7 +280,7 @@ impl FakeClr {
         id
     }
 
-    /// One more code body of a function, as a higher tier has it; its first address.
+    /// Adds a code body to a function, as a higher tier does. Returns its first address.
     pub fn add_body(&self, function: usize) -> usize {
         let world = &mut self.shared.lock().world;
         let code = world.heap.add(function, 0x80);
@@ -291,12 +291,12 @@ impl FakeClr {
         start
     }
 
-    /// A function as it is now.
+    /// Current state of a function.
     pub fn function(&self, id: usize) -> Option<Function> {
         self.shared.lock().world.functions.get(&id).cloned()
     }
 
-    /// A managed thread that has not run yet.
+    /// Adds a managed thread that has not run yet.
     pub fn add_thread(&self) -> Thread {
         let world = &mut self.shared.lock().world;
         let thread = Thread(world.next_id());
@@ -313,7 +313,7 @@ impl FakeClr {
         thread
     }
 
-    /// Gives a thread a stack: functions, leaf first, 0 for a run of unmanaged frames.
+    /// Sets a thread's stack: functions, leaf first, 0 for a run of unmanaged frames.
     pub fn set_stack(&self, thread: Thread, functions: &[usize]) {
         let world = &mut self.shared.lock().world;
         let stack = functions
@@ -332,29 +332,29 @@ impl FakeClr {
         }
     }
 
-    /// Says whether a thread holds a lock of the runtime's: then it cannot be walked.
+    /// Sets whether a thread holds a lock of the runtime, so that it cannot be walked.
     pub fn set_holds_runtime_lock(&self, thread: Thread, holds: bool) {
         if let Some(thread) = self.shared.lock().world.threads.get_mut(&thread) {
             thread.holds_runtime_lock = holds;
         }
     }
 
-    /// Says whether the runtime's own code is on top of a thread's stack: then its first managed
-    /// frame is found by a seed only.
+    /// Sets whether a thread's leaf is code of the runtime: then only a seed leads to its first
+    /// managed frame.
     pub fn set_in_runtime_code(&self, thread: Thread, inside: bool) {
         if let Some(thread) = self.shared.lock().world.threads.get_mut(&thread) {
             thread.in_runtime_code = inside;
         }
     }
 
-    /// Gives a thread the number that the operating system knows it by.
+    /// Sets the operating system id of a thread.
     pub fn set_os_thread(&self, thread: Thread, number: u32) {
         if let Some(thread) = self.shared.lock().world.threads.get_mut(&thread) {
             thread.os_thread = number;
         }
     }
 
-    /// An object of a class.
+    /// Adds an object of a class.
     pub fn add_object(&self, class: usize, size: usize) -> usize {
         let world = &mut self.shared.lock().world;
         let id = world.next_id();
@@ -362,7 +362,7 @@ impl FakeClr {
         id
     }
 
-    /// Something of each kind.
+    /// Adds one item of each kind.
     pub fn populate(&self) -> Ids {
         let module = self.add_module("/app/fake.dll");
         let class = self.add_class(module);

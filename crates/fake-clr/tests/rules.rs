@@ -1,5 +1,6 @@
-//! The rules that are shown on the fake runtime: the article's two deadlocks, thread pins, a target
-//! that cannot be walked, attach, refusal, several runtimes at once.
+//! Tests of the call rules on the fake runtime: deadlocks, pins, walks, attach, several CLRs.
+//!
+//! The two deadlocks are those of the article on the profiling API (see docs/rules.md).
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -19,7 +20,7 @@ type Act<C> = dyn Fn(&mut Cx<'_, C>) + Send + Sync;
 /// Action in `ThreadDestroyed`.
 type ActOnThread = dyn Fn(&mut Cx<'_, Callback>, ThreadKey) + Send + Sync;
 
-/// Actions of a test's profiler in the callbacks that it cares about.
+/// Actions of a test's profiler, by callback.
 #[derive(Default)]
 struct Script {
     runtime: OnceLock<Runtime>,
@@ -48,7 +49,7 @@ impl Callbacks for Profiler {
         assert_eq!(data, b"session 7");
         let info = cx.info();
         self.0.runtime.set(info.runtime()).ok();
-        // A request that an attached profiler may not make is refused by name.
+        // A call that an attached profiler may not make is refused with its own error.
         assert_eq!(
             info.set_event_mask2(cx, EventMaskLow::MONITOR_ENTERLEAVE, EventMaskHigh::empty()),
             Err(Hresult::CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER)
@@ -120,10 +121,10 @@ fn set<T: ?Sized>(cell: &OnceLock<Box<T>>, f: Box<T>) {
     assert!(cell.set(f).is_ok());
 }
 
-/// `GetClassFromTokenAndTypeArgs`, which may trigger a GC, past the typed layer.
+/// Calls `GetClassFromTokenAndTypeArgs`, which may trigger a GC, through the raw layer.
 fn class_by_raw_call(clr: &FakeClr, ids: &Ids) -> Hresult {
     let mut class = 0;
-    // SAFETY: the fake runtime is live; the arguments are of its own.
+    // SAFETY: the fake runtime is live; the arguments are its own ids.
     unsafe {
         ICorProfilerInfo15::get_class_from_token_and_type_args(
             clr.info(),
@@ -136,8 +137,8 @@ fn class_by_raw_call(clr: &FakeClr, ids: &Ids) -> Hresult {
     }
 }
 
-/// The article's examples, with the lock held across the call as rule 3 forbids: thread A holds the
-/// lock; thread B waits for it in its callback, `enter_b`; then A makes the call.
+/// The article's examples, with the lock held across the call, which rule 3 forbids. Thread A holds
+/// the lock, thread B waits for it in its callback `enter_b`, then A makes the call.
 fn with_the_rule_broken(
     clr: &FakeClr,
     ids: &Ids,
@@ -151,7 +152,7 @@ fn with_the_rule_broken(
             go.recv().unwrap();
             enter_b();
         });
-        // A is in an ordinary callback.
+        // Thread A is in an ordinary callback.
         let mut answer = Hresult::E_UNEXPECTED;
         clr.on_thread(a, || {
             clr.callback(fake_clr::CallbackMode::Preemptive, |_| {
@@ -183,7 +184,7 @@ fn rule_20_example_1_a_collection_waits_for_the_lock_of_a_thread_that_waits_for_
     let answer = with_the_rule_broken(&clr, &ids, &lock, || {
         clr.on_thread(ids.thread, || clr.collect()).unwrap();
     });
-    // The runtime would have stood still; the fake says so and lets go.
+    // A real runtime would hang; the fake reports the deadlock and ends the wait.
     assert_eq!((answer, clr.deadlocks()), (Hresult::E_ABORT, 1));
 }
 
@@ -205,8 +206,8 @@ fn rule_20_example_2_a_collection_waits_for_a_thread_that_waits_for_the_lock_of_
     assert_eq!((answer, clr.deadlocks()), (Hresult::E_ABORT, 1));
 }
 
-/// The same by the typed layer: the guard ends before the call, because it would not compile
-/// otherwise. B waits for the lock while A holds it, and both finish.
+/// The same through the typed layer. The guard must end before the call, or the code would not
+/// compile. B waits for the lock while A holds it, and both finish.
 fn with_the_rule_kept(
     clr: &FakeClr,
     ids: &Ids,
@@ -223,7 +224,7 @@ fn with_the_rule_kept(
         &script.on_jit,
         Box::new(move |cx| {
             let info = cx.info();
-            // SAFETY: the fake runtime gave out this id, for a module.
+            // SAFETY: this is an id of the fake runtime, for a module.
             let key = unsafe { ModuleKey::from_parts(info.index(), key) };
             let module = info.id(key.unwrap()).unwrap();
             let mut guard = lock.lock(cx);
@@ -298,12 +299,12 @@ fn rule_19_thread_destroyed_waits_for_the_walk() {
         Box::new(move |cx, thread| {
             entered.lock().unwrap().send(()).unwrap();
             of_callback.destroyed(cx, thread);
-            // The walk was over when the callback went on.
+            // The walk had ended when the callback continued.
             assert!(done.load(Ordering::SeqCst));
         }),
     );
     let runtime = script.runtime.get().unwrap();
-    // SAFETY: the fake runtime gave out this id, for a thread.
+    // SAFETY: this is an id of the fake runtime, for a thread.
     let key = unsafe { ThreadKey::from_parts(runtime.index(), ids.thread.0) }.unwrap();
     assert!(pins.pin(key).is_none(), "not created yet");
     pins.created(key);
@@ -320,7 +321,7 @@ fn rule_19_thread_destroyed_waits_for_the_walk() {
     assert!(pins.pin(key).is_none(), "gone");
 }
 
-/// Runs `f` on a thread of the profiler's own.
+/// Runs `f` on a thread of the profiler.
 fn on_agent_thread<R: Send + 'static>(
     script: &Script,
     f: impl FnOnce(&mut Cx<'_, corprof::context::AgentThread>, &StackSnapshots) -> R + Send + 'static,
@@ -341,7 +342,7 @@ fn rule_16_a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_
     let other = clr.add_thread();
     clr.set_stack(other, &[ids.function, 0]);
     clr.set_holds_runtime_lock(ids.thread, true);
-    // Twice too busy, then suspended: bounded retries.
+    // Busy twice, then suspended: bounded retries.
     clr.set_busy(2);
     let walks = on_agent_thread(&script, |cx, proof| {
         let info = cx.info();
@@ -375,7 +376,7 @@ fn rule_16_a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_
 #[test]
 fn rule_12_a_walk_atop_the_runtimes_own_code_is_refused_without_a_seed() {
     let (clr, ids, script) = started();
-    // As when the runtime compiles or collects there.
+    // As when the runtime compiles or collects on that thread.
     clr.set_in_runtime_code(ids.thread, true);
     let body = clr.function(ids.function).unwrap().bodies[0].clone();
     let walks = on_agent_thread(&script, move |cx, proof| {
@@ -393,7 +394,7 @@ fn rule_12_a_walk_atop_the_runtimes_own_code_is_refused_without_a_seed() {
             rsp: 0x7000,
             ..Registers::default()
         };
-        // SAFETY: the frame is as good as any other of the fake runtime's.
+        // SAFETY: the fake runtime accepts any frame of its own code.
         let seed = unsafe { Seed::new(registers, body, 0x6000..0x8000) };
         let seeded = suspension.walk_seeded(proof, thread, &seed, |_, _, _| {
             frames += 1;
@@ -419,7 +420,7 @@ fn rule_18_a_thread_that_has_run_managed_code_is_caught_when_it_suspends() {
     let managed = clr.clone();
     let suspended = spawn_agent_thread("agent", move |agent| {
         let before = agent.enter(&runtime, |cx| cx.info().suspend_runtime(cx).is_ok());
-        // Somebody has this thread run managed code after all.
+        // This thread runs managed code despite the rule.
         let after = managed.on_thread(ids.thread, || {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 agent.enter(&runtime, |cx| cx.info().suspend_runtime(cx).is_ok())
@@ -461,7 +462,7 @@ fn rule_09_a_walk_is_stopped_by_its_callback_and_a_panic_in_it_comes_out() {
             rsp: 0x7000,
             ..Registers::default()
         };
-        // SAFETY: it is refused, because there is no managed code at 0x1000.
+        // SAFETY: the seed is refused, because 0x1000 is not managed code.
         let seed = unsafe { Seed::new(registers, 0x1000..0x1100, 0x6000..0x8000) };
         info.walk_seeded(cx, proof, &seed, |_, _, _| ControlFlow::<()>::Continue(()))
     });
@@ -547,16 +548,16 @@ fn runtimes_that_start_at_once_get_a_profiler_each_and_no_id_crosses() {
         panic!("eight");
     };
     let runtime_a = script_a.runtime.get().unwrap().index();
-    // SAFETY: the fake runtime gave out this id, for a function.
+    // SAFETY: this is an id of the fake runtime, for a function.
     let key = unsafe { FunctionKey::from_parts(runtime_a, of_a.function) }.unwrap();
-    // The right runtime knows it, the other refuses the key.
+    // The key's runtime accepts it, the other refuses it.
     let there = on_agent_thread(script_a, move |cx, _| {
         let function = cx.info().id(key).unwrap();
         cx.info().get_function_info2(cx, function).is_ok()
     });
     let here = on_agent_thread(script_b, move |cx, _| cx.info().id(key).is_none());
     assert!(there && here);
-    // A proof of snapshots does not cross either.
+    // A [`StackSnapshots`] is not valid for the other runtime either.
     let proof = *script_a.snapshots.get().unwrap();
     let walked = on_agent_thread(script_b, move |cx, _| {
         let info = cx.info();
@@ -564,10 +565,10 @@ fn runtimes_that_start_at_once_get_a_profiler_each_and_no_id_crosses() {
     });
     assert_eq!(walked, Err(WalkError::OtherRuntime));
     assert!(a.crashes().is_empty() && b.crashes().is_empty());
-    // Past the typed layer it would be a crash.
+    // Through the raw layer it would be a crash.
     let mut token = 0;
     let zero = std::ptr::null_mut();
-    // SAFETY: the fake runtime notices what a real one would not.
+    // SAFETY: the fake runtime checks the id; a real one would not.
     let answer = unsafe {
         ICorProfilerInfo15::get_function_info(b.info(), of_a.function, zero, zero, &mut token)
     };

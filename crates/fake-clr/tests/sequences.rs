@@ -1,6 +1,6 @@
-//! Random sequences of typed calls in random callbacks, hooks, suspensions and threads: the runtime
-//! never answers `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`. The same sequences through the raw layer do
-//! get it.
+//! Property test: typed calls never get `CORPROF_E_UNSUPPORTED_CALL_SEQUENCE`; raw calls do.
+//!
+//! It runs random sequences of calls in random callbacks, hooks, suspensions and threads.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +22,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// A sequence: in a place, some calls by number.
+/// A step: a place, and calls to make there, by number.
 #[derive(Clone, Debug)]
 struct Step {
     place: u8,
     calls: Vec<u8>,
 }
 
-/// The profiler's script for the place that comes next, and what it knows.
+/// The profiler's script for the next place, and its state.
 struct Shared {
     raw: bool,
     script: Mutex<Vec<u8>>,
@@ -46,7 +46,7 @@ impl Shared {
 
     fn keys(&self, index: RuntimeIndex) -> Option<Keys> {
         let ids = self.ids.get()?;
-        // SAFETY: the fake runtime gave out these ids, for these kinds.
+        // SAFETY: these are ids of the fake runtime, of these kinds.
         unsafe {
             Some(Keys {
                 module: ModuleKey::from_parts(index, ids.module)?,
@@ -59,8 +59,8 @@ impl Shared {
         }
     }
 
-    /// Runs the script: through the typed layer what the context allows, or through the raw layer
-    /// anything at all.
+    /// Runs the script: through the typed layer the calls that the context permits, or through the
+    /// raw layer any call.
     fn run<'rt, C>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -90,7 +90,7 @@ struct Keys {
     ip: usize,
 }
 
-/// Any method, with nothing but zeros.
+/// Calls any method with zeros.
 fn raw_call(info: Info<'_>, call: u8) {
     type Zeros = unsafe extern "system" fn(
         *mut ICorProfilerInfo15,
@@ -112,11 +112,11 @@ fn raw_call(info: Info<'_>, call: u8) {
         return;
     }
     let this = this.as_ptr();
-    // SAFETY: the fake runtime takes zeros in every method.
+    // SAFETY: the fake runtime accepts zeros in every method.
     unsafe {
         let method: Zeros = *(*this).vtbl.cast::<Zeros>().add(slot);
         method(this, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-        // Left suspended, nothing would go on.
+        // Resume, because otherwise nothing would continue.
         if RULES[slot - 3].name == "SuspendRuntime" {
             ICorProfilerInfo15::resume_runtime(this);
         }
@@ -175,7 +175,7 @@ fn asynchronous<'rt, C: Context>(shared: &Shared, cx: &mut Cx<'rt, C>, keys: &Ke
         }
         _ => {
             if let Some(proof) = shared.snapshots.get() {
-                // The frame callback makes an asynchronous call of its own.
+                // The frame callback makes an asynchronous call.
                 let _ = info.walk_current(cx, proof, |cx, frame| {
                     let _ = info.get_event_mask2(cx);
                     match frame {
@@ -447,7 +447,7 @@ impl Callbacks for Profiler {
         self.in_callback(cx)
     }
     fn profiler_detach_succeeded<'rt>(&self, cx: &mut Cx<'rt, Detached>) -> Result<()> {
-        // Nothing can be called here; the raw layer could try.
+        // No typed call is possible here.
         self.0.run(cx, |_, _, _| ())
     }
     fn jit_compilation_started<'rt>(
@@ -515,7 +515,7 @@ impl Callbacks for Profiler {
 }
 
 thread_local! {
-    /// For the constructor, which has no arguments of its own.
+    /// Passes the state to the constructor, which has no arguments for it.
     static SHARED: std::cell::RefCell<Option<Arc<Shared>>> = const { std::cell::RefCell::new(None) };
 }
 
@@ -526,7 +526,7 @@ fn create(_: &ClassRequest) -> Result<Box<dyn Callbacks>> {
     Ok(Box::new(Profiler(shared)))
 }
 
-/// Plays a sequence; returns how many calls were made and how many refused as unsupported.
+/// Runs a sequence; returns the number of calls, and of those refused as unsupported.
 fn play(version: RuntimeVersion, attached: bool, raw: bool, steps: &[Step]) -> (usize, usize) {
     let clr = FakeClr::new(version);
     let ids = clr.populate();
@@ -552,7 +552,7 @@ fn play(version: RuntimeVersion, attached: bool, raw: bool, steps: &[Step]) -> (
         let thread = ids.thread;
         match step.place % 16 {
             0 => drop(clr.on_thread(thread, || clr.jit_compilation_started(ids.function))),
-            // A callback on a thread that the runtime does not know.
+            // A callback on a thread unknown to the runtime.
             1 => drop(clr.jit_compilation_started(ids.function)),
             2 => drop(clr.on_thread(thread, || clr.thread_assigned_to_os_thread(thread))),
             3 => drop(clr.on_thread(thread, || clr.thread_created(thread))),
@@ -631,7 +631,7 @@ fn no_typed_sequence_is_unsupported() {
             Ok(())
         })
         .unwrap();
-    // The sequences did call.
+    // The sequences made many calls.
     assert!(made.into_inner() > 50_000);
 }
 

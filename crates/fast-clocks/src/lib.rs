@@ -1,14 +1,14 @@
-//! Clocks of CPU time that run ten times as fast, for tests: what libfaketime makes of a process.
+//! Test library: makes CPU-time clocks run ten times as fast, as libfaketime does to a process.
 //!
-//! To be preloaded into a program (`LD_PRELOAD`). The clocks that tell what time it is are left as
-//! they are, as all waits until a moment would have to be changed with them.
+//! It is preloaded into a program (`LD_PRELOAD`) and replaces `clock_gettime`. Clocks of wall time
+//! are unchanged, because every wait with a deadline would have to change with them.
 
 const FASTER: i64 = 10;
 
-/// `clock_gettime` of the C library.
+/// Replaces `clock_gettime` of the C library.
 ///
 /// # Safety
-/// As there: a valid pointer.
+/// As `clock_gettime`: `time` is a valid pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(
     clock: libc::clockid_t,

@@ -44,7 +44,7 @@ function showGrowth(app) {
   });
   by("live-grown").textContent = found
     ? `grown: from ${app.time.text(found.from, 1)} to ${app.time.text(found.to, 1)}`
-    : "grown: not told, there are no two instants in this time";
+    : "grown: unknown, this range has fewer than two snapshots";
 }
 
 /** The table, closed until it is opened; nothing where nobody asked for the live heap. */

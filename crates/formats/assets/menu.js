@@ -11,7 +11,7 @@ async function copy(text) {
     field.value = text;
     document.body.append(field);
     field.select();
-    if (!document.execCommand("copy")) says = "This browser lets nothing be copied";
+    if (!document.execCommand("copy")) says = "This browser does not allow copying";
     field.remove();
   }
   const toast = by("toast");
@@ -38,7 +38,7 @@ function openMenu(app, key, e) {
   }, make("span", {}, text), make("kbd", {}, shortcut));
   menu.replaceChildren(make("b", {}, name.length > 120 ? `${name.slice(0, 119)}…` : name),
     item("Callers, callees and lines", "c", () => app.openMethod(key)),
-    item("Search for it", "s", () => searchFor(app, name, app.tab !== "graph")),
+    item("Search for this", "s", () => searchFor(app, name, app.tab !== "graph")),
     item("Copy its name", "y", () => copy(name)));
   menu.onkeydown = (e) => {
     const items = [...menu.querySelectorAll("button")];

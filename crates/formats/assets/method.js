@@ -128,7 +128,7 @@ class MethodView {
     const { nodes } = this.callees.tree;
     const module = app.keys.module[key];
     by("method-head").replaceChildren(
-      ...app.subjects.length > 0 ? [make("button", { type: "button", title: "The method before (Backspace)",
+      ...app.subjects.length > 0 ? [make("button", { type: "button", title: "Previous method (Backspace)",
         onclick: () => app.closeMethod() }, "‹ Back")] : [],
       make("b", { class: "name" }, app.keys.name[key]),
       make("span", {}, `total ${percent(nodes.weight[ROOT], app.weights.all)}`),
@@ -177,8 +177,8 @@ class MethodView {
         make("th", { scope: "col" }, name)))), make("tbody", {}, ...rows)));
     }
     if (files.length === 0) {
-      parts.push(make("p", {}, "No lines are known of it: they come from a portable PDB beside the module or in it, " +
-        "where one was found when this page was written."));
+      parts.push(make("p", {}, "Lines are unknown: they come from a portable PDB beside the module or in it, " +
+        "if one was found when this page was written."));
     }
     by("lines").replaceChildren(...parts);
   }

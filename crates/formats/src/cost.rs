@@ -1,7 +1,8 @@
-//! The cost of recording: the end of the honest line, and its keys in JSON.
+//! Cost of recording, as text at the end of reports and as keys in JSON.
 //!
-//! It is held against what the program would have used without us: the CPU time of the processes
-//! without the cost. Invariant: parts that were not counted are named, never taken for nothing.
+//! It is given in percent of what the program would have used without us: the CPU time of the
+//! processes minus the cost. Invariant: parts that were not measured are named and never count as
+//! 0.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +83,7 @@ impl CostSummary {
         // Every agent uses some time, so none has reported its cost.
         if self.total_ns() == 0 && self.program_ns == 0 {
             let why = if self.ended_abruptly {
-                ": the process ended before it told"
+                ": the process ended before it reported"
             } else {
                 ""
             };

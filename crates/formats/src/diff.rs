@@ -1,8 +1,7 @@
-//! Changes between recordings, as a table, as JSON and as a flame graph.
+//! Output of a comparison of recordings: a table, JSON, or a flame graph.
 //!
-//! For people and for programs. The invariants: a change that may be chance is never in the table
-//! unless it is asked for, and each row there says whether it is; every name is one cell of one
-//! line.
+//! `profile::ops::diff` computes it. Invariants: a change that may be chance is in the table only
+//! on request (`--all`), and its row says so; every name is one cell of one line.
 
 use std::io::{self, Write};
 
@@ -64,7 +63,7 @@ pub fn text(
     };
     writeln!(
         out,
-        "{}: {per}; {}, {runs}; at most {:.0} % that any change is none",
+        "{}: {per}; {}, {runs}; risk of a false change at most {:.0} %",
         request.event.name(),
         plural(diff.tested as u64, "comparison"),
         request.error * 100.0
@@ -88,7 +87,7 @@ pub fn text(
     if callers > 0 && !shown.all {
         writeln!(
             out,
-            "{} changed by what they call (--all shows them)",
+            "{} changed only in what they call (--all shows them)",
             plural(callers, "more row")
         )?;
     }

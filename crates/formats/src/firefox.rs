@@ -1,10 +1,10 @@
 //! The Firefox Profiler's processed format: one track a thread, coloured by kind of frame.
 //!
-//! The crate fxprof-processed-profile decides what the file looks like. Samples of one event are
-//! the track of their thread. Those of a further event that is sampled by time or by bytes, and
-//! calls, are a track of their own beside it (`Worker (wall)`), because a track weighs in one unit;
-//! an event that happens now and then is a marker, with its stack. The invariant: every sample of
-//! the main event is there, at its time, with as many intervals as it stands for.
+//! The crate fxprof-processed-profile writes the file. The samples of the main event are their
+//! thread's track. A further event that is sampled by time or by bytes, and calls, have a track of
+//! their own beside it (`Worker (wall)`), because a track has one unit. Rare events are markers
+//! with a stack. Invariant: every sample of the main event is in the file, at its time, weighted by
+//! the intervals that it represents.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -215,7 +215,7 @@ impl EventMarker {
 
     fn pause(to: &mut fx::Profile, category: fx::CategoryHandle, pause: &Pause) -> Self {
         let time = |ns| amount(ns, "nanoseconds");
-        let text = format!("{} until it stood", time(pause.stopping_ns));
+        let text = format!("{} until it had stopped", time(pause.stopping_ns));
         Self {
             category,
             name: to.intern_string("runtime stopped"),

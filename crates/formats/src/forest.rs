@@ -1,6 +1,7 @@
-//! The stacks that samples need, with frames that are alike made one.
+//! Tree of the stacks that have samples, with equal-looking frames merged.
 //!
-//! Linear in stacks whatever their depth, and never recursive: a stack may be thousands deep.
+//! Time is linear in the number of stacks. Nothing is recursive, because a stack may be thousands
+//! of frames deep.
 
 use std::collections::HashMap;
 

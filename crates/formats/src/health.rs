@@ -11,7 +11,7 @@ use crate::wording::{amount, percent, plural, seconds};
 const COLUMNS: usize = 100;
 
 /// The end of a report: how many samples there are, whether any is missing and what recording cost;
-/// and a second line with what is wrong, if anything is. Each has at most [`COLUMNS`] columns;
+/// and a second line with what is wrong, if anything is. Each has at most 100 columns;
 /// [`honest_line`] has the rest.
 pub fn summary(health: &Health) -> String {
     let mut first = count_line(health);
@@ -292,12 +292,12 @@ fn slower_than_asked(health: &Health) -> String {
     let by_timers = health.engine.contains("timer");
     let why = match by_timers {
         true if health.achieved_ns > SLOWEST_TICK_NS => {
-            "timers tick with the kernel, and most threads lived shorter than a tick; a sample \
-             stands for all of its time"
+            "timers tick with the kernel, and most threads were shorter-lived than a tick; totals \
+             stay right"
         }
         true => {
-            "timers tick with the kernel, and a sample stands for all of its time; --engine clocks \
-             samples as often as asked, at its price"
+            "timers tick with the kernel, and each sample stands for more time; --engine clocks \
+             samples as often as asked, at a higher cost"
         }
         false => "the others were merged into these",
     };
@@ -499,7 +499,7 @@ mod tests {
         let line = honest_line(&health);
         assert!(line.starts_with("1 sample, 0 lost"), "{line}");
         assert!(
-            line.ends_with("; cost not known: the process ended before it told"),
+            line.ends_with("; cost not known: the process ended before it reported"),
             "{line}"
         );
     }

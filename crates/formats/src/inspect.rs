@@ -1,4 +1,4 @@
-//! The contents of a recording, without its stacks: for people and for programs.
+//! Output of `sidewalk inspect`: a recording's contents without its stacks, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -413,7 +413,7 @@ pub fn inspect_text(profile: &Profile, counts: &Counts) -> String {
         line(
             "pauses",
             format!(
-                "{}, median {}, longest {}, together {}, and {} until it stood",
+                "{}, median {}, longest {}, together {}, and {} until it had stopped",
                 h.pauses.count,
                 time(h.pauses.median_ns),
                 time(h.pauses.longest_ns),

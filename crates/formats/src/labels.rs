@@ -1,7 +1,7 @@
-//! Names of things in every output, so that a frame has the same name in all of them.
+//! Labels of frames, modules and processes, the same in every output.
 //!
-//! Names are those of [`profile::ops`], made [`visible`]. The invariant: two frames that differ
-//! only in line, tier or address have one name; frames of different CLRs never do.
+//! Labels are the names of [`profile::ops`], made [`visible`]. Invariant: two frames that differ
+//! only in line, tier or address have one label; frames of different CLRs have different ones.
 
 use std::collections::HashMap;
 use std::hash::Hash;

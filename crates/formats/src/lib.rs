@@ -1,8 +1,9 @@
-//! One module per output format, each `write(&Profile, &OutputOptions, impl Write)`.
+//! Output formats of a profile: one module each, with `write(&Profile, &OutputOptions, impl
+//! Write)`.
 //!
-//! Not a reader of anything, and no IO but the writer it is given. The invariant: a name out of
-//! the profiled program is data. No format lets it end a line, a frame, a string or a tag, and
-//! every output of one profile adds up to the same totals.
+//! The only IO is the given writer. Invariants: a name from the profiled program is data, so it
+//! cannot end a line, a frame, a string or a tag in any format; all outputs of a profile have the
+//! same totals.
 #![forbid(unsafe_code)]
 
 pub mod collapsed;

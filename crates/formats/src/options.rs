@@ -1,4 +1,4 @@
-//! The caller's choices about an output. Plain data; every format ignores what is not its.
+//! Options of outputs. Plain data; each format ignores options that it does not have.
 
 use profile::model::Event;
 use profile::ops::{GroupBy, StackView};

@@ -1,4 +1,4 @@
-//! The samples that an output is about, and the weight of one.
+//! Selection of an output's samples by event, and the weight of a sample.
 
 use std::borrow::Cow;
 

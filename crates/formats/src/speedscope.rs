@@ -1,8 +1,8 @@
 //! speedscope: JSON with one sampled profile for each event and thread.
 //!
-//! Frames are methods (lines of one method are one frame, as in a flame graph). The invariant:
-//! the weights of an event's profiles add up to the event's total; every thread's samples are in
-//! order of time.
+//! Frames are methods: the lines of a method are one frame, as in a flame graph. Invariants: the
+//! weights of an event's profiles add up to the event's total; a thread's samples are ordered by
+//! time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

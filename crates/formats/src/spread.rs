@@ -1,8 +1,7 @@
-//! How calls of traced methods are spread over durations: a strip of cells for each method, on one
-//! scale for all.
+//! Distribution of traced calls over durations: a strip of cells per method, all on one scale.
 //!
-//! A cell is one or several powers of two of nanoseconds. The invariants: the scale reaches from
-//! the shortest call to the longest one of all methods; a cell with a call in it is never empty.
+//! A cell is one or several powers of two of nanoseconds. Invariants: the scale covers the shortest
+//! to the longest call of all methods; a cell with a call is never drawn empty.
 
 use std::ops::RangeInclusive;
 

@@ -1,7 +1,6 @@
-//! Lines of cells under each other, for readers of text.
+//! Text tables: rows of cells in aligned columns.
 //!
-//! The invariant: a cell is as wide as its widest neighbour above or below, counted in characters,
-//! so that columns stand straight; nothing is behind the last one.
+//! Invariant: a column is as wide as its widest cell, in characters; the last column is not padded.
 
 use std::io::{self, Write};
 

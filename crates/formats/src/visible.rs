@@ -1,8 +1,8 @@
-//! Makes a name safe to show. Not an escape for any one format: those come on top.
+//! Escaping of names for display. Each format adds its own escaping.
 //!
-//! The invariant: what comes out has no control character, no line end, and nothing that moves or
-//! hides other text. [`visible`] is for one name, [`visible_lines`] for a text of ours that may
-//! have unchecked names in it, [`EscapingFormatter`] for all strings of a JSON text, keys too.
+//! [`visible`] takes one name, [`visible_lines`] a text of ours that may contain unchecked names,
+//! and [`EscapingFormatter`] all strings of a JSON text, keys included. Invariant: the result has
+//! no control character, no line end, and nothing that moves or hides other text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ fn escape_where(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if needs_escape(c) {
+        if is_escaped(c) {
             // Writing to a String cannot fail.
             let _ = write!(shown, "{}", c.escape_unicode());
         } else {

@@ -1,8 +1,8 @@
-//! Numbers and texts as people read them, for every output. It knows no output and no file.
+//! Formatting of numbers and short texts for people, used by every output.
 
 use profile::Profile;
 
-/// At most so many characters of a text.
+/// Returns a text cut at a maximum number of characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,10 +1,11 @@
-//! The agent's own clocks and waits, in place of the C library's functions.
+//! The agent's own clock and wait functions, in place of the C library's.
 //!
-//! A program may run with others before the C library's (libfaketime, to test what it does on
-//! another day, or in a hurry), and then they are the agent's too: its CPU times, pauses and waits
-//! were those of another world. So what is here must do all that the C library's does for us; it
-//! ends no waits by `pthread_cancel`, as our threads are never cancelled. Invariant: nothing here
-//! allocates, locks or waits for others, as handlers read clocks.
+//! A program may run with replaced clock functions, such as libfaketime's. They would apply to the
+//! agent too, and its CPU times, pauses and waits would be wrong. The functions here make the
+//! system calls themselves and do all that the agent needs of the C library's. They are no
+//! `pthread_cancel` cancellation points, because the agent's threads are never cancelled.
+//! Invariant: nothing here allocates, locks or waits for other threads, because signal handlers
+//! read clocks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,8 +18,8 @@ in_place_of!("clock_nanosleep", own_clock_nanosleep);
 in_place_of!("poll", own_poll);
 in_place_of!("ppoll", own_ppoll);
 
-/// Address of the kernel's function in the process (vdso(7)), which needs no system call for most
-/// clocks, and makes one itself for others; 0 where there is none.
+/// Address of the kernel's `clock_gettime` in the process (vdso(7)), or 0 if there is none. It
+/// reads most clocks without a system call, and makes one for the others.
 static IN_PROCESS: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: the loader calls each word of `.init_array` as a function `extern "C" fn(c_int, argv,
@@ -56,7 +57,7 @@ unsafe extern "C" fn own_clock_gettime(clock: clockid_t, time: *mut timespec) ->
     // SAFETY: the caller's promise.
     match unsafe { read(clock, time) } {
         0 => 0,
-        // As a system call: the error, negated.
+        // The vDSO returns the negated error, as a system call does.
         error => {
             // SAFETY: this thread's own.
             unsafe { *libc::__errno_location() = -error };
@@ -75,7 +76,7 @@ unsafe extern "C" fn own_clock_nanosleep(
     unsafe {
         match libc::syscall(libc::SYS_clock_nanosleep, clock, flags, time, left) {
             0 => 0,
-            // It answers the error itself.
+            // The function returns the error instead of setting errno.
             _ => *libc::__errno_location(),
         }
     }
@@ -92,13 +93,13 @@ unsafe extern "C" fn own_ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: null or valid, by the caller's promise. The system writes there what is left, the C
-    // library does not: so a copy.
+    // SAFETY: null or valid, as the caller guarantees. A copy, because the system call writes the
+    // remaining time there, and the C library does not.
     let mut time = (!timeout.is_null()).then(|| unsafe { *timeout });
     let time = time
         .as_mut()
         .map_or(std::ptr::null_mut(), std::ptr::from_mut);
-    // Bytes of the kernel's signal set.
+    // Size of the kernel's signal set, bytes.
     const SET: usize = 8;
     // SAFETY: the caller's promise; the kernel reads the first 8 bytes of the C library's set.
     unsafe { libc::syscall(libc::SYS_ppoll, fds, count, time, mask, SET) as c_int }

@@ -1,10 +1,11 @@
-//! Functions of the agent's own in place of the C library's.
+//! Macro that defines a function of the agent under the name of one of the C library's.
 //!
-//! A symbol that is defined in this library and hidden takes every reference to it, that of Rust's
-//! library too, before the dynamic linker is asked.
+//! A hidden symbol that is defined in this library takes every reference to the name within the
+//! library, those of Rust's standard library too. The dynamic linker is not involved.
 
-/// A function of ours under the name of one of the C library's, seen by this library alone. Not
-/// `no_mangle`, as such symbols are exported, and then those before it come first again.
+/// Defines a function under the name of a C library function, visible in this library only.
+/// `no_mangle` would export the symbol, and a preloaded library's symbol would then take
+/// precedence.
 macro_rules! in_place_of {
     ($name:literal, $own:path) => {
         std::arch::global_asm!(

@@ -1,12 +1,12 @@
-//! `libsidewalk.so`: the agent of the crate `agent`, with the one function that a CLR looks for.
+//! `libsidewalk.so`: the agent (crate `agent`) with the entry point that a CLR calls.
 //!
-//! Invariant: it exports that function and nothing else.
+//! Invariant: the library exports that one function and nothing else.
 
 mod clocks;
 mod in_place;
 mod memory;
 
-/// Sidewalk, with what it has freed given back when it leaves.
+/// The agent's library. Its freed memory is returned to the kernel when the agent detaches.
 static SIDEWALK: agent::Library = agent::Library {
     main: |parts, first, cx| {
         let end = (agent::SIDEWALK.main)(parts, first, cx);

@@ -1,12 +1,13 @@
-//! The agent's own memory: a heap over mappings that it asks the kernel for.
+//! The agent's own heap, on mappings from the kernel, in place of the program's `malloc`.
 //!
-//! The program's `malloc` may be of any kind: a heap profiler's, which unwinds stacks with locks of
-//! its own held, a replaced allocator's, or the C library's with a thread of the program's inside
-//! it. None of them sees the agent, and what it frees lies in no arena of theirs. Invariants:
-//! nothing of the C library's is called but system calls, so it does not matter which other locks
-//! are held; that is so of what Rust's library asks `malloc` for (a thread's own data), whatever
-//! the global allocator is; a `fork` leaves the heap whole in the child, and is not held up for
-//! long by a thread that crashed in here.
+//! The program's `malloc` may belong to a heap profiler that unwinds stacks with locks held, may be
+//! a replaced allocator, or may be the C library's with a thread of the program inside it. None of
+//! them is called by the agent, and the agent's freed memory is in none of their arenas.
+//!
+//! Invariants: nothing of the C library is called but system calls, so locks that other code holds
+//! do not matter. This includes what Rust's standard library requests from `malloc` (thread-local
+//! data) independently of the global allocator. A `fork` leaves the heap consistent in the child. A
+//! thread that crashed inside the heap delays a `fork` only for a bounded time.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -20,12 +21,11 @@ use libc::{c_char, c_int, c_void};
 
 use crate::in_place::in_place_of;
 
-/// The step by which the heap grows, bytes. Only what is written to is memory.
+/// Step by which the heap grows, bytes. Pages that are not written to use no memory.
 const GRANULARITY: usize = 256 * 1024;
-/// Frees of large pieces after which mappings that are wholly free are given back.
+/// Number of frees of large pieces after which wholly free mappings are returned to the kernel.
 const RELEASE_RATE: usize = 256;
-/// How often a `fork` looks whether the heap can be had, and for how long it sleeps between two
-/// looks.
+/// Number of attempts of a `fork` to take the heap's lock, and the pause between two attempts.
 const LOCK_RETRIES: u32 = 500;
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -60,12 +60,12 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        // SAFETY: a piece of this heap and its layout, by the caller's promise.
+        // SAFETY: a piece of this heap and its layout, as the caller guarantees.
         unsafe { self.lock().free(piece, layout.size(), layout.align()) }
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: a piece of this heap and its layout, by the caller's promise.
+        // SAFETY: a piece of this heap and its layout, as the caller guarantees.
         unsafe {
             self.lock()
                 .realloc(piece, layout.size(), layout.align(), size)
@@ -78,7 +78,7 @@ in_place_of!("calloc", own_calloc);
 in_place_of!("realloc", own_realloc);
 in_place_of!("posix_memalign", own_posix_memalign);
 in_place_of!("free", own_free);
-// It returns memory of the C library's, which would be freed here. It is not needed.
+// The C library's `realpath` returns its own memory, which would be freed here. It is not needed.
 in_place_of!("realpath", no_realpath);
 
 unsafe extern "C" fn own_malloc(size: usize) -> *mut c_void {
@@ -95,7 +95,7 @@ unsafe extern "C" fn own_calloc(count: usize, size: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn own_realloc(piece: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: a piece of this heap or null, by the caller's promise.
+    // SAFETY: a piece of this heap or null, as the caller guarantees.
     unsafe { HEAP.lock().c_realloc(piece.cast(), size).cast() }
 }
 
@@ -104,18 +104,18 @@ unsafe extern "C" fn own_posix_memalign(
     align: usize,
     size: usize,
 ) -> c_int {
-    // SAFETY: a power of two, by the caller's promise.
+    // SAFETY: a power of two, as the caller guarantees.
     let piece = unsafe { HEAP.lock().c_memalign(align, size) };
     if piece.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: valid for writes, by the caller's promise.
+    // SAFETY: valid for writes, as the caller guarantees.
     unsafe { *into = piece.cast() };
     0
 }
 
 unsafe extern "C" fn own_free(piece: *mut c_void) {
-    // SAFETY: a piece of this heap or null, by the caller's promise.
+    // SAFETY: a piece of this heap or null, as the caller guarantees.
     unsafe { HEAP.lock().c_free(piece.cast()) }
 }
 
@@ -125,14 +125,14 @@ unsafe extern "C" fn no_realpath(_: *const c_char, _: *mut c_char) -> *mut c_cha
     ptr::null_mut()
 }
 
-/// Mappings that are ours alone, by system calls: tools put themselves before the functions.
+/// Mappings for the agent's heap, made by system calls because tools replace the C functions.
 struct Mappings;
 
 // SAFETY: `alloc` returns memory that has no other owner, until it is freed.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let no_file = -1_i64;
-        // SAFETY: a mapping at a place that the kernel chooses touches nothing that is there.
+        // SAFETY: a mapping at an address of the kernel's choice overlaps no existing one.
         let at = unsafe {
             libc::syscall(
                 libc::SYS_mmap,
@@ -176,16 +176,16 @@ unsafe impl Allocator for Mappings {
     }
 }
 
-/// Gives back to the kernel what is free at the heap's end, and mappings that are wholly free.
+/// Returns free memory at the heap's end, and wholly free mappings, to the kernel.
 pub(crate) fn release_free_memory() {
-    // SAFETY: nothing that is used is touched.
+    // SAFETY: memory in use is not touched.
     unsafe { HEAP.lock().trim(0) };
 }
 
-/// The heap while its process is copied.
+/// The heap's lock, held by the thread that forks the process.
 struct ForkLock {
-    /// The thread (`pthread_self`) that copies the process; its copy in the child has the same. 0:
-    /// none.
+    /// Thread (`pthread_self`) that forks the process, 0 if none. The thread's copy in the child
+    /// has the same value.
     by: AtomicUsize,
     guard: UnsafeCell<Option<MutexGuard<'static, Dlmalloc<Mappings>>>>,
 }
@@ -198,7 +198,8 @@ static FORK_LOCK: ForkLock = ForkLock {
     guard: UnsafeCell::new(None),
 };
 
-/// From now on a `fork` waits for whoever is in the heap, so that the child's is whole.
+/// Installs handlers by which a `fork` waits for threads inside the heap, so that the child's heap
+/// is consistent.
 pub(crate) fn install_fork_handlers() {
     static ONCE: Once = Once::new();
     // SAFETY: the functions stay loaded (the library is linked with -z nodelete).
@@ -225,7 +226,7 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork() {
-    // Another one's, where this thread has waited in vain.
+    // The lock may be another thread's, if this thread gave up waiting for it.
     if FORK_LOCK.by.load(Ordering::Relaxed) == this_thread() {
         FORK_LOCK.by.store(0, Ordering::Relaxed);
         // SAFETY: this thread has the lock until the guard is dropped, so no other one is here.
@@ -234,7 +235,7 @@ extern "C" fn after_fork() {
 }
 
 fn this_thread() -> usize {
-    // SAFETY: always so.
+    // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize }
 }
 

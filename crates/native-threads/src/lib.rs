@@ -1,8 +1,7 @@
-//! A native library for tests: it makes threads of its own, shuts doors, calls back, has a wrong
-//! unwind table.
+//! Native test library: threads, forbidden timers, callbacks, and code with wrong unwind data.
 //!
-//! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no
-//! less, and is joined before the call returns.
+//! It has no dependency on the profiler. Invariant: each thread uses at least the requested CPU
+//! time, and is joined before the call returns.
 
 mod stacks;
 
@@ -20,7 +19,7 @@ fn cpu_ns() -> u64 {
 
 fn burn(nanoseconds: u64, blocks: bool) {
     if blocks {
-        // SAFETY: all-zero is a valid set, which sigfillset fills; the old one is not asked for.
+        // SAFETY: all-zero is a valid set, which sigfillset fills; the old one is not requested.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&raw mut all);
@@ -35,8 +34,8 @@ fn burn(nanoseconds: u64, blocks: bool) {
     }
 }
 
-/// `times` times: starts `at_once` threads that use so much CPU time, with all signals blocked or
-/// not, and waits for them.
+/// Repeats `times` times: starts `at_once` threads that use `microseconds` of CPU time each, with
+/// all signals blocked if `blocks` is not 0, and joins them.
 #[unsafe(no_mangle)]
 pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, blocks: i32) {
     let nanoseconds = u64::from(microseconds.unsigned_abs()) * 1000;
@@ -49,8 +48,8 @@ pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, bl
     }
 }
 
-/// Burns for so many rounds with a word on top of the stack, of which its unwind table does not
-/// tell, as happens in hand-written code: a walk takes the word for the return address.
+/// Burns CPU for `rounds` iterations with `word` on top of the stack. The unwind table omits the
+/// word, as happens in hand-written code, so a walk takes it for the return address.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub extern "C" fn burn_over(word: usize, rounds: u64) -> u64 {
@@ -67,8 +66,9 @@ pub extern "C" fn burn_over(word: usize, rounds: u64) -> u64 {
     )
 }
 
-/// Burns for so many rounds above a buffer of 2 KiB and `words` words that it does not write, with
-/// no unwind table and another use for the frame pointer, as compiled code has it.
+/// Burns CPU for `rounds` iterations above a buffer of 2 KiB and `words` words that it does not
+/// write. It has no unwind table and uses the frame pointer as a general register, as compiled code
+/// may.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub extern "C" fn burn_in_buffer(words: usize, rounds: u64) -> u64 {
@@ -90,15 +90,15 @@ pub extern "C" fn burn_in_buffer(words: usize, rounds: u64) -> u64 {
     )
 }
 
-/// Calls back, from a frame of its own.
+/// Calls `function` from a frame of this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn call_back(function: extern "C" fn()) -> i32 {
     function();
     std::hint::black_box(1)
 }
 
-/// From here on no thread of the process may make a timer, open a perf event or queue a signal, as
-/// in a sandbox. Answers 0, or the errno of what refused.
+/// Forbids timers, perf events and queued signals to every thread of the process, as a sandbox
+/// does. Returns 0, or the errno of the call that failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn refuse_timers() -> i32 {
     const LOAD_NUMBER: u16 = 0x20;

@@ -1,5 +1,7 @@
-//! What libraries do to signals and stacks: another runtime's flag, a crash handler above the
-//! CLR's, coroutines on small stacks.
+//! Test code that changes signals and stacks as other libraries do.
+//!
+//! It imitates another runtime's handler flag, a crash handler above the CLR's, and coroutines on
+//! small stacks.
 
 use std::ffi::c_void;
 use std::mem::zeroed;
@@ -8,11 +10,11 @@ use std::sync::Mutex;
 
 use libc::{c_int, siginfo_t};
 
-/// Adds SA_ONSTACK to a signal's handler, as Go's runtime does to each that it finds. Answers 0, or
-/// -1 where there is none.
+/// Adds SA_ONSTACK to a signal's handler, as Go's runtime does to every handler. Returns 0, or -1
+/// if the signal has no handler.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn move_to_alternate_stack(signal: c_int) -> c_int {
-    // SAFETY: all-zero is a valid sigaction; what is set is what was there, with a flag more.
+    // SAFETY: all-zero is a valid sigaction; the call sets the present action plus one flag.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         if libc::sigaction(signal, null(), &raw mut action) != 0
@@ -25,26 +27,26 @@ pub(crate) extern "C" fn move_to_alternate_stack(signal: c_int) -> c_int {
     }
 }
 
-/// The CLR's handler of SIGSEGV.
+/// The handler of SIGSEGV that [`handle_crashes`] replaced: the CLR's.
 static PREVIOUS_HANDLER: Mutex<usize> = Mutex::new(0);
 
-/// Passes a fault on.
+/// Passes a fault on to the replaced handler.
 ///
 /// # Safety
 /// As a handler with SA_SIGINFO.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // Nobody holds the lock: it was taken once, before this handler was there.
+    // The lock is free: it was taken once, before this handler was installed.
     let beneath = PREVIOUS_HANDLER.try_lock().map_or(0, |beneath| *beneath);
     if beneath != 0 {
         type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-        // SAFETY: the handler that was there before, which takes SA_SIGINFO as all of a CLR do; it
-        // gets what the kernel gave.
+        // SAFETY: the replaced handler, which takes SA_SIGINFO like all handlers of a CLR; it gets
+        // the kernel's arguments.
         unsafe { std::mem::transmute::<usize, Handler>(beneath)(signal, info, context) };
     }
 }
 
-/// Puts a handler of SIGSEGV above that which is there, as crash handlers do: on the alternate
-/// stack, and with no signal held off but its own.
+/// Installs a handler of SIGSEGV above the present one, as crash handlers do: on the alternate
+/// stack, with only its own signal blocked.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn handle_crashes() -> c_int {
     // SAFETY: all-zero is a valid sigaction; the handler stays loaded, as the program has this
@@ -62,7 +64,7 @@ pub(crate) extern "C" fn handle_crashes() -> c_int {
     }
 }
 
-/// Of known content, below the stack of a coroutine.
+/// Size of the area of known content below a coroutine's stack.
 const GUARD_BYTES: usize = 8192;
 const FILL: u8 = 0xa5;
 
@@ -74,8 +76,9 @@ extern "C" fn coroutine() {
     super::burn(BURN_END.get(), false);
 }
 
-/// A thread with an alternate stack burns for so long on a coroutine's stack of so many bytes.
-/// Answers how many were written below it.
+/// Burns CPU for `microseconds` on a coroutine's stack of `bytes` bytes, on a thread with an
+/// alternate signal stack. Returns the number of bytes that were written below the coroutine's
+/// stack.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) -> c_int {
     let bytes = bytes.unsigned_abs() as usize;
@@ -84,8 +87,8 @@ pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) 
         let mut alternate = vec![0u8; 64 * 1024];
         let mut block = vec![FILL; GUARD_BYTES + bytes];
         BURN_END.set(nanoseconds);
-        // SAFETY: both stacks and both contexts live until the coroutine has come back by
-        // `uc_link`, and the alternate stack is given up before it is freed.
+        // SAFETY: both stacks and both contexts live until the coroutine has returned by `uc_link`,
+        // and the alternate stack is disabled before it is freed.
         unsafe {
             let mut stack: libc::stack_t = zeroed();
             let mut before: libc::stack_t = zeroed();

@@ -1,25 +1,25 @@
-//! The oracle: every walker that can walk a stopped thread, at the same instant.
+//! Walks stopped threads with every walker at the same instant, and reports all results.
 //!
-//! It stops each CLR at random moments, has each managed thread walk itself (`signal`), walks it by
-//! `DoStackSnapshot` with and without a seed (`seeded`, `suspend`), and tells `cargo xtask agree`
-//! all that it saw, as lines of text over the tool's socket in place of a recording. It judges
-//! nothing.
+//! Runs on the agent thread. It suspends each CLR at random moments. Each managed thread then walks
+//! itself (walker `signal`), and `DoStackSnapshot` walks it with and without a seed (`seeded`,
+//! `suspend`). The output is lines of text over the tool's socket, in place of a recording. `cargo
+//! xtask agree` compares the walks.
 //!
 //! | line | meaning |
 //! | --- | --- |
 //! | `R runtime version` | a CLR |
-//! | `T runtime stopping_ns stopped_ns` | it was stopped for so long |
-//! | `B reason` | it could not be stopped |
-//! | `W tid trace plain seeded seed` | a thread: how its walks ended |
-//! | `s kind flags ip sp bp function` | a frame of our own walk, leaf first; kinds: `n`ative, `m`anaged, `d`ynamic, stub of a `r`eady-to-run image, `u`nknown |
+//! | `T runtime stopping_ns stopped_ns` | time to suspend it, time suspended |
+//! | `B reason` | it could not be suspended |
+//! | `W tid trace plain seeded seed` | a thread, and how its walks ended |
+//! | `s kind flags ip sp bp function` | a frame of the agent's own walk, leaf first; kinds: `n`ative, `m`anaged, `d`ynamic, stub of a `r`eady-to-run image, `u`nknown |
 //! | `p ip sp function` | a frame of `DoStackSnapshot`; function 0: a run of unmanaged frames |
 //! | `q ip sp function` | a frame of `DoStackSnapshot` with a seed |
-//! | `d ip code name` | what lies at an address of a thread whose walks differ: 16 bytes before and behind it |
-//! | `F refused walked` | random seeds, since the last such line |
-//! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
-//! | `I same other unread` | maps to IL of precompiled methods, as their images have them, held against what the runtime says, since the last such line |
+//! | `d ip code name` | code at an address of a thread whose walks differ: 16 bytes before it and 16 from it on |
+//! | `F refused walked` | number of random seeds refused and walked since the last such line |
+//! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line: total frames and nanoseconds of `DoStackSnapshot`, then of the agent's walk |
+//! | `I same other unread` | number of IL maps in images of precompiled methods that equal the runtime's map, differ, or were not read, since the last such line |
 //! | `.` | end of a thread |
-//! | `M start length tier map` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made; and whether its IL map as we read it is the `same` as the runtime's, an`other`, `unknown` (it has parts that are not read), or `unread` |
+//! | `M start length tier map` | with `bodies=1`, when the tool requests a stop: a JIT-compiled body, and whether its IL map as the agent reads it is the `same` as the runtime's, an`other`, `unknown` (it has parts that are not read), or `unread` |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -52,18 +52,18 @@ use stackwalk::{
 use crate::costs;
 use crate::random_seeds::RandomSeeds;
 
-/// Between two looks at /proc/self/task.
+/// Time between two scans of /proc/self/task.
 const SCAN_NS: u64 = 50_000_000;
-/// Between two stops: up to so long, at random, microseconds.
+/// Maximum random time between two suspensions, in microseconds.
 const PAUSE_US: u64 = 3000;
-/// Threads told with code and names at most: a walker that is wrong is wrong often.
+/// Maximum number of threads reported with code and names, because a wrong walker is wrong often.
 const MAX_DETAILS: u32 = 300;
 
 /// Meaning of an address at the time of a stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Meaning {
     kind: char,
-    /// FunctionID of a managed one.
+    /// FunctionID of a managed frame.
     function: usize,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct WalkerComparison {
     channel: Channel,
     stopped: StoppedWalker,
     history: CodeHistory,
-    /// ReadyToRun functions by their start; 0: a stub.
+    /// ReadyToRun functions by start address; 0 for a stub.
     precompiled: NumberMap<u64, usize>,
     image_maps: ImageMaps,
     names: HashMap<(u8, usize), String>,
@@ -89,8 +89,8 @@ pub(crate) struct WalkerComparison {
     scan_due: u64,
 }
 
-/// How many maps of precompiled methods, as their images have them, are what the runtime says, are
-/// others, and were not read.
+/// Counts of IL maps of precompiled methods: those in the image that equal the runtime's map, those
+/// that differ, and those that could not be read.
 #[derive(Debug, Default)]
 struct ImageMaps {
     same: u64,
@@ -109,7 +109,7 @@ impl ImageMaps {
     }
 }
 
-/// IL map of a body as we read it, beside the runtime's answer.
+/// Compares the IL map of a body as the agent reads it with the runtime's map.
 fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str {
     let compared = runtimes.with(body.runtime, |clr, cx| {
         let asked = names::il_map(cx, body.code_start).unwrap_or_default();
@@ -124,7 +124,7 @@ fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str 
 }
 
 impl WalkerComparison {
-    /// Over the session that has begun; `random_seeds` as often.
+    /// Takes over a begun session; `random_seeds` is the number of invalid seeds to try.
     pub(crate) fn new(
         agent: &'static AgentState,
         begun: Begun,
@@ -152,7 +152,7 @@ impl WalkerComparison {
         }
     }
 
-    /// Stops and walks until the tool says stop or is gone.
+    /// Suspends and walks until the tool requests a stop or disconnects.
     pub(crate) fn run(mut self, cx: &mut AgentCx) {
         loop {
             self.pause();
@@ -192,7 +192,7 @@ impl WalkerComparison {
         }
     }
 
-    /// When the tool says stop, tells of all code that is known then.
+    /// Waits until the tool requests a stop, then reports all known code.
     pub(crate) fn write_bodies(mut self, cx: &mut AgentCx) {
         loop {
             self.pause();
@@ -221,14 +221,14 @@ impl WalkerComparison {
         begin::stop(self.agent);
     }
 
-    /// A random time, or until somebody calls.
+    /// Waits a random time, or until a wake-up.
     fn pause(&mut self) {
         let us = next_random(&mut self.random) % PAUSE_US;
         let timeout = Duration::from_micros(us);
         self.agent.waker.wait(&[self.channel.fd()], Some(timeout));
     }
 
-    /// Threads, modules and bodies that are new.
+    /// Handles new threads, modules and bodies.
     fn absorb_changes(&mut self) {
         let now = proc::now_ns();
         waker::clear_handler_wake();
@@ -292,7 +292,7 @@ impl WalkerComparison {
         }
     }
 
-    /// Writes what was seen of one thread.
+    /// Writes the walks of one thread.
     fn write_thread(
         &mut self,
         runtimes: &mut Runtimes<'_>,
@@ -391,7 +391,7 @@ impl WalkerComparison {
         self.text.push_str(".\n");
     }
 
-    /// The word of a frame while the runtime stood still.
+    /// Meaning of a frame's word while the runtime is suspended.
     fn meaning(
         &mut self,
         runtimes: &mut Runtimes<'_>,
@@ -439,7 +439,7 @@ impl WalkerComparison {
                                 .info()
                                 .get_native_code_start_addresses(cx, function, original)
                                 .unwrap_or_default();
-                            // The method's own start, where `start` may be that of a funclet.
+                            // The method's start; `start` may be that of a funclet.
                             if let Some(at) = starts.into_iter().filter(|at| *at <= ip).max() {
                                 let map = program.code.map();
                                 self.image_maps.compare(cx, map, at as u64);
@@ -461,8 +461,7 @@ impl WalkerComparison {
             {
                 none('d')
             }
-            // A dynamic method or a stub of before an attach: from the next walk on it has its
-            // rule.
+            // A dynamic method or a stub from before the attach: known from the next walk on.
             _ if runtimes.discover(program, lookup) => {
                 self.history.absorb(&program.code);
                 let is_dynamic = program.code.map().lookup(lookup).is_some();
@@ -473,7 +472,7 @@ impl WalkerComparison {
         }
     }
 
-    /// Code and name of an address.
+    /// Writes code and name of an address.
     fn detail(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8, address: u64, time_ns: u64) {
         let mut code = String::new();
         match code_around(address) {
@@ -499,8 +498,8 @@ impl WalkerComparison {
             return name.clone();
         }
         let names = runtimes.with(runtime, |clr, cx| {
-            // SAFETY: the id came from this runtime a moment ago; names are asked for in the
-            // oracle's runs only, whose workloads' collectible code is named when it is compiled.
+            // SAFETY: the id came from this runtime a moment ago. Only the oracle resolves names
+            // here, and its workloads' collectible code is named when it is compiled.
             let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
             let function: FunctionId<'_> = cx.info().id(key)?;
             names::of_function(clr, cx, function)
@@ -514,8 +513,8 @@ impl WalkerComparison {
     }
 }
 
-/// 16 bytes before an address and 16 from it on. By a system call, which an unmapped address does
-/// not harm.
+/// Reads 16 bytes before an address and 16 from it on, with a system call, which is safe for an
+/// unmapped address.
 fn code_around(address: u64) -> Option<[u8; 32]> {
     let mut bytes = [0u8; 32];
     let from = address.checked_sub(16)?;
@@ -525,13 +524,13 @@ fn code_around(address: u64) -> Option<[u8; 32]> {
 
 /// `libcoreclr.so+0x1234` with the nearest exported symbol.
 fn native_name(address: u64) -> String {
-    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in and keeps nothing.
+    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in and stores no pointer to it.
     let found = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         (libc::dladdr(address as *const libc::c_void, &raw mut info) != 0).then_some(info)
     };
     let text = |pointer: *const libc::c_char| {
-        // SAFETY: the strings of a Dl_info live as long as the module; the caller keeps none.
+        // SAFETY: the strings of a Dl_info live as long as the module; the caller stores none.
         (!pointer.is_null()).then(|| unsafe { std::ffi::CStr::from_ptr(pointer) }.to_string_lossy())
     };
     match found {

@@ -1,4 +1,4 @@
-//! Cost of synchronous walks, measured in callbacks of the JIT.
+//! Measures the cost of synchronous stack walks, in JIT callbacks on the program's threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use agent::walkers::snapshot::snapshot_here;
 use corprof::Cx;
 use corprof::context::Callback;
 
-/// Of this process.
+/// Sums of this process.
 static COSTS: Costs = Costs {
     walks: AtomicU64::new(0),
     snapshot_frames: AtomicU64::new(0),
@@ -19,7 +19,7 @@ static COSTS: Costs = Costs {
     own_ns: AtomicU64::new(0),
 };
 
-/// Sums of `DoStackSnapshot` against our own walk of the same stack, since they were last told.
+/// Sums of `DoStackSnapshot` and of the agent's walk of the same stacks, since the last [`take`].
 #[derive(Debug)]
 struct Costs {
     walks: AtomicU64,
@@ -29,7 +29,7 @@ struct Costs {
     own_ns: AtomicU64,
 }
 
-/// Walks the calling thread in both ways, twice, and counts the second time.
+/// Walks the calling thread in both ways, twice, and counts the second round.
 pub(crate) fn measure(agent: &'static AgentState, clr: &Clr, cx: &mut Cx<'_, Callback>) {
     let Some(proof) = clr.snapshots() else { return };
     let map = agent.program.code.map();
@@ -55,7 +55,8 @@ pub(crate) fn measure(agent: &'static AgentState, clr: &Clr, cx: &mut Cx<'_, Cal
     }
 }
 
-/// The sums: walks, frames and nanoseconds of `DoStackSnapshot`, of our own.
+/// Returns and clears the sums: walks, then frames and nanoseconds of `DoStackSnapshot` and of the
+/// agent's walk.
 pub(crate) fn take() -> [u64; 5] {
     [
         &COSTS.walks,

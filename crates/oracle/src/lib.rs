@@ -1,10 +1,12 @@
-//! `liboracle.so`: a profiler made of the agent's parts that holds its walkers against each other,
-//! for `cargo xtask agree` and the tests.
+//! `liboracle.so`: a test profiler built from the agent's code, which compares the agent's walkers.
 //!
-//! Not in the product: what is here would be dead weight, and dangerous, in `libsidewalk.so`. It
-//! reads the agent's settings and two of its own: `random_seeds`, and `bodies=1`, with which it
-//! tells what code it knows in place of walking; its walker is `seeded`, which has the runtimes
-//! asked for what each way of walking needs.
+//! `cargo xtask agree` and the tests use it. It is not part of the product, because this code would
+//! be dangerous in `libsidewalk.so`.
+//!
+//! It reads the agent's settings and two more. `random_seeds` is the number of invalid seeds
+//! (register contexts from which a walk begins) to try. `bodies=1` reports all known code instead
+//! of walking. Its walker is `seeded`, for which the runtimes get the event flags of every kind of
+//! walk.
 
 mod agree;
 mod costs;

@@ -1,5 +1,7 @@
-//! Seeds that are wrong in some way, offered for each thread to see them refused (rule 14 of the
-//! articles). What `walkers::seed` lets through is given to the runtime, which must survive it.
+//! Invalid seeds: tests that `walkers::seed` refuses them, or that the runtime survives them.
+//!
+//! A seed is a register context from which a walk begins (rule 14 of the articles). Each thread is
+//! walked with random seeds. Seeds that `walkers::seed` accepts are passed to the runtime.
 
 use std::ops::{ControlFlow, Range};
 
@@ -9,15 +11,15 @@ use agent::walkers::stopped::{ExtraWalk, OwnWalk};
 use corprof::{StackSnapshots, Suspension, ThreadId};
 use stackwalk::{ADDRESS, Traced};
 
-/// Seeds offered for one thread in one stop, at most.
+/// Maximum number of seeds per thread and suspension.
 const AT_ONCE: u32 = 8;
 
-/// Makes seeds up.
+/// Generator of invalid seeds.
 #[derive(Debug)]
 pub(crate) struct RandomSeeds {
-    /// Still to be tried.
+    /// Number of seeds still to try.
     pub(crate) left: u32,
-    /// Since they were last taken: refused before the runtime was asked, and given to it.
+    /// Seeds since the last [`RandomSeeds::take`]: refused by the check, and passed to the runtime.
     tried: (u32, u32),
     random: u64,
 }
@@ -31,7 +33,7 @@ impl RandomSeeds {
         }
     }
 
-    /// Refused and walked since the last call.
+    /// Returns the numbers of refused and of walked seeds since the last call.
     pub(crate) fn take(&mut self) -> (u32, u32) {
         let (refused, walked) = std::mem::take(&mut self.tried);
         self.left = self.left.saturating_sub(refused + walked);
@@ -64,7 +66,7 @@ impl ExtraWalk for RandomSeeds {
     }
 }
 
-/// Makes a candidate wrong in some way, or in none: what a careless or unlucky profiler offers.
+/// Changes a candidate at random, perhaps without effect, as a faulty profiler might.
 fn spoil(right: Candidate, trace: &[Traced], stack: &Range<u64>, random: &mut u64) -> Candidate {
     let mut next = || next_random(random);
     let mut wrong = right;

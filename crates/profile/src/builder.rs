@@ -1,7 +1,7 @@
-//! Puts strings, frames and stacks into a profile, each once.
+//! Builder of profiles: adds strings, frames and stacks, each once.
 //!
-//! Not an importer: it knows nothing of recordings. The invariant: equal things get equal ids, and
-//! a stack's parent has the smaller id, because it must exist first.
+//! `import` uses it to read recordings. Invariant: equal items get equal ids, and a stack's parent
+//! has the smaller id, because the parent is added first.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -21,8 +21,8 @@ use crate::model::{Detail, DetailId, Frame, FrameId, Profile, Stack, StackId, St
 /// ```
 #[derive(Default)]
 pub struct Builder {
-    /// The profile as built so far. Add to `modules`, `threads`, `samples`… as you like; `strings`,
-    /// `frames`, `stacks` and `details` only grow through the methods of the builder.
+    /// The profile built so far. Callers add to `modules`, `threads`, `samples`… directly;
+    /// `strings`, `frames`, `stacks` and `details` grow through the builder's methods only.
     pub profile: Profile,
     strings: HashTable<u32>,
     frames: HashTable<u32>,
@@ -32,13 +32,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty profile.
+    /// Returns a builder of an empty profile.
     #[must_use]
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Goes on with a profile.
+    /// Returns a builder that extends a profile.
     #[must_use]
     pub fn from_profile(profile: Profile) -> Builder {
         let mut builder = Builder {
@@ -60,7 +60,7 @@ impl Builder {
         builder
     }
 
-    /// The id of a string.
+    /// Returns the id of a string, which is added if it is new.
     pub fn string(&mut self, text: &str) -> StringId {
         let hash = self.hasher.hash_one(text);
         let table = &mut self.profile.strings;

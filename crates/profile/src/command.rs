@@ -1,12 +1,12 @@
 //! Names of processes, made from their command lines.
 //!
-//! In a tree of processes that one command of the SDK starts, most are `dotnet`. What tells them
-//! apart is what their host runs, with which command, and for some tools for which project.
+//! Most processes that a command of the SDK starts are called `dotnet`. They are distinguished by
+//! what the host runs, by its command, and for some tools by the project.
 //!
 //! The host's grammar is that of dotnet/runtime, `src/native/corehost/fxr/command_line.cpp`:
 //! `dotnet [exec] [OPTION VALUE]... APP.dll [ARG]...`, or `dotnet [OPTION]... COMMAND [ARG]...`.
 
-/// Options of the host that a value follows.
+/// Options of the host that take a value.
 const WITH_VALUE: [&str; 8] = [
     "--additional-deps",
     "--additionalprobingpath",
@@ -18,7 +18,7 @@ const WITH_VALUE: [&str; 8] = [
     "--sdk-path",
 ];
 
-/// The longest part of a name that is an argument, characters.
+/// Maximum characters of an argument in a name.
 const MAX_ARGUMENT: usize = 80;
 
 /// A readable name for the process with these words as its command line: its program without

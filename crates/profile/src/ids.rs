@@ -1,7 +1,7 @@
-//! The meanings of a recording's ids, by id.
+//! Table from a recording's ids to values.
 //!
-//! Ids are dense, so a vector is right; but a damaged or hostile recording may name any id, so the
-//! invariant is: memory is in proportion to the number of ids set, whatever they are.
+//! Ids are dense, so a vector serves; but a damaged or hostile recording may use any id. Invariant:
+//! memory is proportional to the number of ids set, whatever their values.
 
 use hashbrown::HashMap;
 
@@ -45,7 +45,7 @@ impl<T: Copy> IdTable<T> {
         }
     }
 
-    /// Ids and values, in no order that means anything.
+    /// Ids and values, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, T)> + '_ {
         let dense = (0u32..)
             .zip(&self.dense)

@@ -1,7 +1,8 @@
-//! The format-neutral model of a profile, made from a recording.
+//! Profiles: the format-neutral model that is made from a recording and written by `formats`.
 //!
-//! No IO. `import` reads a recording, `names` makes metadata names readable, `model` is what the
-//! outputs in `formats` are written from, `ops` are the sums and trees that reports show.
+//! `import` makes a profile of a recording's records, `model` is its data, `names` makes metadata
+//! names readable, and `ops` computes the sums, trees and filters that reports show. The crate does
+//! no IO.
 #![forbid(unsafe_code)]
 
 mod builder;

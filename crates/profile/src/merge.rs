@@ -1,8 +1,8 @@
-//! Several recordings as one profile: a fleet's, a day's.
+//! Merging of several recordings into one profile, such as a fleet's or a day's.
 //!
-//! Not a comparison. The invariants: every sample of every recording is there once; what happened
-//! at the same time by the clocks on the wall stands at the same time; processes stay apart,
-//! whatever their numbers.
+//! `ops::diff` compares recordings. Invariants: every sample of every recording occurs once; times
+//! are aligned by wall clock; processes of different recordings stay separate even if their pids
+//! are equal.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -67,7 +67,7 @@ fn wall_clock_offset(profile: &Profile) -> i64 {
     })
 }
 
-/// When the first thing of a recording happened, by its clock.
+/// Returns the earliest time in a recording, by its own clock.
 fn earliest(profile: &Profile) -> Option<u64> {
     profile.processes.iter().map(|p| p.start_ns).min()
 }
@@ -314,7 +314,7 @@ fn add_health(to: &mut Health, of: Health, first_process: u32, name: &str) {
     } = of;
     if (event, interval_ns) != (to.event, to.interval_ns) {
         to.notes.push(format!(
-            "{name} was sampled otherwise than the first recording: compare shares, not sums"
+            "{name} was sampled differently from the first recording: compare shares, not sums"
         ));
     }
     if engine != to.engine && !engine.is_empty() {

@@ -1,8 +1,7 @@
-//! The model that every output is written from.
+//! Data of a profile, from which every output is written: plain structs with public fields.
 //!
-//! Not a format and not a file: plain data with public fields. Invariants: every id is an index
-//! into the table of its kind; `StackId`s form a forest in which a parent's index is smaller than
-//! its child's.
+//! Invariants: every id is an index into the table of its kind; `StackId`s form a forest in which a
+//! parent's index is smaller than its child's.
 
 /// Index into [`Profile::strings`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

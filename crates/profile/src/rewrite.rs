@@ -1,7 +1,7 @@
-//! Other frames in the same stacks: what a symbolizer found, or frames left out.
+//! Replacement of frames in all stacks, by a symbolizer's or by none.
 //!
-//! It does not say which frames (that is the caller's). The invariants: every sample stays; a
-//! stack that would become empty is one pseudo frame.
+//! The caller chooses the frames. Invariants: no sample is dropped; a stack that would become empty
+//! gets one pseudo frame.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
-//! Canonical profiles for tests, here and in crates that write profiles out.
+//! Scenes: canonical recordings and profiles for tests of this and other crates.
 //!
-//! Each is made from records, the way a real one is: [`records`](Scene::records) for tests of
-//! files, [`profile`](Scene::profile) for tests of outputs. The invariant: a scene is the same
-//! always; change one and many snapshots change.
+//! A scene is made of records, as a real profile is: [`records`](Scene::records) serves tests of
+//! files, [`profile`](Scene::profile) tests of outputs. Invariant: a scene is deterministic; many
+//! snapshots depend on it.
 
 use recording::{
     CostPart, Event, Frame, MethodKind, ModuleKind, ProcessKey, PushOutcome, Record, Tier, WalkEnd,

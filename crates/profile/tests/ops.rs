@@ -149,7 +149,7 @@ fn what_events_are_about() {
     4 4  System.FormatException
     2 2  System.IO.FileNotFoundException
     ");
-    assert_eq!(of(Event::Wall), "10 200000000  [nothing told]\n");
+    assert_eq!(of(Event::Wall), "10 200000000  [no detail]\n");
     assert!(has_details(&profile, Event::Jit) && !has_details(&profile, Event::Cpu));
     let texts = texts(&profile, |sample| sample.event == Event::Exception);
     let texts: Vec<_> = texts

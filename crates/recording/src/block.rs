@@ -1,13 +1,13 @@
-//! The frame around records: the file's header and the blocks' headers.
+//! Headers of a recording: of the file, and of each block of records.
 //!
-//! Not what is in a block (`codec`). The invariant: a [`BlockHeader`] that [`BlockHeader::parse`]
-//! returned had a whole checksum and lengths within the limits below, so its lengths may be
-//! trusted with memory.
+//! The records in a block are coded by `codec`. Invariant: a [`BlockHeader`] from
+//! [`BlockHeader::parse`] has a valid checksum and lengths within the limits below, so a reader may
+//! allocate that much.
 
 use crate::record::ProcessKey;
 
-/// First bytes of a recording on disk. The first is no text, the last two find out a transfer that
-/// changes line ends.
+/// First bytes of a recording on disk. The first byte is not text; the last two reveal a transfer
+/// that changed line ends.
 pub const FILE_MAGIC: [u8; 8] = *b"\x89SWREC\r\n";
 
 /// Version of the file's frame. A reader refuses a greater one.
@@ -22,14 +22,14 @@ pub const BLOCK_VERSION: u8 = 1;
 /// Bytes of a block's header.
 pub const BLOCK_HEADER: usize = 40;
 
-/// The most that a reader accepts as length of a block, compressed or not, bytes. The writer stays
-/// far below ([`MAX_BLOCK`]); the room is for later writers.
+/// Maximum length of a block that a reader accepts, compressed or not, in bytes. The writer stays
+/// far below it ([`MAX_BLOCK`]); later writers may use the rest.
 pub const MAX_READ_BLOCK: usize = 4 * 1024 * 1024;
 
-/// From this many bytes of records on, a block should be taken off the writer.
+/// Bytes of records at which a block should be taken from the writer.
 pub const FLUSH_AT: usize = 64 * 1024;
 
-/// The most bytes of records that a writer keeps in one block.
+/// Maximum bytes of records in one block of a writer.
 pub const MAX_BLOCK: usize = 256 * 1024;
 
 /// Creators' names are cut at this many bytes.

@@ -1,12 +1,12 @@
-//! One record as bytes, and back.
+//! Byte encoding of one record: encode and decode.
 //!
-//! Not blocks (`block`, `writer`, `reader`). The invariant: [`decode`] of what [`encode`] wrote,
-//! with the same [`Deltas`], gives the same record; `docs/recording-format.md` has the table of
-//! kinds and fields.
+//! `block`, `writer` and `reader` handle blocks of records. `docs/recording-format.md` has the
+//! table of kinds and fields. Invariant: [`decode`] of [`encode`]'s bytes, with the same
+//! [`Deltas`], returns the same record.
 //!
-//! Rules of change: a kind's number is never used again for something else; fields are only ever
-//! added at the end of a body, and the reader takes a default where an older body ends. A reader
-//! skips kinds that it does not know by their length.
+//! Rules of change: a kind's number is never reused. New fields go at the end of a body; if an
+//! older body ends before a field, the reader uses its default. Each record has a length, by which
+//! a reader skips unknown kinds.
 
 use std::borrow::Cow;
 
@@ -49,8 +49,8 @@ const KIND_COLLECTED: u8 = 32;
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
 
-/// Base values of relative numbers. They start afresh in every block, so that a block can be read
-/// without the one before it.
+/// Base values of relative numbers. They are reset in every block, so a block can be read without
+/// the one before it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Deltas {
     time: u64,
@@ -72,7 +72,7 @@ pub(crate) fn put_head(out: &mut Vec<u8>, kind: u8, length: usize) {
     }
 }
 
-/// Reads a head: kind, and the body's bytes, which are taken off `block`.
+/// Reads a record's head, and takes its body's bytes off `block`.
 pub(crate) fn take_record<'a>(block: &mut BodyReader<'a>) -> Result<(u8, &'a [u8]), Malformed> {
     let head = block.byte()?;
     let (kind, length) = if head & SHORT_HEAD != 0 {
@@ -510,7 +510,7 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
     }
 }
 
-/// How many, then each relative to the one before.
+/// Appends a count, then each number relative to the one before.
 fn put_ids(out: &mut Vec<u8>, ids: &[u32]) {
     put_varint(out, ids.len() as u64);
     let mut last = 0;

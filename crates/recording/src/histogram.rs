@@ -1,20 +1,19 @@
-//! How long calls took, in buckets of which each is at most 1/64 wide: log-linear, as HdrHistogram
-//! has them.
+//! Log-linear buckets of call durations, as in HdrHistogram.
 //!
-//! Bucket 0 to 63 are so many nanoseconds; from there on each power of two has 64 buckets of the
-//! same width, so that the middle of a bucket is off by 0.8 % at most. The last bucket is all that
-//! is longer. It is a part of the recording's format: writer and reader count by the same buckets.
+//! Buckets 0 to 63 are one nanosecond each. Above, each power of two has 64 buckets of equal width,
+//! so the middle of a bucket is off by 0.8 % at most. The last bucket has all longer calls. The
+//! buckets are part of the recording's format: writer and reader use the same ones.
 
 /// Buckets of a power of two.
 const BUCKETS_PER_OCTAVE: u64 = 64;
 /// Bits of them.
 const SUB_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
-/// Powers of two that have buckets, behind the first 64 nanoseconds: to 2^42 ns, an hour and a
-/// quarter.
+/// Number of powers of two with buckets above the first 64 nanoseconds: up to 2^42 ns, an hour and
+/// a quarter.
 const OCTAVES: u32 = 36;
-/// Buckets of a power of two, and of what comes before the first one.
+/// Number of buckets of a power of two, and below the first one.
 pub const OCTAVE: u32 = BUCKETS_PER_OCTAVE as u32;
-/// How many buckets there are.
+/// Number of buckets.
 pub const BUCKETS: usize = (BUCKETS_PER_OCTAVE as usize) * (OCTAVES as usize + 1);
 
 /// The bucket of a duration.
@@ -32,7 +31,7 @@ pub const fn bucket(ns: u64) -> usize {
     ((octave as u64 + 1) * BUCKETS_PER_OCTAVE + ((ns >> octave) - BUCKETS_PER_OCTAVE)) as usize
 }
 
-/// The shortest duration of a bucket, nanoseconds; that of the last for one that there is not.
+/// The shortest duration of a bucket, in nanoseconds. An index past the end means the last bucket.
 #[must_use]
 pub const fn low(bucket: usize) -> u64 {
     let last = if bucket < BUCKETS {
@@ -47,8 +46,8 @@ pub const fn low(bucket: usize) -> u64 {
     (BUCKETS_PER_OCTAVE + bucket % BUCKETS_PER_OCTAVE) << (bucket / BUCKETS_PER_OCTAVE - 1)
 }
 
-/// Value that stands for the durations of a bucket: its middle, at most 1/128 from each of them.
-/// Beyond the last bucket's begin only the longest call is known.
+/// The duration that represents a bucket: its middle, at most 1/128 from each duration in it. The
+/// last bucket is represented by the longest call.
 #[must_use]
 pub const fn middle(bucket: usize) -> u64 {
     let from = low(bucket);

@@ -1,10 +1,11 @@
-//! The recording: what the agent sends and the tool keeps, on the wire and on disk.
+//! Format of recordings (`.swk`): what the agent sends to the tool and the tool keeps on disk.
 //!
-//! No IO of its own: [`Writer`] makes blocks of bytes, [`BlockSplitter`] finds them again in a
-//! stream, [`Reader`] gives the records of a file. It depends on nothing of ours.
+//! [`Writer`] encodes records into blocks, [`BlockSplitter`] finds the blocks in a stream, and
+//! [`Reader`] decodes the records of a file. The crate does no IO of its own and depends on no
+//! other crate of the workspace.
 //!
-//! A file is [`file_header`] and blocks of any number of processes, in any order between
-//! processes; the wire carries the same blocks without the header, so the tool only appends.
+//! A file is [`file_header`] followed by blocks of any number of processes, in any order between
+//! processes. The wire carries the same blocks without the header, so the tool only appends them.
 //! `docs/recording-format.md` has every byte.
 #![forbid(unsafe_code)]
 #![cfg_attr(

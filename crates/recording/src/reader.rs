@@ -1,11 +1,11 @@
-//! A recording's bytes in, records out, whatever happened to the bytes.
+//! Reader of recordings: bytes in, records out, also from a damaged file.
 //!
-//! It does not check that ids are defined: after a lost block they may not be, and the consumer
-//! (`profile::import`) says so. The invariants: any input is read to its end without a panic; every
-//! whole block is delivered; every byte that is not is reported once, as [`Damage`]; memory is
-//! bounded by one block, its records and a few bytes for each process; and what is delivered is
-//! bounded by what was read ([`MIN_UNPACK_LIMIT`], [`MAX_UNPACK_FACTOR`]), so that no small file
-//! makes its reader hold a large profile.
+//! Ids are not checked here: after a lost block some are undefined, which the consumer
+//! (`profile::import`) reports. Invariants: any input is read to its end without a panic. Every
+//! whole block is delivered, and every other byte is reported once, as [`Damage`]. Memory is
+//! bounded by one block, its records and a few bytes per process. The records delivered are bounded
+//! by the bytes read ([`MIN_UNPACK_LIMIT`], [`MAX_UNPACK_FACTOR`]), so a small file cannot expand
+//! into a large profile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,10 +18,10 @@ use crate::codec::{self, Deltas};
 use crate::record::{ProcessKey, Record};
 use crate::wire::{BodyReader, Malformed};
 
-/// How much is asked of the source at once, bytes.
+/// Bytes per read from the source.
 const READ_SIZE: usize = 64 * 1024;
 
-/// A recording may unpack to this many bytes, whatever its size …
+/// Bytes to which any recording may unpack …
 pub const MIN_UNPACK_LIMIT: u64 = 16 << 20;
 /// … and to this many times its size. Recordings of real programs unpack to less than four times
 /// theirs.
@@ -32,7 +32,7 @@ pub const MAX_UNPACK_FACTOR: u64 = 32;
 pub enum OpenError {
     /// The source failed.
     Io(io::Error),
-    /// It does not begin as a recording does.
+    /// The file does not begin as a recording does.
     NotARecording,
     /// The file's frame is newer than this reader.
     NewerVersion(u16),
@@ -67,12 +67,12 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// Something of the recording that could not be read.
+/// A part of the recording that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// Where in the file, bytes from its start.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How many bytes of the file were passed over (0 where blocks are missing altogether).
+    /// Bytes of the file that were skipped; 0 where blocks are missing altogether.
     pub length: u64,
     /// Process whose records are lost, where that can be known.
     pub process: Option<ProcessKey>,
@@ -85,13 +85,14 @@ pub struct Damage {
 pub enum DamageReason {
     /// The file ends inside a block.
     Truncated,
-    /// Bytes that are no block, or a block whose checksum is wrong.
+    /// Bytes that are not a block, or a block with a wrong checksum.
     Corrupt,
     /// This many blocks of the process are missing before this place.
     MissingBlocks(u32),
     /// A block of this process again, or out of order; its records are delivered.
     OutOfOrder,
-    /// The block's checksum is right, what is in it is not. The records before were delivered.
+    /// The block's checksum is right but a record in it is malformed. Earlier records were
+    /// delivered.
     Malformed,
     /// A block of this version, which this reader does not know.
     OtherVersion(u8),
@@ -107,7 +108,7 @@ impl fmt::Display for Damage {
                     "the file ends inside a block (last {length} bytes, from {offset}, lost)"
                 )
             }
-            DamageReason::Corrupt => write!(f, "{length} damaged bytes at {offset} passed over"),
+            DamageReason::Corrupt => write!(f, "{length} damaged bytes at {offset} skipped"),
             DamageReason::MissingBlocks(1) => write!(f, "a block is missing before byte {offset}"),
             DamageReason::MissingBlocks(count) => {
                 write!(f, "{count} blocks are missing before byte {offset}")
@@ -134,7 +135,7 @@ impl fmt::Display for Damage {
 pub enum Item<'a> {
     /// A fact about a process.
     Record(ProcessKey, Record<'a>),
-    /// A record of this process that only a newer version knows; it was passed over.
+    /// A record of this process in a newer format; it was skipped.
     Newer(ProcessKey),
     /// A part that could not be read.
     Damage(Damage),
@@ -159,7 +160,7 @@ pub struct Reader<R> {
     source: R,
     creator: String,
     buffer: Vec<u8>,
-    /// Where the bytes not yet used begin in `buffer`.
+    /// Offset in `buffer` of the first unused byte.
     start: usize,
     /// Offset of `buffer[start]` in the file.
     offset: u64,
@@ -174,7 +175,7 @@ pub struct Reader<R> {
     pending_damage: Option<Damage>,
     /// Bytes of records unpacked so far.
     unpacked: u64,
-    /// How many may be, beyond what the size of the file allows.
+    /// Bytes that may be unpacked beyond the file size's share.
     unpack_limit: u64,
 }
 

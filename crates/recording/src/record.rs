@@ -1,8 +1,8 @@
-//! Records of a recording: one enum, every variant a fact that the agent learned.
+//! Records of a recording: one enum, with a variant for each kind of fact that the agent reports.
 //!
-//! It is not the encoding (`writer`, `reader`) and not the picture (`profile`). The invariant: a
-//! record refers only to ids that earlier records of the same process have defined, so a stream
-//! cut anywhere after a whole block can be read up to there.
+//! `codec` encodes records; crate `profile` makes a profile of them. Invariant: a record refers
+//! only to ids that earlier records of the same process defined, so a stream that is cut behind a
+//! whole block can be read up to there.
 //!
 //! Ids (`module`, `method`, `frame`, `stack`, `thread`) are dense, start at 0 and belong to one
 //! process of the recording. Times are nanoseconds of CLOCK_MONOTONIC; [`Record::Process`] ties
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ProcessKey(pub u64);
 
-/// How far a body of managed code has been compiled.
+/// Tier to which a method body was compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Tier {
@@ -61,7 +61,7 @@ pub enum ModuleKind {
     Managed = 1,
 }
 
-/// A part of what recording costs the process.
+/// A part of the cost of recording in the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum CostPart {

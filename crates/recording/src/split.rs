@@ -1,7 +1,7 @@
-//! Bytes of a connection in, whole blocks out: all that the tool needs to append to a file.
+//! Splitter of a connection's bytes into whole blocks, which the tool appends to its file.
 //!
-//! It does not decode records. The invariant: what it hands out is a whole block with right
-//! checksums; it holds at most one incomplete block besides what the caller fed it.
+//! Records are not decoded here. Invariant: each block returned is whole and has valid checksums;
+//! at most one incomplete block is kept beside the bytes that the caller fed.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ pub struct Block<'a> {
     pub process: ProcessKey,
     /// Number of the block among those of its process, from 0.
     pub sequence: u32,
-    /// It holds [`crate::Record::End`]: nothing follows from the agent of this process.
+    /// Whether it holds [`crate::Record::End`], behind which this process's agent sends nothing.
     pub is_end: bool,
     /// Everything, header included: append it to a file as it is.
     pub bytes: &'a [u8],
 }
 
-/// The peer does not send blocks, or sends damaged ones. The connection is of no more use.
+/// Error: the peer sent something other than valid blocks. The connection cannot be used further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidStream {
     /// Bytes of this connection before the place.
@@ -62,7 +62,7 @@ impl std::error::Error for InvalidStream {}
 #[derive(Debug, Default)]
 pub struct BlockSplitter {
     buffer: Vec<u8>,
-    /// Where the bytes not yet handed out begin in `buffer`.
+    /// Offset in `buffer` of the first byte not yet returned.
     start: usize,
     /// Offset of `buffer[start]` in the stream.
     offset: u64,
@@ -124,8 +124,8 @@ impl BlockSplitter {
         }))
     }
 
-    /// Bytes of an incomplete block that wait for the rest. Not 0 when the peer closes: it died in
-    /// the middle of a block.
+    /// Bytes of an incomplete block. If this is not 0 when the peer closes, the peer ended in the
+    /// middle of a block.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.start

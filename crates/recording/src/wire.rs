@@ -1,15 +1,15 @@
-//! Numbers and strings as bytes: LEB128 varints, zigzag for signed differences.
+//! Byte encoding of numbers and strings: LEB128 varints, zigzag for signed differences.
 //!
-//! It knows nothing of records. The invariant: [`BodyReader`] never panics and never allocates,
+//! `codec` builds records from these. Invariant: [`BodyReader`] never panics and never allocates,
 //! whatever the bytes.
 
 use std::borrow::Cow;
 
-/// The longest string or byte string that is written, bytes. Longer ones are cut by the writer.
+/// Maximum bytes of a string. The writer cuts longer ones.
 pub const MAX_STRING: usize = 16 * 1024;
 
-/// A record's body does not hold what its kind says. With a whole checksum this is a fault of the
-/// writer, or a newer writer.
+/// Error: a record's body does not fit its kind. If the checksum is valid, the writer is faulty or
+/// newer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 

@@ -1,7 +1,9 @@
-//! Records in, blocks out. Runs on the agent's own thread, in the profiled process.
+//! Writer of recordings: records in, blocks out. It runs on the agent thread, in the profiled
+//! process.
 //!
-//! No IO: the caller sends what [`Writer::take_block_into`] appends. The invariant: it holds at
-//! most [`MAX_BLOCK`] bytes of records plus fixed buffers, and neither `push` nor `take` can panic.
+//! It does no IO: the caller sends the bytes that [`Writer::take_block_into`] appends. Invariant:
+//! it holds at most [`MAX_BLOCK`] bytes of records plus fixed buffers, and neither `push` nor
+//! `take` panics.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
@@ -36,14 +38,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer for a process, at its first block.
+    /// Returns a writer for a process, at its first block.
     #[must_use]
     pub fn new(process: ProcessKey) -> Writer {
         Writer::resume(process, 0)
     }
 
-    /// A writer that goes on behind block `sequence - 1` of the process: for the tool, which adds
-    /// symbols to what an agent has sent.
+    /// Returns a writer that continues behind block `sequence - 1` of the process. The tool uses it
+    /// to add symbols to an agent's blocks.
     #[must_use]
     pub fn resume(process: ProcessKey, sequence: u32) -> Writer {
         Writer {
@@ -57,13 +59,13 @@ impl Writer {
         }
     }
 
-    /// The process that this writer writes for.
+    /// Returns the process whose records are written.
     #[must_use]
     pub fn process(&self) -> ProcessKey {
         self.process
     }
 
-    /// Bytes of records that wait in the current block.
+    /// Returns the bytes of records in the current block.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.records.len()

@@ -1,7 +1,7 @@
-//! A program before it runs: is it there, is it .NET, has it an entry point, what does its
-//! runtimeconfig.json ask for.
+//! Checks a program before it runs: it exists, is a .NET assembly and has an entry point.
 //!
-//! The CLR would find out too, but ends the process instead of saying so.
+//! It also reads `configProperties` of the runtimeconfig.json. The CLR would end the process for a
+//! missing program, without an error message.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,11 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Looks at a program.
+    /// Opens and checks a program.
     ///
     /// # Errors
-    /// It is not there, is no .NET assembly, or its configuration cannot be read.
+    /// The program does not exist, is not a .NET assembly, has no entry point, or its configuration
+    /// cannot be read.
     pub(crate) fn open(path: &Path) -> Result<App> {
         let shown = path.display();
         let path = path
@@ -39,8 +40,8 @@ impl App {
     }
 }
 
-/// The token of `Main`, 0 where there is none. `None`: not a .NET assembly (ECMA-335, II.25.2 and
-/// II.25.3.3).
+/// The token of `Main`, 0 if there is none. `None` if the file is not a .NET assembly (ECMA-335,
+/// II.25.2 and II.25.3.3).
 fn entry_point(image: &[u8]) -> Option<u32> {
     let word = |at: usize| {
         let bytes = image.get(at..at.checked_add(4)?)?;
@@ -70,7 +71,7 @@ fn entry_point(image: &[u8]) -> Option<u32> {
     word(header + 20)
 }
 
-/// The configuration, where there is a file.
+/// Reads the configuration; empty if the file does not exist.
 fn properties(path: &Path) -> Result<Vec<(String, String)>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! Command-line arguments of `runsxs`: clap definitions, and the parsed form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ struct Typed {
     programs: Vec<OsString>,
 }
 
-/// The command.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Args {
     /// One after the other on one thread.
@@ -72,13 +72,13 @@ pub(crate) struct Args {
     /// Serve all CLRs by one handler of the activation signal.
     pub(crate) fix_activation: bool,
     pub(crate) compat: Option<Setting>,
-    /// How often to call from CLR to CLR, instead of running programs.
+    /// Number of calls from CLR to CLR, instead of running programs.
     pub(crate) chain: Option<u16>,
     pub(crate) burn: Duration,
     pub(crate) programs: Vec<Program>,
 }
 
-/// A program and where it is to run.
+/// A program and its runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     /// Version or folder.
@@ -87,15 +87,15 @@ pub(crate) struct Program {
     pub(crate) words: Vec<String>,
 }
 
-/// Options that a value follows.
+/// Options with a value.
 const VALUED: [&str; 4] = ["--stagger", "--compat", "--chain", "--burn"];
 
-/// Reads a command line, its program's name first.
+/// Parses a command line, whose first word is the program's name.
 ///
 /// # Errors
-/// clap's, which knows its own exit code and message; also for help.
+/// clap's error, with exit code and message; also for help.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
-    // The article's spelling, only where an option can stand.
+    // Accepts the article's spelling `/st`, only at the position of an option.
     let (mut is_option, mut is_value) = (true, true);
     let line = line.into_iter().map(|word| {
         is_option &= is_value || word.to_string_lossy().starts_with(['-', '/']);
@@ -145,7 +145,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Args, cl
     })
 }
 
-/// `1.5s`, `200ms`.
+/// Parses `1.5s` or `200ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1e-3),
@@ -158,7 +158,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is no time such as 200ms or 1.5s"))
 }
 
-/// Words as a shell has them: spaces part them; quotes and backslashes keep them together.
+/// Splits a text into words as a shell does: at spaces, with quotes and backslashes.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,9 +1,8 @@
-//! `--chain`: calls from CLR to CLR, through native code, to a given depth.
+//! `--chain`: calls from CLR to CLR through native code, to a given depth, on one thread.
 //!
-//! One stack then holds frames of all CLRs in a known order: `Step` of the first CLR,
-//! [`runsxs_chain_cross`], `Step` of the second, [`runsxs_chain_cross`], and so on; the last
-//! `Step` burns. workloads/chain is the other half. Everything happens on one thread, which
-//! every CLR comes to know.
+//! The stack then has frames of all CLRs in a known order: `Step` of the first CLR,
+//! [`runsxs_chain_cross`], `Step` of the second, [`runsxs_chain_cross`], and so on. The last `Step`
+//! burns CPU time. The managed half is in workloads/chain. The thread is registered with every CLR.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -14,11 +13,11 @@ use anyhow::{Result, ensure};
 use crate::host::{Clr, set_signal_stack};
 use crate::run::{Job, Starter};
 
-/// The class and the method that begin each link.
+/// Class of the method that each link calls first.
 const CLASS: &str = "Workloads.Chain";
 const METHOD: &str = "Step";
 
-/// How much the last link burns in one call; about 20 ms.
+/// Work of the last link in one call; about 20 ms.
 const ROUNDS: i32 = 1000;
 
 type ChainStep =
@@ -30,16 +29,17 @@ struct Chain {
     steps: Vec<ChainStep>,
 }
 
-/// The native code between two CLRs. It is called at `depth` links before the last.
+/// The native code between two CLRs. `depth` is the number of links that follow.
 ///
 /// # Safety
-/// `chain` is the one that [`run`] gave to the first step; called by a step, on its thread.
+/// `chain` is the pointer that [`run`] passed to the first step; the caller is a step, on its
+/// thread.
 #[inline(never)]
 // Not mangled: the same name in the symbol table and in the debug information.
-// SAFETY: nobody else has a function of this name.
+// SAFETY: no other function has this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn runsxs_chain_cross(chain: *const Chain, depth: i32, rounds: i32) -> i64 {
-    // SAFETY: the caller's promise; `run` keeps the chain until the first step has returned.
+    // SAFETY: guaranteed by the caller; the chain lives in `run` until the first step has returned.
     let links = unsafe { &*chain };
     let at = usize::try_from(links.depth - depth).unwrap_or(0);
     let Some(step) = links.steps.get(at % links.steps.len().max(1)) else {
@@ -47,15 +47,15 @@ unsafe extern "C" fn runsxs_chain_cross(chain: *const Chain, depth: i32, rounds:
     };
     // SAFETY: a delegate for `Step` of a CLR that runs, with the arguments that it declares.
     let answer = unsafe { step(runsxs_chain_cross as *const c_void, chain, depth, rounds) };
-    // There is something to do after the call, so this function keeps its frame.
+    // Work after the call prevents a tail call, so this function keeps its frame.
     black_box(answer)
 }
 
-/// Calls through all CLRs for at least `time`, again and again.
+/// Calls through all CLRs repeatedly, for at least `time`.
 ///
 /// # Errors
-/// A CLR does not start, its program has no `Workloads.Chain.Step`, or the chain came back
-/// with another number of links than it has.
+/// A CLR does not start, its program has no `Workloads.Chain.Step`, or the chain returned a wrong
+/// number of links.
 pub(crate) fn run(starter: &Starter, jobs: &[Job], depth: u16, time: Duration) -> Result<u8> {
     set_signal_stack()?;
     let clrs: Vec<Clr> = jobs
@@ -67,7 +67,7 @@ pub(crate) fn run(starter: &Starter, jobs: &[Job], depth: u16, time: Duration) -
         .zip(jobs)
         .map(|(clr, job)| {
             let step = clr.delegate(&job.app.path, CLASS, METHOD)?;
-            // SAFETY: the CLR made it for a static method that is declared with these types.
+            // SAFETY: the CLR created the entry point for a static method with these types.
             Ok(unsafe { std::mem::transmute::<*mut c_void, ChainStep>(step.as_ptr()) })
         })
         .collect::<Result<_>>()?;

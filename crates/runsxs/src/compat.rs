@@ -1,10 +1,12 @@
-//! `--compat`: what becomes of an old profiler when an older and a newer CLR are loaded.
+//! `--compat`: emulates CLR 4's ProfilerCompatibilitySetting for several CLRs in one process.
 //!
-//! CLR 4 had a setting for that, with a table of six rows in its documentation. CoreCLR kept the
-//! setting's name and little else (3.1.23 and 8.0.4 crash under `PreventLoad`), so the table is
-//! played here: before each CLR starts it is decided whether it gets the profiler. CLRs up to 4,
-//! that is .NET Core 1 to 3, play the old one, which knows no such setting; .NET 5 and later play
-//! the new one. Invariant: the CLRs' own variable is given to none of them.
+//! The setting determines whether an old profiler is loaded when an old and a new CLR are in the
+//! process. CLR 4 documents it with a table of six rows. CoreCLR kept little more than the name
+//! (3.1.23 and 8.0.4 crash under `PreventLoad`). So this module decides before each start whether
+//! the CLR gets the profiler, through its environment. The old CLR, which does not have the
+//! setting, is any of .NET Core 1 to 3. The new one is .NET 5 or later.
+//!
+//! Invariant: no CLR gets its own variable for the setting.
 
 use std::ffi::{CString, OsString, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,7 +19,7 @@ use corprof::sys::{Guid, Hresult, IClassFactory, ICorProfilerCallback11, IUnknow
 use crate::environ;
 use crate::lookup::InstalledRuntime;
 
-/// The values that CLR 4's ProfAPI_ProfilerCompatibilitySetting had.
+/// The values of CLR 4's ProfAPI_ProfilerCompatibilitySetting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Setting {
     /// The new CLR loads old profilers, unless an old CLR was there first
@@ -31,20 +33,20 @@ pub(crate) enum Setting {
     Prevent,
 }
 
-/// Fate of the profiler in one CLR.
+/// Whether one CLR loads the profiler, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ProfilerOutcome {
-    /// An old CLR knows no setting.
+    /// Loaded by an old CLR, which does not have the setting.
     LoadedByOld,
-    /// It is no old profiler.
+    /// Loaded: not an old profiler.
     LoadedAsNew,
-    /// It is an old profiler, and such are enabled.
+    /// Loaded: an old profiler, and old profilers are enabled.
     LoadedAsOld,
-    /// It was asked for `ICorProfilerCallback3`, has none, and was let go.
+    /// Not loaded: it was queried for `ICorProfilerCallback3`, does not have it, and was released.
     Released,
-    /// As `Released`: an old CLR has loaded it already.
+    /// Not loaded, as `Released`: an old CLR has already loaded it.
     LeftToOld,
-    /// It was not even asked.
+    /// Not loaded: it was not even queried.
     Prevented,
 }
 
@@ -77,24 +79,24 @@ impl ProfilerOutcome {
     }
 }
 
-/// The profiler that the environment asks for, and what has become of it so far.
+/// The profiler in the environment, and whether an old CLR has started.
 #[derive(Debug)]
 pub(crate) struct Compatibility {
     setting: Setting,
     clsid: Guid,
     path: OsString,
-    /// An old CLR has started.
+    /// Whether an old CLR has started first.
     old_was_first: Mutex<bool>,
 }
 
-/// Of CORECLR_ENABLE_PROFILING and its kin.
+/// Prefixes of CORECLR_ENABLE_PROFILING and related variables.
 const PREFIXES: [&str; 2] = ["CORECLR_", "DOTNET_"];
 
 impl Compatibility {
     /// Reads the environment.
     ///
     /// # Errors
-    /// It asks for no profiler.
+    /// The environment names no profiler.
     pub(crate) fn new(setting: Setting) -> Result<Compatibility> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let on = set("CORECLR_ENABLE_PROFILING").is_some_and(|value| value == "1");
@@ -116,11 +118,11 @@ impl Compatibility {
         })
     }
 
-    /// Starts a CLR by `start`, with the profiler or without it. CLRs start one after the other, in
-    /// the order of their calls.
+    /// Starts a CLR with `start`, with or without the profiler. CLRs start one after the other, in
+    /// the order of the calls.
     ///
     /// # Errors
-    /// Those of `start`; the profiler cannot be asked.
+    /// Those of `start`, or the profiler cannot be queried.
     pub(crate) fn start<T>(
         &self,
         runtime: &InstalledRuntime,
@@ -137,13 +139,14 @@ impl Compatibility {
             let name = name.to_string_lossy();
             !is_setting(&name) && (fate.is_loaded() || !asks_for_profiler(&name))
         });
-        // Its fate is settled when it has started: only then may the next one's be asked for.
+        // The lock is held until the CLR has started, because the decision for the next one depends
+        // on it.
         let started = environ::with_variables(variables.collect::<Vec<_>>(), start);
         *old_was_first |= is_old && started.is_ok();
         started
     }
 
-    /// The table.
+    /// The decision table.
     fn outcome(
         &self,
         is_old: bool,
@@ -172,14 +175,14 @@ fn asks_for_profiler(name: &str) -> bool {
     })
 }
 
-/// Asks a profiler, as CLR 4 did, whether it has `ICorProfilerCallback3`: loads its library, makes
-/// an instance and lets it go. The library stays.
+/// Whether a profiler has `ICorProfilerCallback3`. As CLR 4 did, it loads the library, creates an
+/// instance and releases it. The library stays loaded.
 fn is_new(path: &OsString, clsid: &Guid) -> Result<bool> {
     type GetClassObject =
         unsafe extern "system" fn(*const Guid, *const Guid, *mut *mut c_void) -> Hresult;
     let shown = path.display();
     let name = CString::new(path.as_bytes())?;
-    // SAFETY: a string; what the library's constructors do is the profiler's own affair.
+    // SAFETY: a NUL-terminated string; the profiler is responsible for its library's constructors.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
     ensure!(!library.is_null(), "cannot load the profiler {shown}");
     // SAFETY: the library is open, and stays so.
@@ -187,9 +190,9 @@ fn is_new(path: &OsString, clsid: &Guid) -> Result<bool> {
     ensure!(!entry.is_null(), "{shown} has no DllGetClassObject");
     let versions = ICorProfilerCallback11::VERSIONS;
     let (callback2, callback3) = (versions[1].iid, versions[2].iid);
-    // SAFETY: the contract of a profiler's library: DllGetClassObject has this type and hands out a
-    // class factory, which hands out a profiler. All pointers are valid, each object is used only
-    // where the call before it succeeded, and each reference is given back once.
+    // SAFETY: the contract of a profiler's library: DllGetClassObject has this type and returns a
+    // class factory, which returns a profiler. All pointers are valid, each object is used only if
+    // the call before it succeeded, and each reference is released once.
     unsafe {
         let get: GetClassObject = std::mem::transmute(entry);
         let mut factory: *mut IClassFactory = std::ptr::null_mut();

@@ -1,19 +1,21 @@
-//! The environment that a CLR copies when it starts, chosen for each CLR.
+//! Sets a separate environment for each CLR, which the CLR copies when it starts.
 //!
-//! The process's own list is never changed, as programs of CLRs that already run may be reading it.
-//! Instead the pointer to the list is: every list is whole, and none is ever freed. Invariant: at
-//! most one thread is in [`with_variables`] at a time, and the pointer is put back at its end.
+//! The process's own list is never changed, because programs of running CLRs may be reading it.
+//! Instead the pointer `environ` is switched to a complete new list, which is never freed.
+//!
+//! Invariant: at most one thread is in [`with_variables`] at a time, which restores the pointer at
+//! its end.
 
 use std::ffi::{CString, OsString, c_char};
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::{Mutex, PoisonError};
 
 unsafe extern "C" {
-    /// The list of the process, as POSIX has it.
+    /// The environment list of POSIX.
     static mut environ: *const *const c_char;
 }
 
-/// Runs `f` while the environment consists of `variables`. The threads of the process all see it.
+/// Runs `f` while the environment consists of `variables`. All threads of the process see it.
 pub(crate) fn with_variables<R>(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     f: impl FnOnce() -> R,
@@ -29,9 +31,9 @@ pub(crate) fn with_variables<R>(
     let mut list: Vec<*const c_char> = lines.map(|line| line.into_raw().cast_const()).collect();
     list.push(std::ptr::null());
     let list: &'static [*const c_char] = list.leak();
-    // SAFETY: a word that everybody reads whole; both lists end with null and are never freed or
-    // changed (nothing here or in a CLR calls setenv). Only this function writes it, one thread at
-    // a time.
+    // SAFETY: a word that every reader loads as a whole; both lists end with null and are never
+    // freed or changed (no code here or in a CLR calls setenv). Only this function writes it, one
+    // thread at a time.
     let before = unsafe {
         let before = (&raw const environ).read_volatile();
         (&raw mut environ).write_volatile(list.as_ptr());

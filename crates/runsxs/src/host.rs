@@ -1,8 +1,9 @@
-//! One CLR: loading its library, starting it, running a program on it, shutting it down.
+//! Hosting of one CLR: loads its library, starts it, runs a program, shuts it down.
 //!
-//! All that is unsafe in hosting is here. What the functions do is told in
-//! src/coreclr/hosts/inc/coreclrhost.h; they have been the same since 3.1. Invariant: a [`Clr`] is
-//! started once, and nothing is asked of it after [`Clr::shut_down`], which takes it.
+//! All unsafe code of hosting is in this module. src/coreclr/hosts/inc/coreclrhost.h documents the
+//! hosting functions, which have not changed since 3.1.
+//!
+//! Invariant: a [`Clr`] is started once. [`Clr::shut_down`] consumes it, so no call can follow.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fs;
@@ -43,7 +44,7 @@ type CreateDelegate = unsafe extern "C" fn(
     delegate: *mut *mut c_void,
 ) -> c_int;
 
-/// The functions of one libcoreclr.so. It stays loaded: a CLR cannot be unloaded.
+/// The hosting functions of one libcoreclr.so, which stays loaded: a CLR cannot be unloaded.
 #[derive(Debug)]
 struct Functions {
     initialize: Initialize,
@@ -52,7 +53,7 @@ struct Functions {
     shutdown: Shutdown,
 }
 
-/// A CLR that runs.
+/// A running CLR.
 #[derive(Debug)]
 pub(crate) struct Clr {
     name: String,
@@ -61,7 +62,7 @@ pub(crate) struct Clr {
     domain: c_uint,
 }
 
-/// How a CLR is started for a program.
+/// Options for starting a CLR for a program.
 #[derive(Debug)]
 pub(crate) struct StartOptions<'a> {
     pub(crate) runtime: &'a InstalledRuntime,
@@ -74,7 +75,7 @@ impl Functions {
     fn load(runtime: &InstalledRuntime) -> Result<Functions> {
         let path = runtime.folder.join(LIBRARY);
         let name = text(path.as_os_str().as_bytes())?;
-        // SAFETY: a string; what the library's constructors do is the CLR's own affair.
+        // SAFETY: a NUL-terminated string; the CLR is responsible for its library's constructors.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         ensure!(
             !library.is_null(),
@@ -114,14 +115,14 @@ impl Functions {
 }
 
 impl Clr {
-    /// Loads and starts a CLR. It gets the environment of this moment.
+    /// Loads and starts a CLR, which copies the current environment.
     ///
     /// # Errors
     /// The library cannot be loaded, or the CLR refuses, with its HRESULT.
     pub(crate) fn start(start: &StartOptions<'_>) -> Result<Clr> {
         let runtime = start.runtime;
         let functions = Functions::load(runtime)?;
-        let exe = std::env::current_exe().context("cannot find out where runsxs itself lies")?;
+        let exe = std::env::current_exe().context("cannot find the path of runsxs itself")?;
         let exe = text(exe.as_os_str().as_bytes())?;
         let friendly = start.app.file_stem().unwrap_or_default();
         let friendly = text(friendly.as_bytes())?;
@@ -130,8 +131,8 @@ impl Clr {
         let values: Vec<*const c_char> = properties.iter().map(|(_, v)| v.as_ptr()).collect();
         let mut host = std::ptr::null_mut();
         let mut domain = 0;
-        // SAFETY: strings and arrays of as many strings as said, all alive during the call, of
-        // which the CLR makes copies; two valid out-pointers.
+        // SAFETY: strings and arrays of the stated numbers of strings, all alive during the call
+        // and copied by the CLR; two valid out-pointers.
         let answer = unsafe {
             (functions.initialize)(
                 exe.as_ptr(),
@@ -156,10 +157,10 @@ impl Clr {
         })
     }
 
-    /// Runs a program to the end of its `Main`, on this thread. Answers its exit code.
+    /// Runs a program to the end of its `Main`, on this thread. Returns its exit code.
     ///
     /// # Errors
-    /// The CLR could not run it. (A program that throws ends the process, as always.)
+    /// The CLR cannot run the program. (An unhandled exception of the program ends the process.)
     pub(crate) fn run(&self, app: &Path, words: &[String]) -> Result<i32> {
         let assembly = text(app.as_os_str().as_bytes())?;
         let words: Vec<CString> = words
@@ -168,8 +169,8 @@ impl Clr {
             .collect::<Result<_>>()?;
         let argv: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
         let mut code = 0;
-        // SAFETY: the host and domain that the CLR gave, strings and an array of as many as said,
-        // all alive during the call, and a valid out-pointer.
+        // SAFETY: host and domain come from the CLR; the strings and the array of the stated number
+        // are alive during the call; the out-pointer is valid.
         let answer = unsafe {
             (self.functions.execute_assembly)(
                 self.host,
@@ -190,11 +191,11 @@ impl Clr {
         Ok(code.cast_signed())
     }
 
-    /// A native entry point for a static method of a program's assembly, good until the CLR is shut
-    /// down.
+    /// Returns a native entry point of a static method of a program's assembly, valid until the CLR
+    /// is shut down.
     ///
     /// # Errors
-    /// There is no such method, with the CLR's HRESULT.
+    /// The CLR's HRESULT if the method does not exist.
     pub(crate) fn delegate(
         &self,
         app: &Path,
@@ -204,8 +205,8 @@ impl Clr {
         let assembly = text(app.file_stem().unwrap_or_default().as_bytes())?;
         let (class_text, method_text) = (text(class.as_bytes())?, text(method.as_bytes())?);
         let mut found = std::ptr::null_mut();
-        // SAFETY: the host and domain that the CLR gave, strings that are alive during the call,
-        // and a valid out-pointer.
+        // SAFETY: host and domain come from the CLR; the strings are alive during the call; the
+        // out-pointer is valid.
         let answer = unsafe {
             (self.functions.create_delegate)(
                 self.host,
@@ -226,14 +227,14 @@ impl Clr {
             })
     }
 
-    /// Shuts the CLR down: finalizers and `ProcessExit` handlers run, profilers hear of it. Its
-    /// library and threads stay. Answers the exit code that it has by then, if anybody set one.
+    /// Shuts the CLR down: finalizers and `ProcessExit` handlers run, and profilers are notified.
+    /// Its library and threads remain. Returns the exit code that was set, if any.
     ///
     /// # Errors
     /// The CLR's HRESULT.
     pub(crate) fn shut_down(self) -> Result<i32> {
         let mut code = 0;
-        // SAFETY: the host and domain that the CLR gave, which are not used again: `self` is taken.
+        // SAFETY: host and domain come from the CLR and are not used again, as `self` is consumed.
         let answer = unsafe { (self.functions.shutdown)(self.host, self.domain, &raw mut code) };
         ensure!(
             answer >= 0,
@@ -244,18 +245,18 @@ impl Clr {
     }
 }
 
-/// Gives the calling thread a stack for signal handlers that is large enough for those of several
-/// CLRs, one calling the other.
+/// Sets an alternate signal stack for the calling thread, large enough for the nested handlers of
+/// several CLRs.
 ///
-/// A CLR leaves a thread the one that it has, and the one of Rust's threads is for Rust's handler:
-/// 8 KiB, of which .NET 8 takes 7 before it asks .NET Core 3.1 whether a fault is its own.
+/// A CLR keeps a thread's existing alternate stack. That of Rust's threads has 8 KiB, of which .NET
+/// 8 uses 7 before it calls the handler of .NET Core 3.1 for a fault.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(crate) fn set_signal_stack() -> Result<()> {
     const SIZE: usize = 256 << 10;
-    // SAFETY: a fresh mapping, which nobody else knows and which is never given back: a signal may
-    // come until the thread's end.
+    // SAFETY: a new mapping, which no other code uses and which is never freed, because signals may
+    // arrive until the thread's end.
     let stack = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -341,7 +342,7 @@ fn text(bytes: &[u8]) -> Result<CString> {
 }
 
 fn loader_error() -> String {
-    // SAFETY: `dlerror` has no preconditions; what it gives stays until the thread's next call of
+    // SAFETY: `dlerror` has no preconditions; its result is valid until the thread's next call of
     // the loader.
     unsafe {
         let error = libc::dlerror();

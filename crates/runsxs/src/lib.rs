@@ -1,9 +1,9 @@
-//! `runsxs` hosts several CLRs in one process and runs a program on each: the situation that a
-//! profiler must be built for and that is hard to come by.
+//! `runsxs`: a test host that runs programs on several CLRs in one process.
 //!
-//! It is a harness, not a replacement for `dotnet`: one shared framework, no NuGet packages, no
-//! roll-forward. It depends on nothing else of ours but the handler of the activation signal.
-//! Invariant: nothing of it is written to standard output, which belongs to the programs.
+//! A profiler must handle several CLRs in a process, which is hard to set up otherwise. `runsxs`
+//! does not replace `dotnet`: it has one shared framework, no NuGet packages and no roll-forward.
+//!
+//! Invariant: it writes nothing to standard output, which belongs to the programs.
 
 mod app;
 mod args;
@@ -17,15 +17,15 @@ mod run;
 
 use std::process::ExitCode;
 
-/// Exit code for a wrong command line, as `sidewalk` has it.
+/// Exit code for a wrong command line, the same as that of `sidewalk`.
 const WRONG_USAGE: u8 = 2;
 
-/// The program.
+/// Entry point of the program.
 pub fn main() -> ExitCode {
     let args = match args::parse(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are asked for, and go where answers go.
+            // Requested help and version go to standard output.
             let is_help = error.exit_code() == 0;
             let _ = error.print();
             return if is_help {

@@ -1,7 +1,8 @@
-//! Finding CLRs: by version among what is installed, or by folder.
+//! Finds an installed CLR on disk, by version or by folder.
 //!
-//! It opens nothing and starts nothing. Invariant: the folder that is answered holds
-//! libcoreclr.so.
+//! [`find`] only searches; `host` loads and starts the CLR.
+//!
+//! Invariant: the returned folder contains libcoreclr.so.
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,16 +19,16 @@ const FRAMEWORK: &str = "shared/Microsoft.NETCore.App";
 pub(crate) struct InstalledRuntime {
     /// The folder of libcoreclr.so, absolute.
     pub(crate) folder: PathBuf,
-    /// Display name: the folder's name where that is a version, else the folder.
+    /// Display name: the folder's name if that is a version, otherwise the folder's path.
     pub(crate) name: String,
-    /// Major and minor version, where the name says so.
+    /// Major and minor version, if the name contains them.
     pub(crate) band: Option<(u32, u32)>,
 }
 
-/// The CLR that `wanted` names.
+/// Finds the CLR that `wanted` names.
 ///
 /// # Errors
-/// There is none; says where was looked.
+/// No such CLR; the message lists the searched places.
 pub(crate) fn find(wanted: &OsStr) -> Result<InstalledRuntime> {
     let text = wanted.to_string_lossy();
     if is_version(&text) && !Path::new(wanted).is_dir() {
@@ -70,7 +71,7 @@ impl InstalledRuntime {
     }
 }
 
-/// The newest CLR below these installations whose version begins with `wanted`.
+/// The newest CLR of these installations whose version begins with `wanted`.
 fn newest(wanted: &str, places: &[PathBuf]) -> Option<InstalledRuntime> {
     let mut found: Vec<(Vec<u32>, PathBuf)> = Vec::new();
     for place in places {
@@ -87,13 +88,13 @@ fn newest(wanted: &str, places: &[PathBuf]) -> Option<InstalledRuntime> {
             }
         }
     }
-    // Stable: of the same version, the place that was named first.
+    // Stable sort: for equal versions the first place wins.
     found.sort_by(|a, b| b.0.cmp(&a.0));
     let (_, folder) = found.into_iter().next()?;
     Some(InstalledRuntime::at(folder.canonicalize().ok()?))
 }
 
-/// Installations of .NET, the user's choice first. Those that are there.
+/// Existing installations of .NET, the user's choice first.
 fn places() -> Vec<PathBuf> {
     let set = |name: &str| {
         let value = env::var_os(name).filter(|value| !value.is_empty())?;
@@ -109,7 +110,7 @@ fn places() -> Vec<PathBuf> {
     let home = set("HOME");
     places.extend(home.as_ref().map(|home| home.join(".dotnet")));
     places.extend(["/usr/share/dotnet", "/usr/lib/dotnet", "/usr/lib64/dotnet"].map(PathBuf::from));
-    // Fetched by `cargo xtask setup` (testkit::cache_dir).
+    // Downloaded by `cargo xtask setup` (testkit::cache_dir).
     let cache = set("SIDEWALK_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("sidewalk")))
         .or_else(|| home.map(|folder| folder.join(".cache/sidewalk")));
@@ -130,7 +131,7 @@ fn is_version(text: &str) -> bool {
     !text.contains('/') && !version(text).is_empty()
 }
 
-/// The numbers of `8.0.4` or `9.0.0-preview.1`; none for what is no version.
+/// The numbers of `8.0.4` or `9.0.0-preview.1`; empty for a text that is not a version.
 fn version(text: &str) -> Vec<u32> {
     let numbers = text.split_once('-').map_or(text, |(numbers, _)| numbers);
     let parts: Option<Vec<u32>> = numbers.split('.').map(|part| part.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! `runsxs`: several CLRs in one process. Everything is in the library, so that it can be tested.
+//! `runsxs`: runs programs on several CLRs in one process. All code is in the library, for tests.
 
 use std::process::ExitCode;
 

@@ -1,14 +1,14 @@
-//! The pipes on which CLRs wait for a debugger.
+//! Replacement of `mkfifo`: lets CLRs of one process share the debugger pipes.
 //!
-//! Their names are made of the process's number and start time, so all CLRs of a process have the
-//! same ones, and each removes and makes them when it starts
-//! (src/coreclr/debug/shared/twowaypipe.cpp and its PAL). Two that start at the same moment get
-//! into each other's way between the two steps, and then one does not start at all: 3 of 150 times.
-//! So this program defines `mkfifo`, which the loader finds before the C library's.
+//! A CLR waits for a debugger on two pipes. Their names contain the process's id and start time, so
+//! they are the same for all CLRs of a process. Each CLR removes and creates them when it starts
+//! (src/coreclr/debug/shared/twowaypipe.cpp and its PAL). Two CLRs that start at the same moment
+//! can interfere between these steps; then one does not start (3 of 150 times). So this program
+//! defines `mkfifo`, which the loader finds before the C library's.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// `mkfifo` of POSIX, except that a CLR's debugger pipe that is there already will do.
+/// As POSIX `mkfifo`, but an existing debugger pipe of a CLR is accepted.
 ///
 /// # Safety
 /// `path` is a string.
@@ -16,7 +16,7 @@ use std::ffi::{CStr, c_char, c_int};
 unsafe extern "C" fn mkfifo(path: *const c_char, mode: libc::mode_t) -> c_int {
     // SAFETY: the caller's string.
     let made = unsafe { libc::mknod(path, mode | libc::S_IFIFO, 0) };
-    // SAFETY: errno has a place of its own on every thread; the caller's string.
+    // SAFETY: errno is thread-local; the caller's string.
     let is_taken = unsafe {
         made != 0
             && *libc::__errno_location() == libc::EEXIST

@@ -1,7 +1,8 @@
-//! Running the programs: one after the other, or each on its own thread.
+//! Runs the programs: one after the other, or each on its own thread.
 //!
-//! Everything that can be found wrong is found before the first CLR starts. Invariant: a program's
-//! failure does not keep the others from running to their end.
+//! All checks are made before the first CLR starts.
+//!
+//! Invariant: a program's failure does not stop the others.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +20,7 @@ use crate::compat::Compatibility;
 use crate::host::{Clr, StartOptions, set_signal_stack};
 use crate::lookup::{self, InstalledRuntime, LIBRARY};
 
-/// Stack of a thread that runs a program, bytes: what the main thread has by default.
+/// Stack size in bytes of a thread that runs a program: the default of the main thread.
 const STACK: usize = 8 << 20;
 
 /// A program with its CLR.
@@ -30,10 +31,10 @@ pub(crate) struct Job {
     words: Vec<String>,
 }
 
-/// Runs the programs and answers the exit code of all.
+/// Runs the programs and returns their common exit code.
 ///
 /// # Errors
-/// Something is missing, before anything was started.
+/// A check fails, before any CLR is started.
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let jobs: Vec<Job> = args.programs.iter().map(open_job).collect::<Result<_>>()?;
     check_files(&jobs)?;
@@ -64,7 +65,8 @@ fn open_job(program: &Program) -> Result<Job> {
     })
 }
 
-/// The loader gives one library for one file, and one library holds one CLR.
+/// Checks that each CLR has its own file, because the loader loads a file once, and a library holds
+/// one CLR.
 fn check_files(jobs: &[Job]) -> Result<()> {
     let mut seen = HashMap::new();
     for job in jobs {
@@ -83,7 +85,7 @@ fn check_files(jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-/// Each on its own thread, started at the same instant or one `stagger` after the other.
+/// Runs each program on its own thread, all starting at once or `stagger` apart.
 fn run_at_once(starter: &Starter, stagger: Duration, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
     let ready = Barrier::new(jobs.len());
     thread::scope(|scope| {
@@ -117,7 +119,7 @@ fn run_at_once(starter: &Starter, stagger: Duration, jobs: &[Job]) -> Result<Vec
     })
 }
 
-/// How CLRs are started.
+/// Settings for starting CLRs.
 #[derive(Debug)]
 pub(crate) struct Starter {
     fix_activation: bool,
@@ -128,7 +130,7 @@ impl Starter {
     /// Starts a job's CLR.
     ///
     /// # Errors
-    /// It does not start.
+    /// The CLR does not start.
     pub(crate) fn start(&self, job: &Job) -> Result<Clr> {
         let start = || {
             Clr::start(&StartOptions {
@@ -148,18 +150,18 @@ impl Starter {
     }
 }
 
-/// One program from its CLR's start to its CLR's end.
+/// Runs one program, from its CLR's start to its shutdown.
 fn run_one(starter: &Starter, job: &Job, wait: impl FnOnce()) -> Result<i32> {
     wait();
     let clr = starter.start(job)?;
     let ran = clr.run(&job.app.path, &job.words);
     let last = clr.shut_down();
     let (code, last) = (ran?, last?);
-    // Set by Environment.ExitCode or a ProcessExit handler, after a Main without an answer.
+    // `last` is set by Environment.ExitCode or a ProcessExit handler, for a Main without result.
     Ok(if code == 0 { last } else { code })
 }
 
-/// The first code, in the order given, that is not 0.
+/// The first exit code that is not 0, in the given order.
 fn exit_code(jobs: &[Job], outcomes: Vec<Result<i32>>) -> u8 {
     let mut first = 0;
     for (job, outcome) in jobs.iter().zip(outcomes) {
@@ -181,7 +183,7 @@ fn exit_code(jobs: &[Job], outcomes: Vec<Result<i32>>) -> u8 {
     first
 }
 
-/// The byte that the kernel keeps of an exit code, but never 0 for another code.
+/// The byte of an exit code that the kernel keeps, but never 0 for a non-zero code.
 fn exit_byte(code: i32) -> u8 {
     match u8::try_from(code & 0xff) {
         Ok(0) if code != 0 => 1,

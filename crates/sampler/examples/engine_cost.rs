@@ -1,13 +1,11 @@
-//! Measures what a sample takes from the program, and the cost of registering a thread.
+//! Measures the time that a sample takes from the program, and the cost of registering a thread.
 //!
-//! By engine and rate.
+//! By engine and rate: `cargo run --release -p sampler --example engine_cost`
 //!
-//! `cargo run --release -p sampler --example engine_cost`
-//!
-//! The thread reads the clock all the time; a sample leaves a hole between two readings: timer
-//! interrupt, signal, handler, and the way back. The walk takes one frame. Quartiles of the holes,
-//! so that on a busy machine the lower one is still about the sample and not about other processes.
-//! With `timer_create` the kernel's own tick, which comes anyway, is in the hole.
+//! The thread reads the clock all the time. A sample leaves a gap between two readings: timer
+//! interrupt, signal, handler, and the return. The walk takes one frame. The output is quartiles of
+//! the gaps, so that on a busy machine the lower one is still about the sample and not about other
+//! processes. With `timer_create` the gap includes the kernel's own tick, which happens anyway.
 
 use sampler::{Config, EngineChoice, Sampler, Scratch, WalkResult};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -46,7 +44,7 @@ fn tid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// The holes that samples leave within `ns` of this thread's CPU time.
+/// Returns the gaps that samples leave within `ns` of this thread's CPU time.
 fn holes(ns: u64) -> Vec<u64> {
     let until = clock(libc::CLOCK_THREAD_CPUTIME_ID) + ns;
     let mut holes = Vec::with_capacity(20_000);
@@ -56,7 +54,7 @@ fn holes(ns: u64) -> Vec<u64> {
             let mut now = clock(libc::CLOCK_MONOTONIC);
             let walks = WALKS.load(Relaxed);
             if walks != seen {
-                // The hole may lie between the clock and the count.
+                // The gap may be between the clock and the count.
                 now = clock(libc::CLOCK_MONOTONIC);
                 holes.push(now - last);
                 seen = walks;

@@ -1,10 +1,10 @@
-//! Measures what a sample costs in the handler, by depth and by how much the stack changes.
+//! Measures the cost of a sample in the handler, by depth and by how much the stack changes.
 //!
 //! `cargo run --release -p sampler --example handler_cost`
 //!
-//! The walk is a copy of prepared frames, so what is left is the sampler's own part: clock reads,
-//! checks, comparing with the stack before, the ring. Numbers are lower quartiles over windows of
-//! 20 ms CPU time, in nanoseconds per signal, the copy included.
+//! The walk is a copy of prepared frames, so the rest is the sampler's own part: clock reads,
+//! checks, comparing with the stack before, the ring buffer. Numbers are lower quartiles over
+//! windows of 20 ms CPU time, in nanoseconds per signal, with the copy.
 
 use sampler::{Config, EngineChoice, Sampler, Scratch, WalkResult};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

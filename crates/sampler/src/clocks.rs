@@ -1,11 +1,9 @@
-//! The clocks that the agent thread drives: wall time, and the CPU time of threads that have no
-//! timer.
+//! Ticks driven by the agent thread: of wall time, and of CPU time for threads without a timer.
 //!
-//! It decides which threads are signalled at a tick, never more than one signal of a kind at a time
-//! to each; what the signal then does is the handler's. While all threads wait there are no ticks
-//! but those at which one of them is to be looked at. The invariants: a thread that waits is not
-//! woken for the sake of its CPU time; one that is registered while there are no ticks has the next
-//! one when it would have been.
+//! At a tick it decides which threads to signal, at most one signal of a kind at a time to each
+//! thread. The signal handler (`handler`) takes the sample. While all threads wait, ticks happen
+//! only when one of them is due for a check. Invariants: a waiting thread is not woken to read its
+//! CPU time. A thread that is registered while ticks pause has its next tick at the regular time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,29 +17,30 @@ use crate::slot::{Slot, WallSignal};
 use crate::sys;
 use crate::waits::{self, WaitPlace, WaitState};
 
-/// A thread that used no more CPU time than this since the handler left it went straight back to
-/// where it waited: what remains of the handler's signal return and the system call's restart.
+/// Maximum CPU time, since the handler returned, of a thread that went straight back to its wait:
+/// the rest of the handler's signal return and of the system call's restart.
 const IDLE_CPU_NS: u64 = 20_000;
 
-/// A thread that has used all the time since the last tick but this has been put aside just now. As
-/// much as the agent thread needs to come, and less than a thread runs before it waits.
+/// Tolerance when a thread has used the whole time since the last tick, and was therefore preempted
+/// just now. It covers the start of the agent thread, and is less than a thread runs before it
+/// waits.
 const LONG_WAIT_NS: u64 = 20_000;
 
-/// Ticks after which a handler that has not returned is taken for one that the program has jumped
-/// out of.
+/// Number of ticks after which a handler that has not returned is considered left by a jump of the
+/// program.
 const LEFT_TICKS: u32 = 16;
-/// Ticks after which it is looked whether a signal that has not come is in the thread's queue.
+/// Number of ticks after which a missing signal is looked up in the thread's queue.
 const LOST_TICKS: u8 = 16;
 
-/// A clock that has stood still for some time is looked at again after this part of that time ...
+/// A clock that has not moved for some time is checked again after this part of that time ...
 const LOOK_PART: u64 = 8;
-/// ... and after so long at the latest.
+/// ... and at the latest after this time.
 const LONGEST_LOOK_NS: u64 = 100_000_000;
 
 impl Reader {
-    /// Ticks, of wall time and of threads without a timer, as far as they are due
-    /// ([`crate::Sampler::due_ns`]): call it right after [`Reader::drain_all`]. Late ones are not
-    /// made up for: each sample's value is the time really passed.
+    /// Performs the ticks, of wall time and of threads without a timer, that are due
+    /// ([`crate::Sampler::due_ns`]). Call it right after [`Reader::drain_all`]. Late ticks are not
+    /// repeated: each sample's value is the time that really passed.
     pub fn tick(&mut self, now_ns: u64) {
         if !self.punctual {
             self.punctual = true;
@@ -61,9 +60,9 @@ impl Reader {
         }
     }
 
-    /// CPU samples of threads without a timer: signals those that run at this moment and have used
-    /// half an interval since their last sample, any time at all before their first. Answers when
-    /// the next thread is to be looked at.
+    /// Takes CPU samples of threads without a timer: signals those that run at this moment and have
+    /// used half an interval since their last sample (any time before their first). Returns the
+    /// time of the next check of a thread.
     fn clock_tick(&mut self, now_ns: u64) -> u64 {
         if !GLOBAL.running() {
             return now_ns;
@@ -87,17 +86,17 @@ impl Reader {
         })
     }
 
-    /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals
-    /// each registered thread that has used CPU time since its last sample, but for those that wait
-    /// where they are known to have waited before ([`crate::Config::wait`]); for the others the
-    /// time is added to a repeat of that sample, which comes out of `drain*` when the thread moves,
-    /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
-    /// wall-clock samples are configured.
+    /// Takes wall-clock samples. Call it once per interval, right after [`Reader::drain_all`]. It
+    /// signals each registered thread that has used CPU time since its last sample, except threads
+    /// that wait where they are known to have waited before ([`crate::Config::wait`]). For threads
+    /// that are not signalled, the time is added to a repetition of their last sample. `drain*`
+    /// returns it when the thread moves, when it ends, or after about a second. `now_ns` is
+    /// CLOCK_MONOTONIC. Does nothing if no wall-clock samples are configured.
     pub fn wall_tick(&mut self, now_ns: u64) {
         self.check_wall_clocks(now_ns);
     }
 
-    /// Answers when the next thread is to be looked at.
+    /// Returns the time of the next check of a thread.
     fn check_wall_clocks(&mut self, now_ns: u64) -> u64 {
         if GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0 || !GLOBAL.running() {
             return now_ns;
@@ -116,7 +115,7 @@ impl Reader {
         if under_way != WallSignal::NONE {
             self.pending_signals += 1;
             if under_way == WallSignal::SENT {
-                // A signal that has not arrived is in the queue still, and comes.
+                // A signal that has not arrived is still in the queue, unless it was lost.
                 if !sampler::is_lost(slot, &side.wall_misses, LOST_TICKS) {
                     return;
                 }
@@ -128,7 +127,7 @@ impl Reader {
                 }
             }
         }
-        // The program is to run for as long as our walk took.
+        // The program must run for as long as the walk took.
         if now_ns < slot.wall_rest.load(Ordering::Relaxed) {
             return;
         }
@@ -144,8 +143,8 @@ impl Reader {
             && (since <= IDLE_CPU_NS || (cpu == seen && place == WaitPlace::Last));
         let is_still = match place {
             WaitPlace::Moves => false,
-            // Two samples in a row of a thread that looks idle, and waited when the second was sent
-            // for: that was taken where it waits.
+            // The second of two consecutive samples was taken where the thread waits: it looked
+            // idle, and waited when the second signal was sent.
             WaitPlace::Last => looks_idle,
             WaitPlace::Known => cpu == seen,
         };
@@ -163,8 +162,8 @@ impl Reader {
         }
         let was_long = side.is_long.swap(false, Ordering::Relaxed);
         if place != WaitPlace::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
-            // It has moved since that look, for as long as its clock says, or would have if there
-            // had been a processor for it; before, it waited.
+            // It has moved since that check, for as long as its clock shows, or would have with a
+            // free processor. Before that, it waited.
             let ran = cpu.saturating_sub(seen);
             let queued = if was_long {
                 let before = side.wall_queued.load(Ordering::Relaxed);
@@ -176,7 +175,7 @@ impl Reader {
             wait_on(id, slot, place, now_ns.saturating_sub(moved));
         }
         side.wall_still.store(now_ns, Ordering::Relaxed);
-        // While a handler may be at it, what it remembers is not read.
+        // The remembered stack is not read while a handler may be writing it.
         let found = if under_way == WallSignal::NONE {
             waits::check_wait(slot, tid, clock, cpu)
         } else {
@@ -187,8 +186,8 @@ impl Reader {
             wait_on(id, slot, WaitPlace::Known, now_ns);
             return;
         }
-        // One that lost the processor to another has used none since its sample either, and is
-        // anywhere: it may be about to wait.
+        // A preempted thread has used no CPU time since its sample either, and may be anywhere, so
+        // its kernel state is checked.
         let waits = || found == WaitState::Elsewhere || !sys::is_runnable(tid);
         let settles = if looks_idle && waits() {
             WaitPlace::Last
@@ -204,9 +203,9 @@ impl Reader {
         }
     }
 
-    /// Asks a thread whose stack is known for one wall-clock sample, whatever it does, where
-    /// wall-clock samples are configured. False: it was not asked now, as it has not answered yet,
-    /// or cannot be.
+    /// Requests one wall-clock sample of a thread whose stack is known, whatever its state, if
+    /// wall-clock samples are configured. Returns false if no signal was sent, because the last one
+    /// is pending or the thread cannot be signalled.
     pub fn signal_once(&mut self, id: SlotId) -> bool {
         let Some(slot) = id.slot().filter(|_| GLOBAL.running()) else {
             return false;
@@ -232,15 +231,15 @@ fn send_wall(slot: &Slot, id: SlotId) -> Result<(), Error> {
         .inspect_err(|_| slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed))
 }
 
-/// Ticks if it is time to, and says when it is again: after an interval, or, where all threads
-/// wait, when the first of them is to be looked at, which `tick` answers.
+/// Performs a tick if it is due, and sets the next due time: after an interval or, if all threads
+/// wait, at the next check of a thread, which `tick` returns.
 fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() -> u64) {
     let was_due = due.load(Ordering::Relaxed);
     if now_ns < was_due {
         return;
     }
-    // SeqCst, here and in `due::note_sampled_thread`: who comes during the tick and finds the old time to be soon
-    // enough is seen to have come when the new one is there.
+    // SeqCst, here and in `due::note_sampled_thread`. A thread that is registered during the tick
+    // and finds the old due time soon enough is detected here once the new one is stored.
     let sampled_threads = GLOBAL.sampled_threads.load(Ordering::SeqCst);
     let look = tick();
     let next = was_due.saturating_add(interval).max(now_ns);
@@ -250,8 +249,8 @@ fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() 
     }
 }
 
-/// The threads that can be sampled and are to be looked at; `each` answers whether it is one of its
-/// own. Answers when the next one is to be looked at.
+/// Calls `each` for the threads that can be sampled and are due for a check. `each` returns whether
+/// the thread uses this clock. Returns the time of the next check.
 fn for_each_due(
     looks: &'static [AtomicU64],
     now_ns: u64,
@@ -277,7 +276,7 @@ fn for_each_due(
     next
 }
 
-/// Until `until_ns` the thread has waited at this place.
+/// Notes that the thread has waited at this place until `until_ns`.
 fn wait_on(id: SlotId, slot: &Slot, place: WaitPlace, until_ns: u64) {
     let side = &slot.reader;
     let from = slot.wall_time.load(Ordering::Relaxed);
@@ -287,10 +286,10 @@ fn wait_on(id: SlotId, slot: &Slot, place: WaitPlace, until_ns: u64) {
     if place != WaitPlace::Known {
         let (tail, unread) = slot.ring().available();
         let behind = tail.wrapping_add(unread);
-        let told = side.idle_ns.load(Ordering::Relaxed) == 0;
-        if !told && side.idle_at.load(Ordering::Relaxed) != behind {
-            // Time that belongs to an earlier sample has not been read: that is to be done first,
-            // and the next look covers this time.
+        let reported = side.idle_ns.load(Ordering::Relaxed) == 0;
+        if !reported && side.idle_at.load(Ordering::Relaxed) != behind {
+            // Time that belongs to an earlier sample has not been read yet. It is read first, and
+            // the next check covers this time.
             GLOBAL.wake();
             return;
         }
@@ -310,8 +309,8 @@ fn wait_on(id: SlotId, slot: &Slot, place: WaitPlace, until_ns: u64) {
     GLOBAL.mark_pending(id.index());
 }
 
-/// When a clock that stands still since `still` is looked at again. Those that have stood still for
-/// long are looked at together.
+/// Returns the time of the next check of a clock that has not moved since `still`. Clocks that have
+/// not moved for long are checked together.
 fn next_look(still: u64, now: u64) -> u64 {
     let wait = now.saturating_sub(still) / LOOK_PART;
     if wait < LONGEST_LOOK_NS {
@@ -325,9 +324,9 @@ fn next_look(still: u64, now: u64) -> u64 {
 /// Times since the last clock tick.
 #[derive(Clone, Copy)]
 struct Since {
-    /// When it was.
+    /// Time of the last tick.
     tick_ns: u64,
-    /// Time since then, without that which the agent thread has used.
+    /// Time since then, without the agent thread's own CPU time.
     others_ns: u64,
 }
 
@@ -353,14 +352,14 @@ fn tick_cpu_of(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Si
     if used < half && !slot.first_tick.load(Ordering::Relaxed) {
         return;
     }
-    // On a processor its clock goes on; one that has been put aside for us has run until now; any
-    // other has to be asked for, by a file.
+    // The clock of a running thread advances. A thread preempted by the agent has run until now.
+    // The state of any other thread is read from a file.
     let has_run_on = moved_ns == since.tick_ns
         && cpu.saturating_sub(seen).saturating_add(LONG_WAIT_NS) >= since.others_ns;
     if sys::clock_ns(clock) == cpu && !has_run_on && !sys::is_runnable(tid) {
         return;
     }
-    // The thread may have been ended while we looked.
+    // The thread may have ended during this check.
     if Timer::from_word(slot.timer.load(Ordering::Relaxed)) != Some(Timer::Clock) {
         return;
     }

@@ -1,23 +1,22 @@
-//! The caller's part: configuration, the walk function, and the errors it can get back.
+//! Configuration of a sampler: settings, the type of the walk function, and errors.
 
 use core::fmt;
 
 use crate::counters::DiscardReason;
 
-/// Why a thread is not signalled.
+/// Why a thread is not signalled at present.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum HoldReason {
-    /// Other code has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime
-    /// does: there may be stacks on these threads too on which no handler has room. Since then, to
-    /// the end of the process.
+    /// Other code has set SA_ONSTACK on the shared signal, as Go's runtime does, so these threads
+    /// too may run on stacks without room for a handler. Applies to the end of the process.
     Alternate = 1,
-    /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to
-    /// hold it off: it may be left for good (SA_NODEFER).
+    /// A handler of faults allows the shared signal on the alternate stack. It cannot be made to
+    /// block the signal, because the program may never return from it (SA_NODEFER).
     Fault = 2,
-    /// Other code has our own signal, or there was none left.
+    /// Other code handles the agent's own signal, or no signal was free.
     Taken = 3,
-    /// The thread ran on a stack that is not its own, and has no alternate one.
+    /// The thread ran on a foreign stack, and has no alternate one.
     Strayed = 4,
 }
 
@@ -28,7 +27,7 @@ impl HoldReason {
         Self::ALL.into_iter().find(|held| *held as u8 == number)
     }
 
-    /// The reason by which a sample is counted that was not taken because of it.
+    /// Returns the reason under which samples lost this way are counted.
     pub const fn reason(self) -> DiscardReason {
         match self {
             Self::Alternate => DiscardReason::MovedSignal,
@@ -46,40 +45,39 @@ pub enum EngineChoice {
     /// [`EngineKind::Clock`].
     #[default]
     Auto,
-    /// perf_event or an error.
+    /// perf_event, or an error.
     Perf,
     /// `timer_create`.
     Timer,
-    /// The threads' clocks, looked at by the agent thread: [`crate::Reader::tick`].
+    /// The threads' clocks, read by the agent thread: [`crate::Reader::tick`].
     Clock,
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
-    /// No samples by time: stacks only by [`crate::Reader::ask_trace`], or none. Works as
+    /// No samples by time: stacks only through [`crate::Reader::request_trace`], or none. Works like
     /// [`EngineKind::Wall`] without ticks.
     None,
 }
 
-/// The engine at work.
+/// The engine in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EngineKind {
-    /// One perf_event task clock for each thread, kernel time counted.
+    /// One perf_event task clock for each thread, counting kernel time too.
     PerfTaskClock = 1,
-    /// The same where the kernel forbids kernel time: a tick that falls into the kernel is not
+    /// As above without kernel time, where the kernel forbids it: a tick inside the kernel is not
     /// delivered.
     PerfTaskClockUser = 2,
     /// One POSIX timer on each thread's CPU clock. It ticks at the kernel's HZ at most.
     Timer = 3,
     /// Wall clock, driven by the agent thread.
     Wall = 4,
-    /// The agent thread looks at the threads' CPU clocks once per interval and signals those that
-    /// run.
+    /// The agent thread reads the threads' CPU clocks once per interval and signals those that run.
     Clock = 5,
 }
 
 impl EngineKind {
-    /// The name for reports, with what a reader must know.
+    /// Returns the name for reports, with important limitations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PerfTaskClock => "perf task-clock",
@@ -91,12 +89,12 @@ impl EngineKind {
     }
 }
 
-/// The walker's private memory, one block per thread, aligned to a cache line (64 bytes), of
-/// [`Config::scratch_len`] bytes behind this head. Those are zero when a thread is registered for
-/// the first time; later they hold whatever the last walk (of this or an earlier thread) left.
+/// The walker's private memory: one block per thread, aligned to a cache line (64 bytes), with
+/// [`Config::scratch_len`] bytes after this head. They are zero when a thread is registered for the
+/// first time. Later they contain what the last walk (of this or an earlier thread) left.
 #[repr(C, align(64))]
 pub struct Scratch {
-    /// Whom the handler runs for: [`crate::SlotId::index`]. A walk leaves it as it is.
+    /// Slot of the interrupted thread: [`crate::SlotId::index`]. A walk must not change it.
     pub slot: usize,
 }
 
@@ -104,11 +102,11 @@ pub struct Scratch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct WalkResult {
-    /// Frames written to `out`, leaf first. More than `cap` counts as `cap`.
+    /// Number of frames written to `out`, leaf first. A value above `cap` counts as `cap`.
     pub depth: u32,
-    /// How the walk ended; the walker's own code, carried as it is.
+    /// How the walk ended; the walker's own code, passed on unchanged.
     pub end: u8,
-    /// Not 0: the walker refused and there is no sample; counted in
+    /// If not 0, the walker refused and there is no sample. Counted in
     /// [`crate::Counters::refused_by_walker`] under this code (codes from 16 on share the last
     /// counter).
     pub reason: u8,
@@ -116,10 +114,10 @@ pub struct WalkResult {
 
 /// The walk, called in the handler on the sampled thread.
 ///
-/// `context` is the interrupted context; `stack_end` the upper end of the thread's stack
-/// (exclusive, every read must lie below it); `scratch` as [`Scratch`] says; `out` has room for
-/// `cap` words. It must hold every rule of a signal handler: no lock, no allocation, no
-/// thread-local of a loaded library, no panic.
+/// `context` is the interrupted context. `stack_end` is the upper end of the thread's stack
+/// (exclusive; every read must be below it). `scratch` is described at [`Scratch`]. `out` has room
+/// for `cap` words. The function must follow every rule of a signal handler: no lock, no
+/// allocation, no thread-local of a loaded library, no panic.
 pub type WalkFn = unsafe extern "C" fn(
     context: *const libc::ucontext_t,
     stack_end: u64,
@@ -128,7 +126,7 @@ pub type WalkFn = unsafe extern "C" fn(
     cap: usize,
 ) -> WalkResult;
 
-/// How to sample.
+/// Settings of a sampler.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The engine.
@@ -136,37 +134,36 @@ pub struct Config {
     /// Nanoseconds of CPU time (of wall time for [`EngineChoice::Wall`]) per sample: 100,000
     /// (10,000 Hz) to 1,000,000,000 (1 Hz).
     pub interval_ns: u64,
-    /// Wall-clock samples beside the CPU samples of the engine: nanoseconds between two
+    /// Wall-clock samples in addition to the CPU samples of the engine: nanoseconds between two
     /// [`crate::Reader::wall_tick`], in the same range; 0 for none.
     pub wall_interval_ns: u64,
-    /// The signal, one of the real-time ones. By default that by which CoreCLR interrupts its own
-    /// threads (SIGRTMIN): the runtime holds it off where a handler could overflow a signal stack,
-    /// and lets it in again. docs/signals.md says more.
+    /// The signal, a real-time one. The default is the signal by which CoreCLR interrupts its own
+    /// threads (SIGRTMIN): the runtime blocks it wherever a handler could overflow a signal stack,
+    /// and unblocks it again. See docs/signals.md.
     pub signal: i32,
-    /// Most frames in a stack, 1 to 32,768.
+    /// Maximum number of frames in a stack, 1 to 32,768.
     pub max_depth: u32,
-    /// Bytes of ring per thread; rounded up to a power of two, at least `4 * max_depth * 8`.
+    /// Bytes of ring buffer per thread; rounded up to a power of two, at least `4 * max_depth * 8`.
     pub ring_len: u32,
-    /// Bytes of [`Scratch`] per thread.
+    /// Bytes of [`Scratch`] per thread, after its head.
     pub scratch_len: u32,
-    /// Walk also when the interrupted code runs on the thread's alternate signal stack. When
-    /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
+    /// Whether to walk also when the interrupted code runs on the thread's alternate signal stack.
+    /// If false, such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
-    /// The walk that answers [`crate::Reader::ask_trace`]: as [`WalkFn`], but `out` has room for
-    /// `cap` frames of three words each. `None`: no traces are taken, and threads get no memory for
-    /// them.
+    /// The walk for [`crate::Reader::request_trace`]: as [`WalkFn`], but `out` has room for `cap`
+    /// frames of three words each. `None`: no traces are taken, and threads get no memory for them.
     pub trace: Option<WalkFn>,
-    /// The walk by which a thread that waits is known again, so that it is not woken to say where
-    /// ([`crate::Reader::tick`], of wall time): as [`WalkFn`], but `out` has room for `cap` frames
-    /// of three words each. First the word of the frame, as the other walk writes it; then, of the
-    /// leaf, the stack pointer and the next instruction, of any other frame the address from which
-    /// the walk had it and what lies there. Depth 0: no thread is to be known again by this stack.
-    /// `None`: each is woken. Not together with `trace`.
+    /// The walk that records a waiting thread's stack, so that the thread is recognised later
+    /// without waking it ([`crate::Reader::tick`], of wall time): as [`WalkFn`], but `out` has room
+    /// for `cap` frames of three words each. The first word is that of the frame, as the other walk
+    /// writes it. For the leaf, the stack pointer and the next instruction follow; for any other
+    /// frame, the address from which the walk read it and the word there. Depth 0: the thread is
+    /// not recognised by this stack. `None`: every thread is woken. Not together with `trace`.
     pub wait: Option<WalkFn>,
-    /// Bytes that must be left on the stack below the handler for the walk to be tried.
+    /// Bytes that must be free on the stack below the handler for a walk.
     pub min_stack_room: u32,
-    /// As many more on threads of a CLR ([`crate::Route::Shared`]): for what a walk reads of
-    /// managed code alone.
+    /// Additional bytes on threads of a CLR ([`crate::Route::Shared`]), which a walk needs for
+    /// managed code only.
     pub shared_stack_room: u32,
 }
 
@@ -189,10 +186,10 @@ impl Default for Config {
     }
 }
 
-/// Why the sampler could not do what was asked.
+/// Why the sampler could not perform a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// A field of [`Config`] is out of range; its name.
+    /// The named field of [`Config`] is out of range.
     Config(&'static str),
     /// A sampler runs already in this process.
     AlreadyStarted,
@@ -204,9 +201,9 @@ pub enum Error {
     StaleSlot,
     /// The thread may not be signalled.
     HoldReason(HoldReason),
-    /// The thread does not exist (any more).
+    /// The thread does not exist any more.
     NoSuchThread,
-    /// This engine cannot be had here: a system call and its errno.
+    /// The engine is not available here: a system call failed with this errno.
     Os {
         /// The system call.
         call: &'static str,

@@ -1,7 +1,7 @@
-//! When the clocks that the reader drives tick next, for a thread that comes while they rest.
+//! Due times of the reader's clock ticks, updated when a thread is registered while ticks pause.
 //!
-//! It looks at no thread; `clocks` does. The invariant: who is registered while all others wait has
-//! his first tick when it would have been without the rest.
+//! The checks of the threads are in `clocks`. Invariant: a thread that is registered while all
+//! others wait has its first tick at the time it would have without the pause.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +10,8 @@ use crate::global::GLOBAL;
 use crate::slot::Slot;
 use crate::sys;
 
-/// A thread is sampled from here on: there is a tick after an interval, if there have been none for
-/// all the others that wait.
+/// Notes a newly sampled thread: the next tick is after an interval, also if ticks pause because
+/// all other threads wait.
 pub(crate) fn note_sampled_thread(slot: &Slot) {
     let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
     let timer = Timer::from_word(slot.timer.load(Ordering::Relaxed));
@@ -31,7 +31,7 @@ pub(crate) fn note_sampled_thread(slot: &Slot) {
     }
 }
 
-/// When the last wall tick was, or would have been while there are none because all threads wait.
+/// Returns the time of the last wall tick, or when it would have been if ticks did not pause.
 pub(crate) fn last_wall_tick(now_ns: u64) -> u64 {
     let last = GLOBAL.last_tick.load(Ordering::Relaxed);
     let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);

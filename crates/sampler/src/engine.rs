@@ -1,12 +1,12 @@
-//! The timers: how a thread comes to get a signal for each interval of its CPU time.
+//! CPU timers of threads: a signal for each interval of a thread's CPU time.
 //!
-//! It makes, stops and ends the timer of one thread; what the signal then does is the handler's.
-//! The invariant: a [`Timer`] lives in its slot's `timer` word and whoever swaps it out ends it,
-//! so it is ended once.
+//! It creates, stops and ends one thread's timer (perf event, POSIX timer, or the reader's clock).
+//! The signal handler (`handler`) takes the samples. Invariant: a [`Timer`] is in its slot's
+//! `timer` word, and the code that swaps it out ends it, so it is ended once.
 //!
 //! **Phase.** The first tick of each thread comes after a random part of the interval, and every
-//! tick stands for a whole interval. Without it a thread that lives shorter than one interval is
-//! never sampled, and a program made of such threads looks idle.
+//! tick stands for a whole interval. Otherwise a thread that lives shorter than one interval would
+//! never be sampled, and a program made of such threads would look idle.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -25,11 +25,11 @@ const CLOCK_BIT: u64 = 1 << 61;
 /// A thread's timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// perf_event file descriptor.
+    /// Descriptor of a perf event.
     Perf(i32),
-    /// POSIX timer id of the kernel.
+    /// The kernel's id of a POSIX timer.
     Posix(i32),
-    /// None of its own: the reader looks at the thread's clock.
+    /// No timer of its own: the reader checks the thread's clock.
     Clock,
 }
 
@@ -54,18 +54,18 @@ impl Timer {
         }
     }
 
-    /// Ends it. The caller has swapped it out of its slot, whose thread's token is `token`.
+    /// Ends the timer. The caller has swapped it out of its slot, whose thread's token is `token`.
     fn end(self, token: u64, perf_id: u64) {
         match self {
             Self::Perf(fd) => {
-                // Else the program has closed it, and the number is perhaps that of a file of its
-                // own.
+                // If not, the program has closed it, and the number may belong to a file of the
+                // program.
                 if perf::id(fd) == perf_id {
                     sys::close(fd);
                 }
                 GLOBAL.events.release();
-                // After the close, so that a tick during it still finds its slot. The number may
-                // belong to another thread's event by now; then the entry is that one's.
+                // After the close, so that a tick during it still finds its slot. If the number
+                // belongs to another thread's event by now, the entry is that event's.
                 if let Some(entry) = GLOBAL.fd_entry(fd) {
                     let _ = entry.compare_exchange(token, 0, Ordering::Relaxed, Ordering::Relaxed);
                 }
@@ -77,14 +77,14 @@ impl Timer {
             }
             Self::Clock => {
                 GLOBAL.clocked.fetch_sub(1, Ordering::Relaxed);
-                // On the thread itself: what was sent to it comes on the way out of a system call,
-                // and its slot is still open.
+                // Pending signals of the calling thread are delivered when a system call returns,
+                // while the slot is still open.
                 sys::own_tid();
             }
         }
     }
 
-    /// Stops it without ending it.
+    /// Stops the timer without ending it.
     pub(crate) fn stop(self, perf_id: u64) {
         match self {
             Self::Perf(fd) => {
@@ -101,17 +101,17 @@ impl Timer {
     }
 }
 
-/// Whether a filter of system calls leaves us timers.
+/// Whether system call filters allow timers.
 pub(crate) fn may_have_timers() -> bool {
     syscalls::are_allowed(&[Call::TimerCreate, Call::TimerSettime, Call::TimerDelete])
 }
 
-/// Takes the timer out of the slot and ends it, and those by which it was sent signals.
+/// Takes the timer out of the slot and ends it, with the timers that send signals to its thread.
 pub(crate) fn end_timer(slot: &Slot) {
     for sender in &slot.senders {
         end_sender(sender.swap(0, Ordering::AcqRel));
     }
-    // AcqRel: who gets the timer sees it whole; who comes later sees none.
+    // AcqRel: the code that gets the timer sees it whole; later code sees none.
     if let Some(timer) = Timer::from_word(slot.timer.swap(NO_TIMER, Ordering::AcqRel)) {
         timer.end(
             slot.token.load(Ordering::Relaxed),
@@ -120,7 +120,7 @@ pub(crate) fn end_timer(slot: &Slot) {
     }
 }
 
-/// Makes and starts the timer of a slot, whose thread may be the calling one (`is_own`). Called
+/// Creates and starts the timer of a slot, whose thread may be the calling one (`is_own`). Called
 /// between `set_known` and `end_arm`.
 pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(), Error> {
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
@@ -129,8 +129,8 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     if GLOBAL.signal_of(slot) == 0 {
         return Err(Error::HoldReason(HoldReason::Taken));
     }
-    // Where there is no descriptor, memory or place in a queue left for us, the thread gets what
-    // needs less of it, not nothing.
+    // If no descriptor, memory or queue place is left, the thread gets a timer that needs fewer of
+    // them.
     let perf = match kind {
         EngineKind::Wall => return Ok(()),
         EngineKind::Clock => return arm_clock(slot, tid),
@@ -138,7 +138,7 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
         EngineKind::PerfTaskClock => Some(false),
         EngineKind::PerfTaskClockUser => Some(true),
     };
-    let is_held = guard::why_not_now(&GLOBAL, slot).is_some();
+    let is_held = guard::hold_reason_now(&GLOBAL, slot).is_some();
     if let Some(user_only) = perf
         && !is_held
     {
@@ -159,7 +159,8 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     }
 }
 
-/// A sender's word: the timer's number plus one, and above it what its signals ask.
+/// A sender's word: the timer's number plus one in the low bits, and the request of its signals
+/// above.
 const SENDER_NUMBER: u32 = (1 << 28) - 1;
 
 fn end_sender(word: u32) {
@@ -168,10 +169,9 @@ fn end_sender(word: u32) {
     }
 }
 
-/// Sends a signal of ours by a timer of the thread's own that runs out at once: for a sandbox that
-/// refuses `rt_tgsigqueueinfo`. It carries the token as a queued one does, and `execve` drops it
-/// too, neither of which is true of `tgkill`'s; while it is under way there is no second one. Not
-/// for the handler.
+/// Sends a signal of ours by a timer of the thread that expires at once, for a sandbox that refuses
+/// `rt_tgsigqueueinfo`. Like a queued signal it carries the token, and `execve` drops it; neither
+/// is true of `tgkill`. At most one is under way. Not for the handler.
 pub(crate) fn send_by_timer(slot: &Slot, token: u64, request: SignalRequest) -> Result<(), i32> {
     let [of_cpu, of_others] = &slot.senders;
     let place = if request == SignalRequest::Cpu {
@@ -207,7 +207,7 @@ pub(crate) fn send_by_timer(slot: &Slot, token: u64, request: SignalRequest) -> 
     }
 }
 
-/// The reader looks at the thread's clock from here on.
+/// Lets the reader check the thread's clock from now on.
 fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
     if !sys::is_own_thread(GLOBAL.pid.load(Ordering::Relaxed), tid) {
         return Err(Error::NoSuchThread);
@@ -221,11 +221,11 @@ fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
 
 fn begin_clock() {
     if GLOBAL.clocked.fetch_add(1, Ordering::Relaxed) == 0 {
-        GLOBAL.wake(); // the reader sleeps as long as nobody needs it
+        GLOBAL.wake(); // the reader sleeps while no thread needs it
     }
 }
 
-/// A timer that signals the thread with this token, not running.
+/// Creates a timer that signals the thread with this token, not running.
 fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Result<i32, i32> {
     if !may_have_timers() {
         return Err(syscalls::refusal(Call::TimerCreate));
@@ -238,8 +238,8 @@ fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Resu
     event.sigev_value = libc::sigval {
         sival_ptr: token as usize as *mut libc::c_void,
     };
-    // Each timer keeps a place in the user's queue of signals, and a CLR that finds no place for
-    // its own signal ends the program (3.1) or goes on without it.
+    // Each timer keeps a place in the user's queue of signals. A CLR that finds no place for its
+    // own signal ends the program (3.1) or continues without it.
     if !GLOBAL.timers.take() {
         return Err(libc::EAGAIN);
     }
@@ -259,7 +259,7 @@ fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Resu
 fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> Result<(), Error> {
     let id = make_posix(sys::cpu_clock_of(tid), tid, GLOBAL.signal_of(slot), token).map_err(
         |errno| match errno {
-            // The clock of a thread that is gone.
+            // The clock of a thread that has ended.
             libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
             errno => Error::Os {
                 call: "timer_create",
@@ -267,8 +267,8 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
             },
         },
     )?;
-    // From here the first tick's value is counted; see `first_value`. To the kernel, one's own
-    // clock is less work than that of a number.
+    // Start of the first tick's value; see `first_value`. The kernel reads the caller's own clock
+    // faster than one by number.
     let cpu = if is_own {
         sys::own_cpu_ns()
     } else {
@@ -277,10 +277,10 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     slot.accounted_cpu.store(cpu, Ordering::Relaxed);
     slot.timer
         .store(Timer::Posix(id).to_word(), Ordering::Release);
-    // The kernel looks at the timer at its own tick only; `first_value` makes up for it.
+    // The kernel checks the timer at its own tick only; `first_value` compensates for it.
     let tick = GLOBAL.tick_ns.load(Ordering::Relaxed);
     let phase = random_below(interval).saturating_sub(tick).max(1);
-    if guard::why_not(&GLOBAL, slot).is_some() {
+    if guard::hold_reason(&GLOBAL, slot).is_some() {
         pause(slot);
         return Ok(());
     }
@@ -292,14 +292,14 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     Err(error)
 }
 
-/// The weight of the first sample of a POSIX timer, when `cpu` ns (less than a tick) have passed
-/// since it was armed.
+/// Returns the weight of the first sample of a POSIX timer, when `cpu` ns (less than a tick) have
+/// passed since it was armed.
 ///
-/// The kernel tests the timer at its tick, so a thread that lives a fraction of a tick is seen
-/// with the probability (lifetime / tick), and then the timer has expired with the probability
+/// The kernel tests the timer at its tick. So it finds a thread that lives a fraction of a tick
+/// with the probability (lifetime / tick). The timer has expired by then with the probability
 /// min(1, (tick + cpu) / interval), because its phase is uniform in the interval less one tick. A
-/// tick that hits a running thread must stand for one tick on average; so a sample stands for
-/// tick / probability. From the second tick on that is the interval.
+/// tick that hits a running thread must stand for one tick on average; so a sample stands for tick
+/// / probability. From the second tick on that is the interval.
 pub(crate) fn first_value(cpu: u64, tick: u64, interval: u64) -> u64 {
     let covered = (tick + cpu).min(interval).max(1);
     (u128::from(interval) * u128::from(tick) / u128::from(covered)) as u64
@@ -314,7 +314,7 @@ fn set_timer(id: i32, first: u64, interval: u64) -> bool {
         it_interval: time(interval),
         it_value: time(first),
     };
-    // SAFETY: a valid itimerspec; the old value is not asked for.
+    // SAFETY: a valid itimerspec; the old value is not requested.
     unsafe {
         libc::syscall(
             libc::SYS_timer_settime,
@@ -348,8 +348,8 @@ fn arm_perf(
         return Err(none_left);
     };
     slot.perf_id.store(perf::id(fd), Ordering::Relaxed);
-    // The signal finds the slot through this entry; the kernel's system calls below order it
-    // before the first one.
+    // The signal finds the slot through this entry. The kernel's system calls below order the store
+    // before the first signal.
     entry.store(token, Ordering::Release);
     slot.timer
         .store(Timer::Perf(fd).to_word(), Ordering::Release);
@@ -362,7 +362,7 @@ fn arm_perf(
     }
 }
 
-/// Handler: a tick came; one more may come. `period` is the interval from here on.
+/// Allows one more tick after one has arrived. `period` is the interval from now on. Handler.
 pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
     if perf::id(fd) != slot.perf_id.load(Ordering::Relaxed) {
         return; // the program has closed it
@@ -377,7 +377,7 @@ pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
     }
 }
 
-/// The thread may not be signalled now: its timer stands still. Handler, inside the slot's gate, or
+/// Stops the timer of a thread that may not be signalled now. Handler, inside the slot's gate, or
 /// before its timer has run.
 pub(crate) fn pause(slot: &Slot) {
     // Acquire: pairs with the Release in `arm_*`.
@@ -385,15 +385,14 @@ pub(crate) fn pause(slot: &Slot) {
         timer.stop(slot.perf_id.load(Ordering::Relaxed));
     }
     slot.paused.store(true, Ordering::Relaxed);
-    // With the fence in `Sampler::recheck_signals`: either that sees that it is paused, or this that it
-    // may go on.
+    // With the fence in `Sampler::recheck_signals`: either that function sees the pause, or this
+    // one sees that the thread may be signalled.
     fence(Ordering::SeqCst);
     resume(slot);
 }
 
-/// A thread that handles faults is sampled by its clock from here on, if it had a timer: the reader
-/// looks at [`guard`] right before it sends a signal, and the kernel does not. Handler, inside the
-/// slot's gate.
+/// Replaces the timer of a thread that handles faults by the reader's clock. The reader checks
+/// [`guard`] right before it sends a signal; the kernel cannot. Handler, inside the slot's gate.
 pub(crate) fn replace_timer_by_clock(slot: &Slot) {
     // Acquire: pairs with the Release in `arm_posix`.
     let word = slot.timer.load(Ordering::Acquire);
@@ -403,7 +402,7 @@ pub(crate) fn replace_timer_by_clock(slot: &Slot) {
     let cpu = sys::own_cpu_ns();
     slot.accounted_cpu.store(cpu, Ordering::Relaxed);
     let clock = Timer::Clock.to_word();
-    // Release: pairs with the Acquire that finds the clock. Else the timer is being ended.
+    // Release: pairs with the Acquire that finds the clock. On failure the timer is being ended.
     let changed = slot
         .timer
         .compare_exchange(word, clock, Ordering::Release, Ordering::Relaxed);
@@ -413,17 +412,17 @@ pub(crate) fn replace_timer_by_clock(slot: &Slot) {
     }
 }
 
-/// The thread may be signalled again, if it could not be.
+/// Restarts the timer of a thread that may be signalled again, if it was paused.
 pub(crate) fn resume(slot: &Slot) {
-    if guard::why_not(&GLOBAL, slot).is_some() || !slot.paused.swap(false, Ordering::Relaxed) {
+    if guard::hold_reason(&GLOBAL, slot).is_some() || !slot.paused.swap(false, Ordering::Relaxed) {
         return;
     }
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
-    // Acquire: pairs with the Release in `arm_*`. A number that is used again by now is another
-    // timer of ours, at worst, which has its next tick a part of an interval later.
+    // Acquire: pairs with the Release in `arm_*`. If the number was reused, it is another timer of
+    // ours, whose next tick then comes a part of an interval later.
     match Timer::from_word(slot.timer.load(Ordering::Acquire)) {
         Some(Timer::Posix(id)) => drop(set_timer(id, interval, interval)),
-        // With the tick that it had left.
+        // It continues with its remaining tick.
         Some(Timer::Perf(fd)) if perf::id(fd) == slot.perf_id.load(Ordering::Relaxed) => {
             // SAFETY: an ioctl without argument on a perf_event fd.
             unsafe { libc::ioctl(fd, perf::IOC_ENABLE, 0) };
@@ -432,23 +431,23 @@ pub(crate) fn resume(slot: &Slot) {
     }
 }
 
-/// Keeps this event open until the next call, and closes the one before.
+/// Keeps this event open until the next call, and closes the previous one.
 pub(crate) fn anchor(fd: Option<i32>) {
     let id = fd.map_or(0, perf::id);
     let old = GLOBAL.anchor_fd.swap(fd.unwrap_or(-1), Ordering::AcqRel);
     let old_id = GLOBAL.anchor_id.swap(id, Ordering::AcqRel);
-    // Else the program has closed it.
+    // If not, the program has closed it.
     if old >= 0 && perf::id(old) == old_id {
         sys::close(old);
     }
 }
 
-/// After so many intervals without a tick a perf event's last one is looked for.
+/// Number of intervals without a tick after which the last tick of a perf event is checked.
 const LOST_INTERVALS: u64 = 16;
 
-/// Lets a slot's perf event tick once more, if it has one: where the kernel had no place for its
-/// signal (`is_certain`), or the thread has used much more than an interval since its last tick and
-/// no signal is in its queue, as a tracer of the thread has kept that.
+/// Allows a slot's perf event one more tick, if its last signal was lost: because the kernel had no
+/// place for it (`is_certain`), or because a tracer kept it. In the second case the thread has used
+/// much more than an interval since its last tick, and no signal is in its queue.
 pub(crate) fn restart(slot: &Slot, is_certain: bool) {
     if slot.paused.load(Ordering::Relaxed) {
         return;
@@ -470,14 +469,14 @@ pub(crate) fn restart(slot: &Slot, is_certain: bool) {
     }
 }
 
-/// Whether perf_event can be had for the calling thread, with or without kernel time. Gives the
-/// descriptor, not counting, to be kept open: as long as one event exists the kernel does not
-/// patch its scheduler hooks in and out again, which stops all processors for a moment.
+/// Whether perf_event is available for the calling thread, with or without kernel time. Returns the
+/// descriptor, not counting. The caller keeps it open: as long as one event exists the kernel does
+/// not patch its scheduler hooks in and out again, which stops all processors for a moment.
 pub(crate) fn probe_perf(user_only: bool) -> Result<i32, Error> {
     perf::open(0, 1_000_000_000, user_only)
 }
 
-/// A number in 0..bound, different for each call: splitmix64 over a counter and the clock.
+/// Returns a number in 0..bound, different for each call: splitmix64 over a counter and the clock.
 fn random_below(bound: u64) -> u64 {
     static STATE: AtomicU64 = AtomicU64::new(0);
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -490,7 +489,7 @@ fn random_below(bound: u64) -> u64 {
 }
 
 impl Global {
-    /// The entry of a perf descriptor in the table descriptor → slot. Handler.
+    /// Returns the entry of a perf descriptor in the table from descriptors to slots. Handler.
     pub(crate) fn fd_entry(&self, fd: i32) -> Option<&'static AtomicU64> {
         let table = self.fd_table.load(Ordering::Acquire);
         let index = usize::try_from(fd)
@@ -530,7 +529,7 @@ mod perf {
     pub(super) const IOC_PERIOD: u64 = 0x4008_2404;
     const IOC_ID: u64 = 0x8008_2407;
 
-    /// The identity of the event behind a descriptor; 0 where that is no perf event. Handler.
+    /// Returns the id of the perf event behind a descriptor; 0 if it is not one. Handler.
     pub(super) fn id(fd: i32) -> u64 {
         let mut id = 0u64;
         // SAFETY: IOC_ID writes one u64; other files refuse it.
@@ -538,8 +537,8 @@ mod perf {
         if asked == 0 { id } else { 0 }
     }
 
-    /// An event stops itself after one tick (POLL_HUP) until the handler lets it go on: real-time
-    /// signals queue, so there is never a second one under way.
+    /// An event stops itself after one tick (POLL_HUP) until the handler restarts it. Real-time
+    /// signals queue, so a second one is never under way.
     pub(super) const ONE_TICK: i32 = 1;
 
     const F_SETSIG: i32 = 10;
@@ -579,7 +578,7 @@ mod perf {
         pid: i32,
     }
 
-    /// Opens a task clock that does not count yet, its descriptor in the upper range.
+    /// Opens a task clock that does not count yet, with its descriptor in the upper range.
     pub(super) fn open(tid: u32, period: u64, user_only: bool) -> Result<i32, Error> {
         if !syscalls::is_allowed(Call::PerfEventOpen) {
             return Err(Error::Os {
@@ -633,7 +632,7 @@ mod perf {
                 },
             });
         }
-        // It is the lowest number that was free, so at least so many are in use.
+        // The kernel returns the lowest free number, so at least this many are in use.
         if fd as u64 > sys::descriptor_limit() / 2 {
             sys::close(fd as i32);
             return Err(Error::Os {
@@ -671,9 +670,9 @@ mod perf {
             if libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != 0 {
                 return Err(sys::last_error("fcntl F_SETFL"));
             }
-            // The event belongs to whoever had this number when it was opened. A thread of ours may
-            // have ended since it was listed and another process have got its number: it must not
-            // get the signal.
+            // The event belongs to the thread that had this number when it was opened. If the
+            // listed thread has ended, another process may have got its number, and must not get
+            // the signal.
             if !sys::is_own_thread(GLOBAL.pid.load(Ordering::Relaxed), tid) {
                 return Err(Error::NoSuchThread);
             }
@@ -685,9 +684,9 @@ mod perf {
     }
 
     impl crate::global::Global {
-        /// Moves a descriptor above those that the program will get: its own numbers stay what
-        /// they would have been, and select(), which cannot name descriptors from 1024 on, keeps
-        /// its range. Where that is not possible the descriptor stays as it is.
+        /// Moves a descriptor above those that the program will get. The program's own numbers are
+        /// then the same as without the agent, and select(), which is limited to descriptors below
+        /// 1024, keeps its range. If that fails the descriptor is unchanged.
         pub(crate) fn move_up(&self, fd: i32) -> i32 {
             let floor = self.fd_floor.load(Ordering::Relaxed);
             if floor <= 0 || fd >= floor {
@@ -729,8 +728,8 @@ mod tests {
             prop_assert!(random_below(bound) < bound);
         }
 
-        /// Over all positions of the kernel's tick in a short life, the expected value of the
-        /// first sample is the CPU time used.
+        /// Averaged over all positions of the kernel's tick in a short life, the first sample's
+        /// value is the CPU time used.
         #[test]
         fn the_first_value_is_unbiased(life in 1u64..4_000_000, interval in 100_000u64..100_000_000) {
             let tick = 4_000_000u64;

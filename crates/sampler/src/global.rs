@@ -1,12 +1,13 @@
-//! The process-wide state: one sampler, its table of slots, and what the handler needs to know.
+//! Process-wide state of the sampler: its settings, the table of slots, and the free list.
 //!
-//! It holds words and the free list; it decides nothing about samples. The invariant: the tables
-//! are mapped once and never unmapped, because a late signal may look at them at any time.
+//! The handler, the reader and `Sampler` read it without locks; it contains no logic of sampling.
+//! Invariant: the tables are mapped once and never unmapped, because a late signal may access them
+//! at any time.
 //!
-//! `state` is stored with Release after everything else is in place and loaded with Acquire by
-//! the handler and by [`crate::Sampler`]'s methods, so who sees RUNNING sees the rest. The free
-//! list's head is pushed with Release and popped with Acquire, so a slot's last user is done
-//! before its next begins; a tag in the high half makes a stale pop fail.
+//! `state` is stored with Release after everything else is in place and loaded with Acquire by the
+//! handler and by [`crate::Sampler`]'s methods, so code that sees RUNNING sees the rest. The free
+//! list's head is pushed with Release and popped with Acquire, so a slot's last user is done before
+//! its next begins. A tag in the high half makes a stale pop fail.
 
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -18,9 +19,9 @@ use crate::protocol::WakeFlag;
 use crate::slot::{Geometry, Slot};
 use crate::sys;
 
-/// Most threads registered at once, those included that ended and are not drained.
+/// Maximum number of registered threads, including threads that have ended and are not drained yet.
 pub(crate) const MAX_SLOTS: usize = 4096;
-/// Descriptors from this number on are not used for perf events.
+/// Perf events use descriptors below this number only.
 pub(crate) const MAX_FDS: usize = 16384;
 
 pub(crate) const IDLE: u32 = 0;
@@ -33,34 +34,35 @@ pub(crate) struct Global {
     pub(crate) has_reader: AtomicBool,
     pub(crate) table: AtomicPtr<Slot>,
     pub(crate) fd_table: AtomicPtr<AtomicU64>,
-    /// Slots with a lower index were used at least once.
+    /// Slots with a lower index have been used at least once.
     pub(crate) used: AtomicU32,
     free: AtomicU64,
-    /// Unregistered and not drained since.
+    /// Number of slots that are unregistered and not drained since.
     pub(crate) ended: AtomicU32,
 
     pub(crate) walk: AtomicUsize,
-    /// The walk for traces; 0: none.
+    /// The walk for traces; 0 if none.
     pub(crate) trace: AtomicUsize,
-    /// The walk by which waiting threads are known again; 0: none.
+    /// The walk that records the stacks of waiting threads; 0 if none.
     pub(crate) wait: AtomicUsize,
-    /// Counts the traces that were answered; the reader waits on it (futex).
+    /// Number of answered traces; the reader waits on it (futex).
     pub(crate) traced: AtomicU32,
     pub(crate) engine: AtomicU8,
     pub(crate) interval_ns: AtomicU64,
-    /// 0: no wall-clock samples.
+    /// Nanoseconds between wall-clock samples; 0 for none.
     pub(crate) wall_interval_ns: AtomicU64,
     pub(crate) tick_ns: AtomicU64,
-    /// By which CLRs interrupt their threads, and we do.
+    /// The signal by which CLRs interrupt their threads, shared with them.
     pub(crate) signal: AtomicI32,
-    /// Ours, for all other threads; 0: there was none.
+    /// The agent's own signal, for all other threads; 0 if none was free.
     pub(crate) own_signal: AtomicI32,
     /// Address of our handler of both.
     pub(crate) on_signal: AtomicUsize,
-    /// [`crate::HoldReason`] as a number: why threads are not sent the one, or the other; 0: they are.
+    /// [`crate::HoldReason`] as a number: why threads are not sent this signal; 0 if they are.
+    /// First for the shared signal, then for our own.
     pub(crate) shared_held: AtomicU8,
     pub(crate) own_held: AtomicU8,
-    /// Other code has put the shared signal onto the alternate stack.
+    /// Whether other code has set SA_ONSTACK on the shared signal.
     pub(crate) moved: AtomicBool,
     pub(crate) pid: AtomicI32,
     pub(crate) ring_words: AtomicU32,
@@ -71,44 +73,44 @@ pub(crate) struct Global {
     pub(crate) walk_alternate: AtomicBool,
     pub(crate) seed: AtomicU64,
     pub(crate) fd_floor: AtomicI32,
-    /// Perf events and POSIX timers of ours, and how many of each we may have.
+    /// Our share of perf events, and of POSIX timers.
     pub(crate) events: Share,
     pub(crate) timers: Share,
     pub(crate) anchor_fd: AtomicI32,
     pub(crate) anchor_id: AtomicU64,
-    /// Threads without a timer of their own, whose clocks the reader looks at.
+    /// Number of threads without a timer of their own, whose clocks the reader checks.
     pub(crate) clocked: AtomicU32,
-    /// Slots in which the reader finds something, by index: samples, waited time to be told, or an
-    /// end. Beside each other, as those of threads that sleep are not touched.
+    /// Slots with data for the reader, by index: samples, waited time, or an end. In one array, so
+    /// that slots of sleeping threads are not touched.
     pending: [AtomicBool; MAX_SLOTS],
-    /// The next sample wakes the reader.
+    /// Whether the next sample wakes the reader.
     pub(crate) call_at_next_sample: AtomicBool,
-    /// A hello was answered.
+    /// Whether a stack probe was answered.
     pub(crate) answered: AtomicBool,
-    /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each
-    /// other, so that those at which it need not look cost nothing. Zero for a new thread.
+    /// Times of the reader's next check of a slot's clock, for CPU and wall time, by index. In
+    /// arrays, so that slots that are not due cost nothing. Zero for a new thread.
     pub(crate) cpu_looks: [AtomicU64; MAX_SLOTS],
     pub(crate) wall_looks: [AtomicU64; MAX_SLOTS],
-    /// When the reader's next ticks are due.
+    /// Times of the reader's next ticks.
     pub(crate) wall_due: AtomicU64,
     pub(crate) clock_due: AtomicU64,
-    /// Counts the threads that the reader looks at from then on.
+    /// Number of threads that have become subject to the reader's checks.
     pub(crate) sampled_threads: AtomicU32,
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
-    /// The socket by which the reader is woken: what it reads from, and what is sent to, which is
-    /// the same where that can be had ([`sys::socket_to_itself`]).
+    /// The sockets that wake the reader: one it reads from, and one to send to. They are the same
+    /// if possible ([`sys::socket_to_itself`]).
     pub(crate) wake_read: Descriptor,
     pub(crate) wake_send: Descriptor,
     pub(crate) wake_flag: WakeFlag,
 
-    /// The handler that gets what is not ours: its address, 0 for none.
+    /// Address of the handler for signals that are not ours; 0 if none.
     pub(crate) previous: AtomicUsize,
     pub(crate) previous_takes_info: AtomicBool,
-    /// Other code has the signal now.
+    /// Whether other code has taken the signal.
     pub(crate) signal_taken: AtomicBool,
-    /// Of the last signal that could not be sent: what `rt_tgsigqueueinfo` answered, and
+    /// Errno of the last signal that could not be sent: of `rt_tgsigqueueinfo`, and of
     /// `timer_create`.
     pub(crate) send_errno: AtomicI32,
     pub(crate) timer_errno: AtomicI32,
@@ -174,7 +176,7 @@ pub(crate) static GLOBAL: Global = Global {
     refused_by_walker: [const { AtomicU64::new(0) }; 16],
 };
 
-/// Our share of a resource that the program has a limit for.
+/// Our share of a resource that is limited for the program.
 pub(crate) struct Share {
     taken: AtomicU32,
     most: AtomicU32,
@@ -188,7 +190,7 @@ impl Share {
         }
     }
 
-    /// From now on one in `part` of what is free.
+    /// Sets the share to one in `part` of the free amount.
     pub(crate) fn of_free(&self, free: u64, part: u64) {
         let most = u32::try_from(free / part.max(1)).unwrap_or(u32::MAX);
         let taken = self.taken.load(Ordering::Relaxed);
@@ -196,7 +198,7 @@ impl Share {
             .store(most.saturating_add(taken), Ordering::Relaxed);
     }
 
-    /// Takes one, if one is left.
+    /// Takes one unit, if one is left.
     pub(crate) fn take(&self) -> bool {
         let most = self.most.load(Ordering::Relaxed);
         let taken = self
@@ -216,8 +218,8 @@ impl Share {
     }
 }
 
-/// A descriptor of ours, in a program that may close what it does not know (`closefrom`) and get
-/// the same number for a file of its own.
+/// A descriptor of ours. The program may close descriptors it does not know (`closefrom`) and get
+/// the same number for its own file.
 pub(crate) struct Descriptor {
     fd: AtomicI32,
     /// [`sys::identity`].
@@ -237,7 +239,7 @@ impl Descriptor {
         self.fd.store(fd, Ordering::Relaxed);
     }
 
-    /// The descriptor, if it is still ours. Handler.
+    /// Returns the descriptor, if it is still ours. Handler.
     pub(crate) fn get(&self) -> Option<i32> {
         let fd = self.fd.load(Ordering::Relaxed);
         let ours = fd >= 0 && sys::identity(fd) == self.identity.load(Ordering::Relaxed);
@@ -245,7 +247,8 @@ impl Descriptor {
     }
 }
 
-/// Signal payloads: generation, a mark that says "ours", what is asked, slot index.
+/// Payload of a signal: generation, a mark that identifies our signals, the request, and the slot's
+/// index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SignalToken {
     pub(crate) generation: u32,
@@ -253,17 +256,17 @@ pub(crate) struct SignalToken {
     pub(crate) request: SignalRequest,
 }
 
-/// The request that a signal of ours makes of the handler.
+/// What a signal of ours requests from the handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum SignalRequest {
-    /// A tick of the thread's CPU clock.
+    /// A CPU sample, at a tick of the thread's CPU clock.
     Cpu = 1,
     /// A wall-clock sample.
     Wall = 2,
-    /// The stack pointer.
+    /// The stack pointer, for a thread with an unknown stack.
     StackProbe = 3,
-    /// A walk with the stack pointer of each frame, now.
+    /// A walk with the stack pointer of each frame, at once.
     Trace = 5,
 }
 
@@ -277,15 +280,15 @@ impl SignalToken {
             | u64::from(self.index)
     }
 
-    /// In a word: it was sent by a timer that runs out at once, and is no tick of one that runs.
+    /// Bit of a word: the signal was sent by a timer that expires at once, and is not a tick.
     const BY_TIMER: u64 = 1 << 19;
 
-    /// The word of a signal that is sent by a timer.
+    /// Returns the word of a signal that is sent by a timer.
     pub(crate) fn sent_by_timer(word: u64) -> u64 {
         word | Self::BY_TIMER
     }
 
-    /// Whether a word that has a token is one of [`SignalToken::sent_by_timer`].
+    /// Whether a word with a token is one of [`SignalToken::sent_by_timer`].
     pub(crate) fn is_sent_by_timer(word: u64) -> bool {
         word & Self::BY_TIMER != 0
     }
@@ -334,7 +337,7 @@ impl Global {
         }
     }
 
-    /// The signal that a thread gets. Handler.
+    /// Returns the signal that a thread gets. Handler.
     pub(crate) fn signal_of(&self, slot: &Slot) -> i32 {
         if slot.on_own_signal.load(Ordering::Relaxed) {
             self.own_signal.load(Ordering::Relaxed)
@@ -343,7 +346,7 @@ impl Global {
         }
     }
 
-    /// Bytes of stack that a walk of the thread needs. Handler.
+    /// Returns the bytes of stack that a walk of the thread needs. Handler.
     pub(crate) fn room_for(&self, slot: &Slot) -> u64 {
         let more = if slot.on_own_signal.load(Ordering::Relaxed) {
             0
@@ -360,7 +363,7 @@ impl Global {
         }
     }
 
-    /// A slot by index. Handler.
+    /// Returns a slot by index. Handler.
     pub(crate) fn slot(&self, index: usize) -> Option<&'static Slot> {
         let table = self.table.load(Ordering::Acquire);
         if table.is_null() || index >= MAX_SLOTS {
@@ -371,29 +374,29 @@ impl Global {
         Some(unsafe { &*table.add(index) })
     }
 
-    /// There is something in a slot for the reader. Handler.
+    /// Marks that a slot has data for the reader. Handler.
     pub(crate) fn mark_pending(&self, index: usize) {
         if let Some(flag) = self.pending.get(index) {
-            // Release: pairs with `take_pending`; what is there was stored before.
+            // Release: pairs with `take_pending`; the data was stored before.
             flag.store(true, Ordering::Release);
         }
     }
 
-    /// Whether there is something in a slot; the reader looks at it now.
+    /// Whether a slot has data; clears the mark, because the reader looks at the slot now.
     pub(crate) fn take_pending(&self, index: usize) -> bool {
-        // The load alone leaves the cache line with who writes there. Acquire, AcqRel: pair with
-        // `mark_pending`.
+        // A load alone does not take the cache line away from its writers. Acquire, AcqRel: pair
+        // with `mark_pending`.
         self.pending
             .get(index)
             .is_some_and(|flag| flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel))
     }
 
-    /// Slots used at least once.
+    /// Returns the number of slots used at least once.
     pub(crate) fn used(&self) -> usize {
         (self.used.load(Ordering::Acquire) as usize).min(MAX_SLOTS)
     }
 
-    /// Wakes the reader unless that is under way. Handler.
+    /// Wakes the reader unless a wake-up is under way. Handler.
     pub(crate) fn wake(&self) {
         if self.wake_flag.claim()
             && let Some(fd) = self.wake_send.get()
@@ -425,7 +428,7 @@ impl Global {
         taken.ok().map(|used| used as usize)
     }
 
-    /// Gives a slot back. The caller has freed its gate.
+    /// Returns a slot to the free list. The caller has freed its gate.
     pub(crate) fn push_free(&self, index: usize) {
         let Some(slot) = self.slot(index) else { return };
         let mut head = self.free.load(Ordering::Relaxed);

@@ -1,15 +1,14 @@
-//! Whether our signals may be sent: what others have made of them, and of the handlers of faults.
+//! Checks whether our signals may be sent, given the signal actions that other code has installed.
 //!
-//! A signal's frame may only be written where there is room for it, and the kernel writes it before
-//! any code of ours runs. So there are two signals ([`crate::Route`]): the one by which CLRs
-//! interrupt their threads, on the stack where the thread is, and one of our own, on the thread's
-//! alternate stack. The first is safe on a CLR's threads as long as it has no SA_ONSTACK, which
-//! would write over the alternate stack that a CLR still uses while it handles a fault, and as long
-//! as no handler of faults lets it in on that stack. Both can be changed by others at any time.
+//! The kernel writes a signal's frame before any code of ours runs, so the stack must have room for
+//! it. Therefore there are two signals ([`crate::Route`]): the one by which CLRs interrupt their
+//! threads, on the thread's current stack, and one of our own, on the thread's alternate stack. The
+//! first is safe on a CLR's threads under two conditions. It has no SA_ONSTACK, which would
+//! overwrite the alternate stack that a CLR still uses while it handles a fault. And no handler of
+//! faults allows it on that stack. Other code can change both at any time.
 //!
-//! It asks and judges; who is not signalled, the handler and the reader see to. The invariants:
-//! what it asks are the kernel's own words; no handler is changed, of others' masks and flags no
-//! more than that.
+//! The handler and the reader apply the result. Invariants: the checks read the kernel's own data.
+//! No handler is replaced; of other code's masks and flags only the necessary ones are changed.
 
 use core::sync::atomic::Ordering;
 
@@ -18,7 +17,7 @@ use crate::global::{GLOBAL, Global};
 use crate::slot::Slot;
 use crate::sys::{self, Action};
 
-/// Faults of which CLRs make exceptions, and those that others handle on alternate stacks.
+/// Faults that CLRs turn into exceptions, and those that other code handles on alternate stacks.
 pub(crate) const FAULTS: [i32; 5] = [
     libc::SIGSEGV,
     libc::SIGFPE,
@@ -26,11 +25,11 @@ pub(crate) const FAULTS: [i32; 5] = [
     libc::SIGILL,
     libc::SIGTRAP,
 ];
-/// Those of them that come again and again in programs that go on.
+/// The number of these, from the first, that occur repeatedly in programs that continue.
 const FREQUENT: usize = 2;
 
-/// Why the thread of a slot may not be signalled now. Handler.
-pub(crate) fn why_not(global: &Global, slot: &Slot) -> Option<HoldReason> {
+/// Returns why the thread of a slot may not be signalled now. Handler.
+pub(crate) fn hold_reason(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if slot.strayed.load(Ordering::Relaxed) {
         return Some(HoldReason::Strayed);
     }
@@ -42,22 +41,22 @@ pub(crate) fn why_not(global: &Global, slot: &Slot) -> Option<HoldReason> {
     HoldReason::of(held.load(Ordering::Relaxed))
 }
 
-/// Whether code that holds off these signals is in a handler of faults. Handler.
+/// Whether code that blocks these signals is in a handler of faults. Handler.
 pub(crate) fn handles_fault(held_off: u64) -> bool {
     let frequent = FAULTS.iter().take(FREQUENT);
     frequent.fold(0, |set, fault| set | sys::bit(*fault)) & held_off != 0
 }
 
-/// As [`why_not`], after a look at what most often changes, which is cheap enough for each signal;
-/// none is needed for our own. Handler.
-pub(crate) fn why_not_now(global: &Global, slot: &Slot) -> Option<HoldReason> {
+/// As [`hold_reason`], after a check of what changes most often, cheap enough for each signal. Our own
+/// signal needs no check. Handler.
+pub(crate) fn hold_reason_now(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         check_signal(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
     }
-    why_not(global, slot)
+    hold_reason(global, slot)
 }
 
-/// Looks at all. True: threads that were held may be signalled again.
+/// Checks everything. Returns true if threads that were held may be signalled again.
 pub(crate) fn check_all(global: &Global) -> bool {
     let own = global.own_signal.load(Ordering::Relaxed);
     let own_held = if is_ours(own) {
@@ -72,27 +71,27 @@ pub(crate) fn check_all(global: &Global) -> bool {
         || is_free(was_shared_held, global.shared_held.load(Ordering::Relaxed))
 }
 
-/// Answers what held the shared signal before.
+/// Returns what held the shared signal before.
 fn check_signal(global: &Global, faults: &[i32]) -> u8 {
     let shared = global.signal.load(Ordering::Relaxed);
-    let held = if was_moved(global, shared) {
+    let held = if undo_alternate_stack(global, shared) {
         Some(HoldReason::Alternate)
     } else {
         let lets_in = faults.iter().any(|fault| !is_settled(*fault, shared));
         lets_in.then_some(HoldReason::Fault)
     };
     let held = held.map_or(0, |held| held as u8);
-    // A look at some of the faults does not clear what a look at all has found.
+    // A check of some faults does not clear the result of a check of all.
     if held == 0 && faults.len() < FAULTS.len() {
         return 0;
     }
     global.shared_held.swap(held, Ordering::Relaxed)
 }
 
-/// Whether other code has put the signal onto the alternate stack. Puts it back: where a CLR
-/// interrupts a thread that handles a fault, the frame would overwrite that stack, whether we send
-/// anything or not; and it interrupts none that runs native code, on whatever stack.
-pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
+/// Whether other code has set SA_ONSTACK on the signal. Removes the flag: if a CLR interrupts a
+/// thread that handles a fault, the frame would overwrite the alternate stack, even without signals
+/// of ours. A CLR does not interrupt a thread in native code, on any stack.
+pub(crate) fn undo_alternate_stack(global: &Global, shared: i32) -> bool {
     if let Some(found) = sys::action(shared).filter(|action| action.has(libc::SA_ONSTACK)) {
         global.moved.store(true, Ordering::Relaxed);
         replace(shared, &found, &found.without(libc::SA_ONSTACK));
@@ -100,14 +99,15 @@ pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
     global.moved.load(Ordering::Relaxed)
 }
 
-/// The measure to take about a handler of faults.
+/// The measure for a handler of faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Judgement {
-    /// The signal does not come on the alternate stack where the handler runs.
+    /// None: the signal cannot arrive on the alternate stack while the handler runs.
     Safe,
-    /// It does, until the handler holds it off.
+    /// The handler must be made to block the signal, which can arrive there.
     HoldOff,
-    /// It does. Where the handler is left for good, which the flag says, a mask would stay.
+    /// None possible: the signal can arrive there. If the program never returns from the handler,
+    /// as the flag indicates, a mask would stay in force.
     Leave,
 }
 
@@ -121,7 +121,7 @@ fn judge(action: &Action, signal: i32) -> Judgement {
     }
 }
 
-/// Whether the handler of a fault holds the signal off by now.
+/// Whether the handler of a fault blocks the signal, now or after the necessary change.
 fn is_settled(fault: i32, signal: i32) -> bool {
     let Some(found) = sys::action(fault) else {
         return true;
@@ -134,8 +134,8 @@ fn is_settled(fault: i32, signal: i32) -> bool {
     }
 }
 
-/// Changes an action that was just found. Where other code has changed it between the two, its
-/// action is put back, and looked at next time. Answers which one is there now.
+/// Changes an action that was just read. If other code has changed it in between, that action is
+/// restored, and checked next time. Returns the present action.
 fn replace(signal: i32, found: &Action, new: &Action) -> Option<Action> {
     let before = sys::set_action(signal, new)?;
     if before == *found {
@@ -145,14 +145,14 @@ fn replace(signal: i32, found: &Action, new: &Action) -> Option<Action> {
     Some(before)
 }
 
-/// Whether our handler has the signal; 0 is none.
+/// Whether our handler has the signal; 0 means no signal.
 fn is_ours(signal: i32) -> bool {
     let on_signal = GLOBAL.on_signal.load(Ordering::Relaxed);
     signal != 0 && sys::disposition(signal).sa_sigaction == on_signal
 }
 
-/// A real-time signal that has no handler, the one of an earlier sampler first; 0 where there is
-/// none.
+/// Returns a real-time signal without a handler, preferably that of an earlier sampler; 0 if there
+/// is none.
 pub(crate) fn choose_own_signal(shared: i32) -> i32 {
     let known = GLOBAL.own_signal.load(Ordering::Relaxed);
     if is_ours(known) {
@@ -163,7 +163,7 @@ pub(crate) fn choose_own_signal(shared: i32) -> i32 {
             && sys::disposition(*signal).sa_sigaction == libc::SIG_DFL
             && sys::action(*signal).is_some_and(|action| !action.is_handled())
     };
-    // From the middle: the first and the last are those that programs take.
+    // From the middle, because programs use the first and the last ones.
     let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
     let middle = first + (last - first) / 2;
     (middle..=last)

@@ -1,10 +1,10 @@
-//! The signal handler.
+//! Signal handler: samples the interrupted thread with the walk given at start.
 //!
 //! Everything in this file, and everything it calls, runs in a signal handler on the sampled
-//! thread, at any instruction of the program: no lock, no allocation, no thread-local, no panic, no
-//! wait; every loop is bounded; `errno` is put back. It finds its slot by what the signal carries,
-//! not by asking who the thread is, and believes that only after the slot's generation and the
-//! stack pointer agree.
+//! thread, at any instruction of the program. Invariant: no lock, no allocation, no thread-local,
+//! no panic, no wait; every loop is bounded; `errno` is restored. The signal's payload names the
+//! slot (the state of one registered thread). The handler uses it only if its generation and the
+//! stack pointer match.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -22,29 +22,29 @@ use crate::sys::{self, SignalInfo};
 use crate::trace;
 use crate::waits;
 
-/// From whom a signal came.
+/// Sender of a signal.
 enum SignalSource {
-    /// From us.
+    /// The agent, with a token and the tick.
     Ours(SignalToken, Tick),
-    /// From us, to see what a signal costs.
+    /// The agent, to measure the cost of a signal.
     Priced,
     /// From other code.
     Foreign,
 }
 
-/// Facts about a tick, from the kernel.
+/// Data about a tick, from the kernel.
 #[derive(Clone, Copy, Default)]
 struct Tick {
-    /// POSIX timer: ticks that this one stands for beyond the first.
+    /// POSIX timer: number of ticks that this one stands for beyond the first.
     overrun: u32,
-    /// Sent by the reader.
+    /// Whether the reader sent it.
     sent: bool,
 }
 
 /// The handler as the kernel calls it.
 ///
-/// It may run on a signal stack that is nearly full, so neither it nor what it calls takes much of
-/// it before [`run_walk`] has looked how much there is.
+/// It may run on a signal stack that is nearly full, so it and its callees use little of it before
+/// [`run_walk`] has checked the room.
 ///
 /// # Safety
 /// Only as an SA_SIGINFO handler, or by a handler that got these arguments that way.
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn on_signal(
             }
         }
         SignalSource::Priced => {}
-        // The one that is ours alone had no handler before.
+        // Our own signal had no handler before.
         SignalSource::Foreign if signal != global.signal.load(Ordering::Relaxed) => {
             global.discard(DiscardReason::Foreign);
         }
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn on_signal(
     sys::set_errno(errno);
 }
 
-/// SIGIO in place of a perf event's signal.
+/// Handler of SIGIO, which the kernel sends if it cannot queue a perf event's signal.
 pub(crate) extern "C" fn on_full_queue(_signal: libc::c_int) {
     GLOBAL.discard(DiscardReason::QueueFull);
 }
@@ -91,11 +91,11 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> SignalSource {
         sent: info.first == sys::SENT || SignalToken::is_sent_by_timer(info.value),
     };
     let (token, tick) = match info.code {
-        // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a
-        // mark and the slot's generation, which no other timer's value has by chance.
+        // Our timers, and signals that imitate one (`sys::queue_signal`). The token has a mark and
+        // the slot's generation, which no other timer's value has by chance.
         libc::SI_TIMER if info.first == sys::PRICED => return SignalSource::Priced,
         libc::SI_TIMER => (SignalToken::unpack(info.value), tick),
-        // POLL_IN … POLL_HUP: only a descriptor with F_SETSIG sends these.
+        // POLL_IN … POLL_HUP: sent only by a descriptor with F_SETSIG.
         1..=6 => {
             let word = global
                 .fd_entry(info.value as u32 as i32)
@@ -112,7 +112,7 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> SignalSource {
     }
 }
 
-/// Gives a signal to the handler that had it before us: the CLR's, most of all.
+/// Passes a signal to the handler that was installed before ours, in most cases the CLR's.
 ///
 /// # Safety
 /// The arguments are those of the signal.
@@ -135,17 +135,16 @@ unsafe fn pass_on(
     unsafe { (*mark).passed = sys::PASSED_ON };
     global.discard(DiscardReason::Chained);
     if global.trace.load(Ordering::Relaxed) != 0 {
-        // A CLR keeps the threads that it stops inside its handler, where the signal is held off:
-        // they could not answer for a trace, which is asked for just then. One of the CLR's own
-        // that comes in between finds native code, where it does nothing
-        // (`CheckActivationSafePoint`).
+        // A CLR suspends threads inside its handler, where the signal is blocked. They could not
+        // answer a trace, which is requested just then. A signal of the CLR itself that arrives in
+        // between finds native code and does nothing (`CheckActivationSafePoint`).
         sys::unblock_signal(signal);
     }
     if global.previous_takes_info.load(Ordering::Relaxed) {
         type Info = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
         // SAFETY: `start` or `move_to_top` stored the address of a handler that had SA_SIGINFO.
         let handler = unsafe { core::mem::transmute::<usize, Info>(previous) };
-        // SAFETY: it gets what the kernel gave.
+        // SAFETY: it gets the kernel's arguments.
         unsafe { handler(signal, info, context) };
     } else {
         type Plain = unsafe extern "C" fn(libc::c_int);
@@ -156,7 +155,7 @@ unsafe fn pass_on(
     }
 }
 
-/// A signal of ours.
+/// Handles a signal of ours.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled.
@@ -185,8 +184,8 @@ unsafe fn handle_own_signal(
         }
         Enter::Nested => {
             note_arrival(slot, token.request, WallSignal::NONE);
-            // Only a handler that is being jumped out of lets our signal in. Its event has stopped
-            // itself and nothing would let it go on; the gate that we have found entered keeps it
+            // Our signal arrives here only in a handler that the program is leaving by a jump. The
+            // perf event has stopped itself and would never be restarted; the entered gate keeps it
             // open.
             if token.request == SignalRequest::Cpu
                 && let Some(fd) = event_of(slot, tick)
@@ -200,8 +199,8 @@ unsafe fn handle_own_signal(
     cookie.place(slot, started);
     // SAFETY: the caller's promise; we are inside the gate.
     unsafe { run_inside_gate(global, slot, token, tick, context, started, known) };
-    // A change since the last tick is seen before the next.
-    let held = guard::why_not_now(global, slot);
+    // A change since the last tick is detected before the next.
+    let held = guard::hold_reason_now(global, slot);
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this
         // field.
@@ -217,10 +216,9 @@ unsafe fn handle_own_signal(
     slot.gate.leave();
 }
 
-/// A word on the handler's stack by which the next handler of the thread sees whether this one is
-/// still there. No signal but our own is held off while we run, so that the program's signals go to
-/// the threads that they would go to without us; and a handler that interrupts ours may end in
-/// `siglongjmp`.
+/// A word on the handler's stack that tells the thread's next handler whether this one is still
+/// running. While we run, only our own signal is blocked, so that the program's signals go to the
+/// same threads as without the agent. A handler that interrupts ours may end in `siglongjmp`.
 #[derive(Default)]
 struct Cookie(AtomicU64);
 
@@ -238,8 +236,9 @@ impl Cookie {
     }
 }
 
-/// Whether the handler that is inside the slot's gate has been jumped out of: then its stack is
-/// gone. In doubt it is still there, and the thread is not sampled at this moment.
+/// Whether the program has jumped out of the handler that is inside the slot's gate, so that the
+/// handler's stack is gone. In doubt it is considered running, and the thread is not sampled at
+/// this moment.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled, on the slot's thread.
@@ -252,9 +251,9 @@ unsafe fn is_abandoned(slot: &Slot, context: *const libc::ucontext_t) -> bool {
         return false;
     }
     if !stack.contains(&at) {
-        return true; // it ran on a signal stack, which the thread has left
+        return true; // it ran on a signal stack that the thread has left
     }
-    // Above the word nothing is left of it; below, its place may have been used for something else.
+    // Above the word the handler's stack is free. Below it, the word may have been overwritten.
     // SAFETY: the word lies on the stack of this thread, between its stack pointer and its end, and
     // is aligned, as it was a Cookie.
     sp > at
@@ -262,8 +261,7 @@ unsafe fn is_abandoned(slot: &Slot, context: *const libc::ucontext_t) -> bool {
             != slot.cookie.load(Ordering::Relaxed)
 }
 
-/// Notes that a signal which was sent to the thread is no longer in its queue, so that the next may
-/// be sent.
+/// Notes that a signal sent to the thread is no longer in its queue, so that the next may be sent.
 fn note_arrival(slot: &Slot, request: SignalRequest, wall: u8) {
     match request {
         SignalRequest::Wall => slot.wall_signal.store(wall, Ordering::Relaxed),
@@ -273,12 +271,13 @@ fn note_arrival(slot: &Slot, request: SignalRequest, wall: u8) {
     }
 }
 
-/// The most time that one run of the handler counts for: the deepest and coldest walk takes half of
-/// it. One that takes longer by the clock has lost the processor in between, to other threads or to
-/// the disk.
+/// Maximum time that one run of the handler counts for: the deepest and coldest walk takes half of
+/// it. A run that takes longer by the clock has lost the processor, to other threads or to the
+/// disk.
 const LONGEST_RUN_NS: u64 = 200_000;
 
-/// Does the part of the handler that is inside the slot's gate.
+/// Runs the part of the handler that is inside the slot's gate (its lock-free ownership word, see
+/// `protocol`).
 ///
 /// # Safety
 /// `context` is the context of the signal being handled; the caller is inside the slot's gate.
@@ -292,7 +291,7 @@ unsafe fn run_inside_gate(
     known: bool,
 ) {
     note_arrival(slot, token.request, WallSignal::ARRIVED);
-    // A trace is answered by any signal, whatever it was sent for.
+    // Any signal answers a requested trace, whatever its own request.
     // SAFETY: the caller's promise.
     unsafe { trace::answer(global, slot, context, started, known) };
     if token.request == SignalRequest::Trace {
@@ -313,7 +312,7 @@ unsafe fn run_inside_gate(
     if token.request == SignalRequest::Cpu && skips_tick(slot, tick) {
         return;
     }
-    // The weight of this signal is settled first, sample or not.
+    // The weight of this signal is computed first, sample or not.
     let mut weight = settle_weight(global, slot, token.request, tick, started);
     if !weight.wall {
         weight = weight.times(slot.threads.load(Ordering::Relaxed));
@@ -359,11 +358,11 @@ unsafe fn run_inside_gate(
     Slot::add(&slot.sent, tick.sent.into());
     let took = sys::monotonic_ns().saturating_sub(started);
     Slot::add(&slot.handler_ns, took.min(LONGEST_RUN_NS));
-    // A POSIX timer has the kernel's tick between two signals, which no walk takes.
+    // A POSIX timer has the kernel's tick between two signals, longer than any walk.
     if token.request == SignalRequest::Cpu && (tick.sent || event_of(slot, tick).is_some()) {
         let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
         if may_fill(took, interval) {
-            // By the thread's own clock: it may have lost the processor meanwhile.
+            // By the thread's own clock, because it may have been preempted.
             let accounted = slot.accounted_cpu.load(Ordering::Relaxed);
             let spent = sys::own_cpu_ns().saturating_sub(accounted);
             let ticks = ticks_to_skip(spent, interval);
@@ -382,14 +381,14 @@ unsafe fn run_inside_gate(
     }
 }
 
-/// Whether a walk that took so long leaves the program less than half of an interval.
+/// Whether a walk of this duration leaves the program less than half of an interval.
 fn may_fill(took: u64, interval: u64) -> bool {
     took.saturating_mul(2) >= interval
 }
 
-/// How many ticks are let pass after a walk that took so much CPU time, so that the program moves
-/// for as long, or for an interval. The first of them has come during the walk and is delivered at
-/// once.
+/// Returns the number of ticks to skip after a walk that took this much CPU time, so that the
+/// program runs for as long, or for an interval. The first of them arrived during the walk and is
+/// delivered at once.
 fn ticks_to_skip(spent: u64, interval: u64) -> u64 {
     if may_fill(spent, interval) {
         spent / interval + 2
@@ -398,7 +397,7 @@ fn ticks_to_skip(spent: u64, interval: u64) -> u64 {
     }
 }
 
-/// The descriptor of perf's event whose tick this is; `None` for a tick of another kind.
+/// Returns the descriptor of the perf event that sent this tick; `None` for a tick of another kind.
 fn event_of(slot: &Slot, tick: Tick) -> Option<i32> {
     let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
     match timer {
@@ -407,12 +406,11 @@ fn event_of(slot: &Slot, tick: Tick) -> Option<i32> {
     }
 }
 
-/// Whether the tick is one of those that are let pass. The next sample stands for the time of this
-/// one too.
+/// Whether this tick is one of those to skip. The next sample stands for its time too.
 ///
-/// Walks that take as long as an interval would else follow each other without an instruction of
-/// the program between two of them, and it would never end: cold walks, or deep ones, at 10,000 Hz
-/// on a loaded machine.
+/// Walks that take as long as an interval would otherwise follow each other without an instruction
+/// of the program in between, without end: cold walks, or deep ones, at 10,000 Hz on a loaded
+/// machine.
 fn skips_tick(slot: &Slot, tick: Tick) -> bool {
     let left = slot.ticks_to_skip.load(Ordering::Relaxed);
     if left == 0 {
@@ -421,7 +419,7 @@ fn skips_tick(slot: &Slot, tick: Tick) -> bool {
     match event_of(slot, tick) {
         Some(fd) => engine::go_on(slot, fd, None),
         None if tick.sent => {}
-        // The event is being ended: nothing comes after this tick that could stand for its time.
+        // The event is being ended: no later tick could stand for this one's time.
         None => return false,
     }
     slot.ticks_to_skip.store(left - 1, Ordering::Relaxed);
@@ -439,7 +437,7 @@ pub(crate) struct SampleWeight {
 }
 
 impl SampleWeight {
-    /// The same of each of so many threads.
+    /// Returns the same weight for each of this many threads.
     fn times(self, threads: u32) -> SampleWeight {
         SampleWeight {
             wall: self.wall,
@@ -449,7 +447,7 @@ impl SampleWeight {
     }
 }
 
-/// Settles it, and lets the timer go on.
+/// Computes the weight of a signal, and restarts the timer.
 fn settle_weight(
     global: &Global,
     slot: &Slot,
@@ -477,16 +475,15 @@ fn settle_weight(
             as u32,
     };
     match timer {
-        // Also while it is being ended.
+        // Also while the timer is being ended.
         _ if tick.sent => {
             let cpu = sys::own_cpu_ns();
             let used = cpu.saturating_sub(slot.accounted_cpu.swap(cpu, Ordering::Relaxed));
-            // The time that a thread uses before its first tick and after its last one is an
-            // interval on average, and a tick that finds a short thread at all must count it for
-            // those that were not found.
+            // A thread uses an interval on average before its first tick and after its last one. A
+            // tick that finds a short thread at all must count it for those that were not found.
             return weight(if first { used.max(interval) } else { used });
         }
-        // The event has stopped itself, so there is never a second tick under way.
+        // The event has stopped itself, so a second tick is never under way.
         Some(Timer::Perf(fd)) => {
             let cpu = sys::own_cpu_ns();
             let before = slot.accounted_cpu.swap(cpu, Ordering::Relaxed);
@@ -506,14 +503,14 @@ fn settle_weight(
                 return weight(engine::first_value(cpu, kernel_tick, interval));
             }
         }
-        // None: the timer is being ended; this was its last tick.
+        // None: the timer is being ended, and this was its last tick.
         Some(Timer::Posix(_) | Timer::Clock) | None => {}
     }
     let count = u64::from(tick.overrun.saturating_add(1).min(Head::MAX_COUNT));
     weight(count * interval)
 }
 
-/// Walks and writes the record.
+/// Walks the stack and writes the record.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled; the caller is inside the slot's gate.
@@ -545,10 +542,10 @@ unsafe fn sample(
     Ok(())
 }
 
-/// The page that may be missing at the low end of a signal stack.
+/// Size of the page that may be missing at the low end of a signal stack.
 const GUARD: u64 = 4096;
 
-/// Walks the interrupted stack if it may be walked.
+/// Walks the interrupted stack if it is safe.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled; the caller is inside the slot's gate;
@@ -577,8 +574,8 @@ pub(crate) unsafe fn run_walk(
     let needed = global.room_for(slot);
     if stack.contains(&sp) {
         if alternate.contains(&here) {
-            // By the signal that is ours alone: nothing comes on top of it. The lowest page may be
-            // a guard, as it is in those of the CLR, and is asked about where it would matter.
+            // Our own signal: nothing comes on top of it. The lowest page may be a guard page, as
+            // in those of the CLR, and is checked where it would matter.
             let room = here.saturating_sub(alternate.start);
             let lowest = alternate.start.next_multiple_of(size_of::<u64>() as u64);
             if room < needed || room < needed + GUARD && !sys::is_readable(lowest) {
@@ -588,14 +585,14 @@ pub(crate) unsafe fn run_walk(
             return Err(DiscardReason::StackNearlyFull);
         }
     } else if alternate.contains(&sp) {
-        // Its lowest page may be a guard; and who has made it has counted on his own handlers, and
-        // not on ours.
+        // Its lowest page may be a guard page. Its owner has sized it for other handlers than ours.
         let room = here.saturating_sub(alternate.start);
         if !global.walk_alternate.load(Ordering::Relaxed) || room < GUARD + 2 * needed {
             return Err(DiscardReason::AlternateStack);
         }
     } else {
-        // On a coroutine's stack. There our frame was written, unless it has a place of its own.
+        // On a coroutine's stack, where our frame was written too unless it is on a stack of its
+        // own.
         let is_apart = alternate.contains(&here);
         slot.strayed.fetch_or(!is_apart, Ordering::Relaxed);
         return Err(DiscardReason::OffStack);
@@ -610,8 +607,8 @@ pub(crate) unsafe fn run_walk(
     Ok(unsafe { walk(context, stack.end, slot.scratch(), out, cap) })
 }
 
-/// Writes the stack that lies in the buffer which is not the last one's. True: the ring became
-/// half full.
+/// Writes the stack in the buffer that does not hold the last stack. Returns true if the ring
+/// buffer became half full.
 ///
 /// The caller is inside the slot's gate and has filled the buffer with `depth` frames.
 pub(crate) fn write_record(
@@ -674,7 +671,7 @@ unsafe fn stack_pointer(context: *const libc::ucontext_t) -> u64 {
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as u64 }
 }
 
-/// The thread's alternate stack; empty where it has none.
+/// Returns the thread's alternate stack; empty if it has none.
 ///
 /// # Safety
 /// `context` is valid.
@@ -688,21 +685,21 @@ unsafe fn alternate_stack(context: *const libc::ucontext_t) -> Range<u64> {
     low..low.saturating_add(stack.ss_size as u64)
 }
 
-/// Where the handler runs, where the kernel's frame is, and where the interrupted code was.
+/// Stack addresses of the handler, of the kernel's signal frame, and of the interrupted code.
 struct HandlerFrame {
     here: u64,
     context: u64,
     sp: u64,
 }
 
-/// No signal's frame is larger: 12 KiB with all of x86-64's state.
+/// Limit of a signal frame's size. The largest has 12 KiB, with all of x86-64's state.
 const LARGEST_FRAME: u64 = 64 * 1024;
 
 impl HandlerFrame {
-    /// Whether this cannot be what the kernel has made of the interrupted code just now. It writes
-    /// the context below the interrupted stack pointer, or to the top of the alternate stack, and
-    /// our frames lie below it. A library that keeps signals back calls the handler later with a
-    /// copy; the stack that it describes is gone by then.
+    /// Whether the kernel cannot have made this frame for the interrupted code just now. The kernel
+    /// writes the context below the interrupted stack pointer, or to the top of the alternate
+    /// stack, and our frames are below it. A library that holds signals back calls the handler
+    /// later with a copy, when the stack that the copy describes is gone.
     fn is_stale(&self, alternate: &Range<u64>) -> bool {
         let top = if alternate.contains(&self.here) && !alternate.contains(&self.sp) {
             alternate.end
@@ -713,9 +710,8 @@ impl HandlerFrame {
     }
 }
 
-/// The thread control block's address, which lies at the upper end of a pthread's stack (glibc
-/// and musl place it there). Reads the thread's own register-relative first word; touches no
-/// thread-local variable.
+/// Returns the thread control block's address, which is at the upper end of a pthread's stack (with
+/// glibc and musl). Reads the first word of the thread's own block; uses no thread-local variable.
 fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: on x86-64 the word at fs:0 is the control block's own address (System V ABI,
@@ -766,7 +762,7 @@ mod tests {
     #[test]
     fn a_walk_that_fills_its_interval_lets_as_many_ticks_pass() {
         assert_eq!(ticks_to_skip(499, 1_000), 0);
-        // The tick that came meanwhile, and one for the program.
+        // The tick that arrived during the walk, and one for the program.
         assert_eq!(ticks_to_skip(500, 1_000), 2);
         assert_eq!(ticks_to_skip(2_500, 1_000), 4);
     }

@@ -1,13 +1,13 @@
-//! Timers, signals, and the ring from handler to agent.
+//! Sampling of threads: timers, the signal handler, and the ring buffers from handler to agent.
 //!
 //! This crate decides *when* a thread is sampled, runs the signal handler on that thread, and
-//! carries what the walker found to the agent thread. It does not walk stacks (the walk is a
-//! function pointer given at start), knows nothing of the CLR, and names nothing: addresses in,
-//! addresses out.
+//! passes the walker's result to the agent thread. The walk itself is a function pointer given at
+//! start. The crate handles addresses only: it does no symbolization and makes no calls into the
+//! CLR.
 //!
-//! The invariant: code reachable from the handler takes no lock, allocates nothing, touches no
-//! thread-local of this library, makes no call that could, and leaves `errno` as it was. The
-//! crate is `no_std` without `alloc`, so most of what would break that cannot be named here.
+//! Invariant: code reachable from the handler takes no lock, allocates nothing, touches no
+//! thread-local of this library, makes no call that could, and preserves `errno`. The crate is
+//! `no_std` without `alloc`, so most code that would violate this does not compile.
 //!
 //! Callers of each part:
 //! - [`Sampler`] is shared (`&'static`): any thread, never the handler;

@@ -1,9 +1,9 @@
-//! `protocol` under loom: every interleaving of a small scene.
+//! Loom tests of `protocol`: every interleaving of small scenes.
 //!
-//! The scenes are tiny on purpose: loom's work grows with the power of their steps. Each order of
-//! `protocol` was weakened in turn and a scene failed, but for two: loom never lets a load pass a
-//! later store, so it cannot tell the ring's `tail` (Release, Acquire) from Relaxed, and it always
-//! gives a read-modify-write the latest value, so `end_arm` passes as Relaxed.
+//! The scenes are tiny because loom's work grows exponentially with their steps. Each memory order
+//! of `protocol` was weakened in turn, and a scene failed, with two exceptions. Loom never lets a
+//! load pass a later store, so it cannot distinguish the ring's `tail` (Release, Acquire) from
+//! Relaxed. It always gives a read-modify-write the latest value, so `end_arm` passes as Relaxed.
 
 #[expect(dead_code, reason = "the scenes use parts of it")]
 #[expect(
@@ -46,7 +46,7 @@ impl Memory {
     }
 }
 
-/// Writes records of two words, `[n, n + 100]`, and returns those that found room.
+/// Writes records of two words, `[n, n + 100]`, and returns those for which there was room.
 fn produce(memory: &Memory, records: u64) -> Vec<u64> {
     let ring = memory.ring();
     let mut written = Vec::new();
@@ -74,9 +74,9 @@ fn consume(memory: &Memory, read: &mut Vec<u64>) {
     ring.consume(at + left);
 }
 
-/// Through a ring of two records: in order, whole, none twice, and those that found no room are the
-/// only ones missing. Both ways round, because loom only looks for the interleavings in which the
-/// later thread's accesses come earlier.
+/// Records pass a ring of two records in order, whole and once; only those without room are
+/// missing. Both ways round, because loom only searches interleavings in which the later thread's
+/// accesses come earlier.
 #[test]
 fn records_arrive_whole_and_in_order() {
     loom::model(|| {
@@ -110,8 +110,8 @@ fn records_arrive_whole_and_in_order() {
     });
 }
 
-/// The scenes reach what they are about: the reader sees nothing, one record, and two; the producer
-/// finds the ring full, and finds room that the reader made.
+/// The scenes cover their cases: the reader sees no record, one, and two; the producer finds the
+/// ring full, and finds room that the reader made.
 #[test]
 fn the_scenes_are_not_empty() {
     use std::collections::HashSet;
@@ -142,7 +142,7 @@ fn the_scenes_are_not_empty() {
     }
 }
 
-/// A record larger than what is left is refused and changes nothing.
+/// A record larger than the free room is refused and changes nothing.
 #[test]
 fn a_full_ring_refuses() {
     loom::model(|| {
@@ -158,7 +158,8 @@ fn a_full_ring_refuses() {
     });
 }
 
-/// The thread that leaves a slot and the reader that finds it closed: one of them frees it.
+/// The thread that leaves a slot, or the reader that finds it closed, frees it: exactly one of
+/// them.
 #[test]
 fn a_slot_is_freed_once() {
     loom::model(|| {
@@ -173,8 +174,8 @@ fn a_slot_is_freed_once() {
     });
 }
 
-/// A handler of the old thread, while the slot is closed, freed and opened for the next thread: the
-/// handler's writes are all seen before the slot is freed, and none comes after.
+/// A handler of the old thread runs while the slot is closed, freed and opened for the next thread.
+/// All the handler's writes are visible before the slot is freed, and none comes after.
 #[test]
 fn a_slot_is_freed_only_when_nobody_is_inside() {
     struct Shared {
@@ -192,7 +193,7 @@ fn a_slot_is_freed_only_when_nobody_is_inside() {
         }
         entered
     }
-    /// Gives what was seen in a slot that was freed.
+    /// Returns the data that was seen in a freed slot.
     fn owner(shared: &Shared, generation: u32) -> Option<u64> {
         assert!(shared.gate.close(generation).is_ok());
         if !shared.gate.quiet(generation) {
@@ -237,8 +238,8 @@ fn a_slot_is_freed_only_when_nobody_is_inside() {
     });
 }
 
-/// The stack bounds are there when the handler is told that they are known; the slot's fresh fields
-/// when it is let in.
+/// The stack bounds are visible when the handler sees that they are known, and the slot's fresh
+/// fields when it enters.
 #[test]
 fn what_is_published_is_seen() {
     struct Shared {
@@ -275,8 +276,8 @@ fn what_is_published_is_seen() {
     });
 }
 
-/// One arms a timer while another unregisters: exactly one of them, or the reader, ends it, and it
-/// is ended by the time the reader frees the slot.
+/// One thread arms a timer while another unregisters. Exactly one of them, or the reader, ends it,
+/// before the reader frees the slot.
 #[test]
 fn a_timer_is_ended_once() {
     struct Shared {
@@ -346,7 +347,7 @@ fn no_commit_is_slept_through() {
             eventfd: AtomicU64,
         }
         let shared = Arc::new(Shared {
-            wake_flag: WakeFlag(AtomicBool::new(true)), // rung once, and not answered yet
+            wake_flag: WakeFlag(AtomicBool::new(true)), // set once, and not cleared yet
             memory: Memory::new(2),
             eventfd: AtomicU64::new(0),
         });

@@ -1,24 +1,23 @@
-//! Finds the mapping that an address lies in: `/proc/self/maps`, read without allocating.
+//! Finds the memory mapping of an address in `/proc/self/maps`, without allocating.
 //!
-//! For threads that were registered without a stack: their stack pointer is known, their stack's
-//! bounds are not. Not for the handler.
+//! It serves threads that were registered without a stack: their stack pointer is known, their
+//! stack's bounds are not. It runs on the agent thread, not in the handler.
 
 use core::ops::Range;
 
 use crate::sys;
 
-/// A mapping, and the end of the one below it.
+/// A mapping, with the end of the one below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mapping {
     pub(crate) range: Range<u64>,
     /// End of the mapping below (0 if none).
     pub(crate) below: u64,
-    /// `[stack]`: the main thread's stack, which grows downwards.
+    /// Whether it is `[stack]`, the main thread's stack, which grows downwards.
     pub(crate) grows: bool,
 }
 
-/// Calls `each` for every mapping until it answers false. Gives false when the file cannot be
-/// read.
+/// Calls `each` for every mapping until it returns false. Returns false if the file cannot be read.
 pub(crate) fn for_each(mut each: impl FnMut(&Mapping) -> bool) -> bool {
     // SAFETY: a NUL-terminated path.
     let fd = unsafe {
@@ -51,7 +50,7 @@ pub(crate) fn for_each(mut each: impl FnMut(&Mapping) -> bool) -> bool {
     whole
 }
 
-/// One line at a time: `start-end perms offset dev inode   path`.
+/// Parses the file byte by byte. A line is `start-end perms offset dev inode   path`.
 #[derive(Default)]
 struct Parser {
     start: u64,
@@ -60,7 +59,7 @@ struct Parser {
     /// 0: start, 1: end, 2..: the later fields.
     field: u8,
     blank: bool,
-    /// How much of "[stack]" the path has matched; 255 = something else.
+    /// Number of bytes of "[stack]" that the path has matched; 255 after a mismatch.
     matched: u8,
 }
 
@@ -116,11 +115,11 @@ const fn hex(digit: u8) -> u64 {
     }
 }
 
-/// A thread whose stack is looked for.
+/// A thread whose stack is searched.
 #[derive(Clone, Copy)]
 pub(crate) struct StackSearch {
     pub(crate) sp: u64,
-    /// Of its control block.
+    /// Address of its control block.
     pub(crate) thread_pointer: u64,
     pub(crate) is_main: bool,
 }
@@ -132,12 +131,12 @@ impl StackSearch {
         is_main: false,
     };
 
-    /// The bounds of its stack, if this mapping has it.
+    /// Returns the bounds of its stack, if this mapping contains it.
     ///
-    /// The control block lies at the top of a pthread's stack, wherever the stack pointer is: that
-    /// may be on a coroutine's, and the kernel merges neighbouring mappings. The main thread's
-    /// control block is elsewhere, and its stack grows downwards on demand, so that its low end is
-    /// the mapping below.
+    /// The control block is at the top of a pthread's stack. The stack pointer may be on a
+    /// coroutine's stack, and the kernel merges adjacent mappings. The main thread's control block
+    /// is elsewhere, and its stack grows downwards on demand, so its low end is the end of the
+    /// mapping below.
     pub(crate) fn stack_in(self, mapping: &Mapping) -> Option<Range<u64>> {
         let has = |address| mapping.range.contains(&address);
         if !self.is_main {
@@ -146,7 +145,7 @@ impl StackSearch {
         if mapping.grows {
             return Some(mapping.below..mapping.range.end);
         }
-        // Where the kernel does not name it; it comes before the one that is named.
+        // For kernels that do not name it. A named mapping comes later in the file.
         has(self.sp).then(|| mapping.range.clone())
     }
 }
@@ -198,7 +197,7 @@ mod tests {
         };
         let stack = Some(0x1000..0x7000);
         assert_eq!(looking(0x5000, 0x7000, false).stack_in(&plain), stack);
-        // On a coroutine's stack, above, below, and in another mapping.
+        // Stack pointers on a coroutine's stack: above, below, and in another mapping.
         for sp in [0x8000, 0x1800, 0xc000_0000] {
             assert_eq!(looking(sp, 0x7000, false).stack_in(&plain), stack);
         }

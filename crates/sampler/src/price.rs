@@ -1,11 +1,11 @@
-//! The cost of a tick beside its handler.
+//! Estimates the CPU time that a tick costs in addition to its handler.
 //!
-//! That is the way of a signal into the kernel and back, measured once on this machine, and an
-//! interrupt, which cannot be measured from here.
+//! This is the delivery of a signal by the kernel and the return from it, measured once on this
+//! machine, and an interrupt, which cannot be measured here.
 //!
-//! Runs on the agent thread, before a session's first tick or beside it; never in the handler. The
-//! invariant: the signals that it sends are to the calling thread alone, are counted nowhere, and
-//! the thread's mask is put back.
+//! Runs on the agent thread at a session's start; never in the handler.
+//! Invariant: the signals it sends go to the calling thread only and are not counted, and the
+//! thread's mask is restored.
 
 use core::sync::atomic::Ordering;
 
@@ -15,25 +15,25 @@ use crate::global::GLOBAL;
 use crate::sampler::Sampler;
 use crate::sys;
 
-/// Signals in a batch, and batches, of which the cheapest counts: an interrupt in between makes the
-/// others dearer.
+/// Number of signals in a batch, and number of batches. The cheapest batch counts, because
+/// interrupts make the others more expensive.
 const BATCH: u64 = 8;
 const BATCHES: usize = 5;
 
-/// A delivery where it cannot be measured, because other code has the signal: the result on the
+/// Cost of a delivery if it cannot be measured because other code has the signal: the result on the
 /// virtual machine of docs/engines.md.
 const DELIVERY_NS: u64 = 2_000;
 
-/// CPU time of an interrupt: on the virtual machine of docs/engines.md, and less on a machine of
-/// one's own. Another processor is interrupted for the sake of a signal that was sent ...
+/// CPU time of an interrupt, measured on the virtual machine of docs/engines.md; less on a physical
+/// machine. A sent signal interrupts another processor ...
 const SENT_NS: u64 = 5_000;
-/// ... and this one by a clock of perf's, and once more by itself (O_ASYNC).
+/// ... and a clock of perf this one, followed by an interrupt of its own (O_ASYNC).
 const PERF_NS: u64 = 25_000;
 
 impl Sampler {
-    /// CPU time that these ticks have cost beside their handlers, at so much for the delivery of
-    /// one ([`Sampler::delivery_ns`]). Reckoned, not measured. A POSIX timer on a CPU clock rides
-    /// on the kernel's own tick, and causes no interrupt of its own.
+    /// Returns the CPU time of these ticks in addition to their handlers, with `delivery_ns` for
+    /// each delivery ([`Sampler::delivery_ns`]). Estimated, not measured. A POSIX timer on a CPU
+    /// clock uses the kernel's own tick, and causes no additional interrupt.
     pub fn ticks_ns(&self, counters: &Counters, delivery_ns: u64) -> u64 {
         let by_clock = match self.engine() {
             EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => PERF_NS,
@@ -42,11 +42,11 @@ impl Sampler {
         tick_cost_ns(counters, delivery_ns, by_clock)
     }
 
-    /// CPU time that the delivery of one signal costs here, without the handler: the kernel's way
-    /// to it and `rt_sigreturn`, nanoseconds. Takes some tens of microseconds. For the agent
-    /// thread, which holds all signals off.
+    /// Returns the CPU time of the delivery of one signal on this machine, without the handler: the
+    /// kernel's work and `rt_sigreturn`, nanoseconds. Takes some tens of microseconds. For the
+    /// agent thread, which blocks all signals.
     pub fn delivery_ns(&self) -> u64 {
-        // To a thread that is no CLR's.
+        // The signal for threads that are not a CLR's.
         let signal = GLOBAL.own_signal.load(Ordering::Relaxed);
         let is_held = GLOBAL.own_held.load(Ordering::Relaxed) != 0;
         if !GLOBAL.running() || is_held {
@@ -64,7 +64,7 @@ impl Sampler {
                 .min()
         };
         let sent = cheapest(&|| sys::queue_for_price(pid, tid, signal).is_ok());
-        // The cost of any call into the kernel, clock readings included.
+        // The cost of any system call, clock readings included.
         let calls = cheapest(&|| sys::own_tid() == tid);
         if was_held_off {
             sys::block_signal(signal);
@@ -76,7 +76,7 @@ impl Sampler {
     }
 }
 
-/// The cost of ticks so far, where the interrupt of one that was not sent costs `by_clock`.
+/// Returns the cost of ticks, with `by_clock` for the interrupt of each that was not sent.
 fn tick_cost_ns(counters: &Counters, delivery_ns: u64, by_clock: u64) -> u64 {
     let Counters { signals, sent, .. } = *counters;
     let clocks = signals.saturating_sub(sent);

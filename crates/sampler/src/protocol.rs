@@ -1,8 +1,8 @@
-//! Every protocol between threads, and between a thread and its own handler, in one place.
+//! Lock-free protocols between threads, and between a thread and its own signal handler.
 //!
-//! It is not the slot (`slot`) that holds these words, nor the handler (`handler`) or the reader
-//! (`reader`) that follow them. The file is compiled twice: with the processor's atomics, and, for
-//! the tests, with loom's, which tries every interleaving.
+//! The words are in the slot (`slot`); the handler (`handler`) and the reader (`reader`) follow the
+//! protocols. The file is compiled twice: with the processor's atomics and, for the tests, with
+//! loom's, which tries every interleaving.
 //!
 //! # The gate: who may touch a slot
 //!
@@ -24,14 +24,14 @@
 //! | --- | --- | --- | --- |
 //! | `open` store | Release | `enter`, `begin_arm` Acquire | the slot's fresh fields are seen |
 //! | `set_known` | Release | `enter` Acquire | the stack bounds are seen with KNOWN |
-//! | `leave` | Release | `quiet` Acquire | all the handler wrote is seen before the slot is freed |
-//! | `end_arm` | AcqRel | `quiet` Acquire | the timer is seen by who frees the slot |
-//! | `close` | AcqRel | `end_arm` AcqRel | whoever comes second sees the other and ends the timer |
+//! | `leave` | Release | `quiet` Acquire | the handler's writes are seen before the slot is freed |
+//! | `end_arm` | AcqRel | `quiet` Acquire | the timer is seen by the code that frees the slot |
+//! | `close` | AcqRel | `end_arm` AcqRel | the later of the two sees the other and ends the timer |
 //!
 //! # The ring: samples from the handler to the reader
 //!
 //! One producer (the handler inside the gate), one consumer (the reader). `head` and `tail` count
-//! words since the slot was opened and never wrap; a word lies at `count & mask`.
+//! words since the slot was opened and never wrap; a word is at index `count & mask`.
 //!
 //! ```text
 //!   handler:  tail (Acquire) → room? → words (Relaxed) → head (Release)
@@ -43,52 +43,52 @@
 //! | `head` by the handler | Release | `head` by the reader, Acquire | the words are there before they are read |
 //! | `tail` by the reader | Release | `tail` by the handler, Acquire | the words are read before they are overwritten |
 //!
-//! # The bell: waking the reader
+//! # The wake flag: waking the reader
 //!
-//! `claim` swaps true in, and who finds false wakes the reader; `clear` swaps false in before the
-//! rings are read. Both are AcqRel: a handler that finds the bell already rung has its commit seen
-//! by the reader whose `clear` comes later.
+//! `claim` swaps true in, and a caller that finds false wakes the reader. `clear` swaps false in
+//! before the ring buffers are read. Both are AcqRel: if a handler finds the flag set, the reader
+//! whose `clear` comes later sees its commit.
 
 use super::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// Slot is in use.
+/// The slot is in use.
 pub(crate) const LIVE: u64 = 1;
 /// Stack bounds are known.
 pub(crate) const KNOWN: u64 = 2;
-/// Unregistered; the handler stays out.
+/// The slot is unregistered; the handler may not enter.
 pub(crate) const CLOSING: u64 = 4;
 /// The handler is inside.
 pub(crate) const BUSY: u64 = 8;
-/// A timer is being made.
+/// A timer is being created.
 pub(crate) const ARMING: u64 = 16;
 
 const fn generation_of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Answer of [`Gate::enter`].
+/// Result of [`Gate::enter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Enter {
-    /// Inside; [`Gate::leave`] must follow. `known`: the stack bounds may be read.
+    /// Inside; [`Gate::leave`] must follow. `known`: whether the stack bounds may be read.
     In { known: bool },
-    /// Another generation, free, or closing.
+    /// Refused: another generation, free, or closing.
     Stale,
     /// The handler is inside already.
     Nested,
 }
 
-/// The word that says who may touch a slot.
+/// The word that determines who may access a slot.
 #[repr(transparent)]
 pub(crate) struct Gate(pub(crate) AtomicU64);
 
 impl Gate {
-    /// The word now, for a first look. Decides nothing.
+    /// Returns generation and flags, as a hint. Not for decisions.
     pub(crate) fn peek(&self) -> (u32, u64) {
         let word = self.0.load(Ordering::Relaxed);
         (generation_of(word), word & 0xffff_ffff)
     }
 
-    /// Opens a free slot that the caller has taken off the free list. Gives the new generation,
+    /// Opens a free slot that the caller has taken off the free list. Returns the new generation,
     /// never 0.
     pub(crate) fn open(&self) -> u32 {
         let generation = generation_of(self.0.load(Ordering::Relaxed))
@@ -100,8 +100,8 @@ impl Gate {
         generation
     }
 
-    /// Applies `change` until it holds or `change` refuses. A slot's word changes a handful of
-    /// times in a generation, so the bound is never met; meeting it is a refusal.
+    /// Applies `change` until it succeeds or `change` refuses. A slot's word changes a few times in
+    /// a generation, so the bound on attempts is never reached; if it is, the result is a refusal.
     fn update(
         &self,
         success: Ordering,
@@ -123,7 +123,7 @@ impl Gate {
         Err(None)
     }
 
-    /// The handler asks to come in.
+    /// Enters the slot. Handler.
     pub(crate) fn enter(&self, generation: u32) -> Enter {
         // Acquire: pairs with the Release in `open` and `set_known`.
         let entered = self.update(Ordering::Acquire, |word| {
@@ -144,9 +144,9 @@ impl Gate {
         }
     }
 
-    /// Instead of [`Gate::enter`] where it found the handler inside that will never leave: the
-    /// program has jumped out of a handler of its own that had interrupted it. Only on the slot's
-    /// own thread.
+    /// As [`Gate::enter`], if that found a handler inside that will never leave because the program
+    /// has jumped out of its own handler, which had interrupted ours. Only on the slot's own
+    /// thread.
     pub(crate) fn take_over(&self, generation: u32) -> Enter {
         // Acquire: as in `enter`.
         let word = self.0.load(Ordering::Acquire);
@@ -159,14 +159,14 @@ impl Gate {
         }
     }
 
-    /// The handler leaves.
+    /// Leaves the slot. Handler.
     pub(crate) fn leave(&self) {
         // Release: pairs with the Acquire in `quiet`.
         self.0.fetch_and(!BUSY, Ordering::Release);
     }
 
-    /// Reserves the making of the timer, once per generation. `Ok(false)`: it is made or being
-    /// made. While ARMING is set the slot is not freed.
+    /// Reserves the creation of the timer, once per generation. `Ok(false)`: it exists or is being
+    /// created. While ARMING is set the slot is not freed.
     pub(crate) fn begin_arm(&self, generation: u32) -> Result<bool, ()> {
         // Acquire: pairs with the Release in `open`.
         let begun = self.update(Ordering::Acquire, |word| {
@@ -193,22 +193,22 @@ impl Gate {
         self.0.fetch_or(KNOWN, Ordering::Release);
     }
 
-    /// Takes the stack bounds back: the timer could not be made. Only between `set_known` and
-    /// `end_arm`.
+    /// Withdraws the stack bounds, because the timer could not be created. Only between `set_known`
+    /// and `end_arm`.
     pub(crate) fn set_unknown(&self) {
         self.0.fetch_and(!KNOWN, Ordering::Relaxed);
     }
 
-    /// The timer is made and noted in the slot. True: the slot was closed meanwhile, and the
-    /// caller ends the timer.
+    /// Notes that the timer is created and stored in the slot. Returns true if the slot was closed
+    /// in the meantime: the caller must end the timer.
     pub(crate) fn end_arm(&self) -> bool {
         // AcqRel: Release pairs with `quiet`; Acquire and Release with `close`.
         self.0.fetch_and(!ARMING, Ordering::AcqRel) & CLOSING != 0
     }
 
-    /// Closes the slot for the handler. `Ok(true)`: no handler is inside and none arms, so the
-    /// caller may end the timer now; `Ok(false)`: the code that frees the slot does; `Err`: it was
-    /// not open.
+    /// Closes the slot for the handler. `Ok(true)`: no handler is inside and no timer is being
+    /// created, so the caller may end the timer now. `Ok(false)`: the code that frees the slot ends
+    /// it. `Err`: the slot was not open.
     pub(crate) fn close(&self, generation: u32) -> Result<bool, ()> {
         // AcqRel: pairs with `end_arm`.
         let closed = self.update(Ordering::AcqRel, |word| {
@@ -221,14 +221,14 @@ impl Gate {
         }
     }
 
-    /// Whether the slot is closed, and no handler inside: no producer will come any more.
+    /// Whether the slot is closed with no handler inside, so that no producer can come any more.
     pub(crate) fn quiet(&self, generation: u32) -> bool {
         // Acquire: pairs with the Release in `leave` and `end_arm`.
         is_quiet(self.0.load(Ordering::Acquire), generation)
     }
 
-    /// Marks a quiet slot free. True: this call has freed it, and the caller gives it back to the
-    /// free list when done with it. The generation stays, so that the next `open` counts on.
+    /// Marks a quiet slot free. Returns true if this call has freed it: the caller finally returns
+    /// it to the free list. The generation is kept, so that the next `open` increments it.
     pub(crate) fn free(&self, generation: u32) -> bool {
         // Acquire: as in `quiet`. The slot reaches its next user through the free list
         // (Release/Acquire there).
@@ -239,20 +239,19 @@ impl Gate {
     }
 }
 
-/// The test of [`Gate::quiet`], on a gate's word.
+/// [`Gate::quiet`] of a gate's word.
 fn is_quiet(word: u64, generation: u32) -> bool {
     generation_of(word) == generation && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING
 }
 
-/// Both ends of a ring, lent. `words.len()` is a power of two.
+/// Both ends of a ring buffer, borrowed. `words.len()` is a power of two.
 pub(crate) struct Ring<'a> {
     pub(crate) head: &'a AtomicU64,
     pub(crate) tail: &'a AtomicU64,
     pub(crate) words: &'a [AtomicU64],
 }
 
-/// Room for one record, not yet visible to the reader. Dropping it without `commit` gives it
-/// back.
+/// Room for one record, not yet visible to the reader. Dropping it without `commit` releases it.
 pub(crate) struct Reserved<'r, 'a> {
     ring: &'r Ring<'a>,
     start: u64,
@@ -266,7 +265,7 @@ impl<'a> Ring<'a> {
             .get(at as usize & self.words.len().wrapping_sub(1))
     }
 
-    /// Producer: room for `len` words, or `None` when there is none.
+    /// Reserves room for `len` words, or returns `None` if there is none. Producer.
     pub(crate) fn reserve(&self, len: usize) -> Option<Reserved<'_, 'a>> {
         let start = self.head.load(Ordering::Relaxed); // our own word
         // Acquire: pairs with the Release in `consume`.
@@ -280,19 +279,20 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Consumer: how many words are committed, and where they begin.
+    /// Returns the position of the first committed word, and the number of committed words.
+    /// Consumer.
     pub(crate) fn available(&self) -> (u64, u64) {
         let tail = self.tail.load(Ordering::Relaxed); // our own word
         // Acquire: pairs with the Release in `commit`.
         (tail, self.head.load(Ordering::Acquire).wrapping_sub(tail))
     }
 
-    /// Consumer: one word of what `available` gave.
+    /// Returns one word from the range of `available`. Consumer.
     pub(crate) fn read(&self, at: u64) -> u64 {
         self.word(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Consumer: gives everything below `tail` back to the producer.
+    /// Releases everything below `tail` to the producer. Consumer.
     pub(crate) fn consume(&self, tail: u64) {
         // Release: pairs with the Acquire in `reserve`.
         self.tail.store(tail, Ordering::Release);
@@ -311,7 +311,8 @@ impl Reserved<'_, '_> {
         }
     }
 
-    /// Makes the record visible. True: it took the ring from less than half full to half full.
+    /// Makes the record visible. Returns true if the ring buffer went from less than half full to
+    /// half full.
     pub(crate) fn commit(self) -> bool {
         // Release: pairs with the Acquire in `available`.
         self.ring
@@ -322,18 +323,18 @@ impl Reserved<'_, '_> {
     }
 }
 
-/// At most one wake-up under way.
+/// Flag that allows at most one wake-up under way.
 #[repr(transparent)]
 pub(crate) struct WakeFlag(pub(crate) AtomicBool);
 
 impl WakeFlag {
-    /// True: the caller wakes the reader.
+    /// Sets the flag. Returns true if the caller must wake the reader.
     pub(crate) fn claim(&self) -> bool {
         // AcqRel: pairs with `clear`.
         !self.0.swap(true, Ordering::AcqRel)
     }
 
-    /// The reader will look at everything from here on.
+    /// Clears the flag. The reader checks everything after this.
     pub(crate) fn clear(&self) {
         // AcqRel: pairs with `claim`.
         self.0.swap(false, Ordering::AcqRel);

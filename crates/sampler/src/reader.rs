@@ -1,8 +1,9 @@
-//! [`Reader`]: the one consumer of all rings, on the agent thread.
+//! [`Reader`]: the one consumer of all ring buffers, on the agent thread.
 //!
-//! It rebuilds stacks and gives ended slots back; the clocks that it drives are in `clocks`. The
-//! invariant: it alone moves `tail`, it alone frees slots in which there was ever anything, and it
-//! never waits for a handler.
+//! Each registered thread has a slot with a ring buffer, which its signal handler fills. The reader
+//! rebuilds stacks, passes samples to the caller and frees the slots of ended threads. The clocks
+//! that it drives are in `clocks`. Invariants: only the reader moves `tail`, only it frees slots
+//! that ever had data, and it never waits for a handler.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
 use crate::waits;
 
-/// The event that a sample was taken for.
+/// The event for which a sample was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SampleEvent {
     /// The thread used CPU time.
@@ -27,17 +28,17 @@ pub enum SampleEvent {
     Wall,
 }
 
-/// One sample, lent to the callback of [`Reader::drain_all`].
+/// One sample, borrowed by the callback of [`Reader::drain_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleView<'a> {
-    /// When, CLOCK_MONOTONIC nanoseconds.
+    /// Time of the sample, CLOCK_MONOTONIC nanoseconds.
     pub time_ns: u64,
-    /// The event that it was taken for.
+    /// The event for which it was taken.
     pub event: SampleEvent,
-    /// Nanoseconds of CPU time (wall: of elapsed time) it stands for.
+    /// CPU time (wall: elapsed time) that it stands for, nanoseconds.
     pub value: u64,
-    /// Intervals it stands for: 1, or more where the timer ticks slower than asked, a signal
-    /// was late, or an idle thread's samples were joined.
+    /// Number of intervals that it stands for: 1, or more if the timer ticks slower than requested,
+    /// a signal was late, or an idle thread's samples were joined.
     pub count: u32,
     /// [`crate::WalkResult::end`].
     pub end: u8,
@@ -45,28 +46,28 @@ pub struct SampleView<'a> {
     pub frames: &'a [u64],
 }
 
-/// The consumer's side: one per sampler, kept by the agent thread.
+/// The consumer's side of a sampler, owned by the agent thread. There is one per sampler.
 #[derive(Debug)]
 pub struct Reader {
-    /// Of slots that were freed since the last `take_counters`.
+    /// Counts of slots that were freed since the last `take_counters`.
     from_ended: [u64; 7],
     taken_discarded: [u64; DiscardReason::COUNT],
     taken_refused: [u64; 16],
     pub(crate) pending_signals: u64,
-    /// The agent thread's waits have been made exact.
+    /// Whether the agent thread's timer slack has been reduced.
     pub(crate) punctual: bool,
-    /// When the last tick of CPU clocks was, and the agent thread's own clock then.
+    /// Time of the last tick of CPU clocks, and the agent thread's own clock then.
     pub(crate) last_clock_tick: (u64, u64),
 }
 
-/// Idle time of a thread comes out after this long at the latest.
+/// Maximum delay of the report of a thread's idle time.
 const IDLE_FLUSH_NS: u64 = 1_000_000_000;
 
-/// Slots below this index keep their memory when they are freed; above, the pages of one that
-/// was sampled go back to the kernel.
+/// Slots below this index keep their memory when they are freed. Above it, the pages of a sampled
+/// slot are returned to the kernel.
 const KEPT_BLOCKS: usize = 64;
 
-/// Most hello answers settled with one reading of the maps file.
+/// Maximum number of stack probes settled with one reading of the maps file.
 const PROBE_BATCH: usize = 64;
 
 impl Reader {
@@ -79,7 +80,7 @@ impl Reader {
             punctual: false,
             last_clock_tick: (0, 0),
         };
-        // The counts of an earlier sampler are not ours.
+        // Counts of an earlier sampler are dropped.
         for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
             take_slot(slot);
         }
@@ -87,11 +88,11 @@ impl Reader {
         reader
     }
 
-    /// A file descriptor (a socket, close-on-exec) to poll for reading. It becomes readable when a
-    /// ring is half full, a [`crate::Sampler::probe_stack`] was answered, many threads have ended, or
-    /// [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at
-    /// regular intervals all the same. Ask again before each poll: -1, which `poll` passes over,
-    /// once the program has closed it.
+    /// Returns a file descriptor (a socket, close-on-exec) to poll for reading. It becomes readable
+    /// when a ring buffer is half full, a [`crate::Sampler::probe_stack`] was answered, many
+    /// threads have ended, or [`crate::Sampler::wake`] was called. Then call [`Reader::clear_wake`]
+    /// and drain. Drain at regular intervals too. Call this before each poll: the result is -1,
+    /// which `poll` ignores, after the program has closed the descriptor.
     pub fn wake_fd(&self) -> i32 {
         GLOBAL.wake_read.get().unwrap_or(-1)
     }
@@ -104,16 +105,16 @@ impl Reader {
         GLOBAL.wake_flag.clear();
     }
 
-    /// Whether the next sample, of whatever thread, makes [`Reader::wake_fd`] readable, once: for a
-    /// reader that sleeps long because there were none.
+    /// Sets whether the next sample, of any thread, makes [`Reader::wake_fd`] readable, once. For a
+    /// reader that sleeps long because there were no samples.
     pub fn call_at_next_sample(&mut self, call: bool) {
         GLOBAL.call_at_next_sample.store(call, Ordering::Relaxed);
     }
 
-    /// Gives each sample of each slot in use to `sink`, oldest first within a slot, and frees the
-    /// slots of unregistered threads once they are empty: `closed` is told, after which the slot's
-    /// index may come back for another thread. Those that [`crate::Sampler::unregister_by`] has
-    /// closed are not among them.
+    /// Passes each sample of each slot in use to `sink`, oldest first within a slot. Frees the
+    /// slots of unregistered threads once they are empty and calls `closed` for each, after which
+    /// the slot's index may be reused for another thread. Slots that
+    /// [`crate::Sampler::unregister_by`] has closed are not reported.
     pub fn drain_all(
         &mut self,
         mut sink: impl FnMut(SlotId, SampleView<'_>),
@@ -132,7 +133,7 @@ impl Reader {
                 continue;
             }
             let id = SlotId::new(generation, index);
-            // Asked before draining: a quiet slot gets nothing more.
+            // Checked before draining: a quiet slot gets nothing more.
             let last = flags & CLOSING != 0 && slot.gate.quiet(generation);
             drain_slot(slot, last, |view| sink(id, view));
             if last {
@@ -141,12 +142,12 @@ impl Reader {
                     GLOBAL.push_free(index);
                 }
             } else if flags & CLOSING != 0 {
-                GLOBAL.mark_pending(index); // somebody is inside still
+                GLOBAL.mark_pending(index); // a handler is still inside
             }
         }
     }
 
-    /// Bytes mapped for threads, their rings most of all: what is resident at most.
+    /// Returns the bytes mapped for threads, mainly ring buffers: the maximum that can be resident.
     pub fn memory(&self) -> usize {
         let used = GLOBAL.used();
         let blocks: usize = (0..used)
@@ -156,7 +157,7 @@ impl Reader {
         blocks + used * size_of::<Slot>()
     }
 
-    /// Gives the samples of one slot. Nothing for a stale one.
+    /// Passes the samples of one slot to `sink`. Does nothing for a stale one.
     pub fn drain(&mut self, id: SlotId, sink: impl FnMut(SampleView<'_>)) {
         if let Some(slot) = id.slot() {
             let (generation, flags) = slot.gate.peek();
@@ -166,10 +167,10 @@ impl Reader {
         }
     }
 
-    /// Ends what is left of a quiet, drained slot. False: its thread has freed it.
+    /// Frees a quiet, drained slot. Returns false if its thread has freed it.
     fn free(&mut self, id: SlotId, slot: &Slot) -> bool {
-        // First, as the slot may be another thread's else. No thread gets it before it is given
-        // back.
+        // First, because the slot could otherwise be another thread's. No thread gets it before it
+        // is on the free list.
         if !slot.gate.free(id.generation()) {
             return false;
         }
@@ -187,12 +188,13 @@ impl Reader {
         true
     }
 
-    /// Finds the stacks of the threads that have answered a [`crate::Sampler::probe_stack`], and starts
-    /// to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are any.
+    /// Finds the stacks of the threads that have answered a [`crate::Sampler::probe_stack`], starts
+    /// to sample these threads, and calls `settled` for each. Reads `/proc/self/maps` once if there
+    /// are any.
     ///
-    /// A thread's stack ends at its control block; where the stack pointer is somewhere else, that
-    /// is a coroutine's, and the thread's samples are refused ([`DiscardReason::OffStack`]) until
-    /// it is back. The main thread's control block is elsewhere.
+    /// A thread's stack ends at its control block. If the stack pointer is elsewhere, on a
+    /// coroutine's stack, the thread's samples are refused ([`DiscardReason::OffStack`]) until it
+    /// is back. The main thread's control block is elsewhere.
     pub fn settle_stack_probes(&mut self, mut settled: impl FnMut(SlotId)) {
         // AcqRel: pairs with the handler's store.
         if !GLOBAL.answered.swap(false, Ordering::AcqRel) {
@@ -210,7 +212,7 @@ impl Reader {
                 continue;
             }
             let Some(place) = waiting.get_mut(count) else {
-                GLOBAL.answered.store(true, Ordering::Relaxed); // the others next time
+                GLOBAL.answered.store(true, Ordering::Relaxed); // the others are settled next time
                 break;
             };
             // Acquire: pairs with the Release in the handler.
@@ -300,7 +302,7 @@ impl Reader {
             *out = since(total.load(Ordering::Relaxed), taken);
         }
         if GLOBAL.events.is_any_taken() {
-            // It is not known whose signals were not queued.
+            // The thread whose signals were not queued is unknown.
             let is_full = counters.discarded(DiscardReason::QueueFull) > 0;
             for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
                 engine::restart(slot, is_full);
@@ -323,7 +325,7 @@ impl Drop for Reader {
     }
 }
 
-/// The slot's counters since they were last taken, in the order of `Reader::from_ended`.
+/// Returns the slot's counts since the last call, in the order of `Reader::from_ended`.
 fn take_slot(slot: &Slot) -> [u64; 7] {
     let now = [
         &slot.samples,
@@ -342,15 +344,15 @@ fn take_slot(slot: &Slot) -> [u64; 7] {
     since
 }
 
-/// The program wrote into our memory. What is there is dropped, and the handler is asked to write
-/// its next stack whole.
+/// Handles memory that the program has overwritten: drops the content, and requests that the
+/// handler writes its next stack whole.
 fn discard_damaged(slot: &Slot, rebuilt: &mut Rebuilt<'_>) {
     GLOBAL.discard(DiscardReason::RingDamaged);
     rebuilt.depth = 0;
     slot.write_whole.store(true, Ordering::Relaxed);
 }
 
-/// Gives what the ring holds, after the idle time before it.
+/// Passes the ring buffer's samples to `sink`, after the idle time before them.
 pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
     let side = &slot.reader;
     let depth = slot.max_depth.load(Ordering::Relaxed) as usize;
@@ -383,7 +385,7 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
         });
     };
 
-    // In its place among the samples, as far as those that it stands for are behind each other.
+    // Placed among the samples in time order, as far as the samples it stands for are consecutive.
     let waited = side.wait_ns.load(Ordering::Relaxed);
     let mut waits = waited > 0 && (left > 0 || last || waited >= IDLE_FLUSH_NS);
     let until = side.wait_until.load(Ordering::Relaxed);
@@ -401,7 +403,7 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
     };
 
     if left > ring.words.len() as u64 {
-        // Not even the counts are right.
+        // The counts are invalid too.
         discard_damaged(slot, &mut rebuilt);
         at = at.wrapping_add(left);
         left = 0;
@@ -453,8 +455,8 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
             }
         }
     }
-    // More may come to it, if this is where the thread is still. Where the ring was damaged, the
-    // place is gone.
+    // More time may be added to it if the thread is still there. If the ring buffer was damaged,
+    // the place is lost.
     if idles && (last || at != idle_at || idle >= IDLE_FLUSH_NS) {
         tell_idle(&mut sink, rebuilt.last());
     }

@@ -1,5 +1,6 @@
-//! From the handler's side of a slot to the reader's, on one thread: any order of samples and
-//! drains, and any damage.
+//! Test of a slot from the handler's side to the reader's, on one thread.
+//!
+//! It uses any order of samples and drains, and any damage.
 
 use core::sync::atomic::Ordering;
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ use crate::slot::{Geometry, Slot};
 const MAX_DEPTH: u32 = 12;
 const RING_WORDS: u32 = 64;
 
-/// A slot with a block of its own.
+/// A slot with its own memory block.
 struct Bench {
     slot: Box<Slot>,
     _block: Vec<[u64; 8]>,
@@ -49,7 +50,7 @@ impl Bench {
         }
     }
 
-    /// As the handler does after a walk. False: no room.
+    /// Writes a sample as the handler does after a walk. Returns false if there is no room.
     fn write(&self, sample: &Sample) -> bool {
         let buffer = 1 - (self.slot.last_buffer.load(Ordering::Relaxed) & 1);
         let out = self.slot.stack_buffer(buffer.into());
@@ -113,7 +114,7 @@ fn sample() -> impl Strategy<Value = Sample> {
 }
 
 proptest! {
-    /// Samples that found room come out, as they went in and in that order; nothing else does.
+    /// Samples that found room are read unchanged and in order; nothing else is read.
     #[test]
     fn samples_survive(steps in prop::collection::vec(prop::option::weighted(0.8, sample()), 1..80)) {
         let bench = Bench::new();
@@ -141,8 +142,8 @@ proptest! {
         prop_assert_eq!(got, expected);
     }
 
-    /// Any damage to the ring and its counts: the reader ends, gives no stack deeper than can be,
-    /// and is right again after the next whole stack.
+    /// With any damage to the ring and its counts, the reader returns, gives no stack deeper than
+    /// possible, and is correct again after the next whole stack.
     #[test]
     fn damage_is_survived(
         before in prop::collection::vec(sample(), 0..6),
@@ -162,8 +163,8 @@ proptest! {
             }
         }
         prop_assert!(bench.drain().iter().all(|s| s.frames.len() <= MAX_DEPTH as usize));
-        // The first may still lean on a stack that the reader lost; it says so and the next is
-        // whole.
+        // The first one may still refer to a stack that the reader lost. The reader requests a
+        // whole one, which is the next.
         bench.write(&after);
         bench.drain();
         bench.slot.write_whole.store(true, Ordering::Relaxed);

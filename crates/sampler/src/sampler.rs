@@ -1,8 +1,8 @@
-//! [`Sampler`]: start, register, unregister, stop.
+//! [`Sampler`]: starts and stops sampling in the process, and registers threads.
 //!
 //! It runs on the program's own threads (in runtime callbacks) and on the agent thread; never in
-//! the handler. The invariant: a thread's timer exists only while its slot is live, and a signal
-//! on its way when the slot is given back finds another generation.
+//! the handler. Invariant: a thread's timer exists only while its slot is live, and a signal that
+//! is on its way when the slot is freed finds another generation.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
@@ -20,7 +20,7 @@ use crate::slot::Slot;
 use crate::sync::AtomicU64;
 use crate::sys;
 
-/// A registered thread. Stays unique when its slot is used again for another thread.
+/// A registered thread. Unique, also after its slot is reused for another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SlotId(u64);
 
@@ -29,11 +29,11 @@ impl SlotId {
         Self((generation as u64) << 32 | index as u64)
     }
 
-    /// All indices are below this.
+    /// Upper bound (exclusive) of all indices.
     pub const LIMIT: usize = MAX_SLOTS;
 
-    /// A dense index, for tables. It comes back for another thread after
-    /// [`Reader::drain_all`] has called the slot closed.
+    /// Returns a dense index, for tables. It may be reused for another thread after
+    /// [`Reader::drain_all`] has reported the slot closed.
     pub const fn index(self) -> usize {
         (self.0 & 0xffff) as usize
     }
@@ -46,7 +46,8 @@ impl SlotId {
         GLOBAL.slot(self.index())
     }
 
-    /// A number of the slot, if it is still this thread's; read before that is asked.
+    /// Returns a number of the slot, if the slot is still this thread's. The check comes after the
+    /// read.
     fn read(self, number: impl Fn(&Slot) -> &AtomicU64) -> Option<u64> {
         let slot = self.slot()?;
         let read = number(slot).load(Ordering::Relaxed);
@@ -63,29 +64,29 @@ impl SlotId {
     }
 }
 
-/// By which signal a thread is sampled: [`Sampler::register_by`]. A signal's frame has to have
-/// room, and only who knows the thread can say where there is some.
+/// The signal by which a thread is sampled: [`Sampler::register_by`]. The caller chooses it,
+/// because it must know a stack with room for the signal's frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// By [`Config::signal`], on the stack where the thread is: for those that run a CLR's code.
-    /// While a CLR handles a fault on the thread's own stack, the alternate one is still in use,
-    /// and where it is on that one, it holds this signal off.
+    /// [`Config::signal`], on the thread's current stack: for threads that run a CLR's code. While
+    /// a CLR handles a fault on the thread's own stack, the alternate stack is still in use. While
+    /// it runs on the alternate stack, it blocks this signal.
     Shared,
-    /// By a signal of our own, on the alternate stack of the thread if it has one: for all others.
-    /// What they run on, a coroutine's stack or a goroutine's, may be as small as they like.
+    /// A signal of our own, on the alternate stack of the thread if it has one: for all other
+    /// threads. They may run on stacks of any size, such as a coroutine's or goroutine's.
     Own,
 }
 
-/// Why a signal could not be sent: the errno of each way.
+/// Why a signal could not be sent: the errno of each method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsent {
-    /// Of `rt_tgsigqueueinfo`.
+    /// Errno of `rt_tgsigqueueinfo`.
     pub queue: i32,
-    /// Of `timer_create`; 0 where it was not asked, as a timer would not have helped.
+    /// Errno of `timer_create`; 0 if it was not called, because a timer would not have helped.
     pub timer: i32,
 }
 
-/// The owner of the signal's handler: [`Sampler::holder`].
+/// Owner of the signal's handler: [`Sampler::holder`].
 #[derive(Clone, Copy)]
 pub enum Holder {
     /// The sampler.
@@ -100,21 +101,21 @@ pub struct Sampler {
     _private: (),
 }
 
-/// Bytes of a thread's scratch that are the sampler's.
+/// Bytes at the start of a thread's scratch that belong to the sampler.
 const SCRATCH_HEAD: u32 = size_of::<Scratch>() as u32;
 
 static SAMPLER: Sampler = Sampler { _private: () };
 
-/// Unregistered slots at which the reader is woken, so that threads that live a millisecond do
-/// not pile up slots and memory between two drains.
+/// Number of unregistered slots at which the reader is woken, so that short-lived threads (a
+/// millisecond) do not accumulate slots and memory between two drains.
 const WAKE_AT_ENDED: u32 = 64;
-/// So many descriptors are the program's before any thread gets one of perf. At our start a runtime
-/// has loaded none of its assemblies, each of which takes two, and a program that fits a small
-/// limit by itself is to fit it with us.
+/// Number of descriptors that are left to the program before a thread gets one of perf. When the
+/// sampler starts, a runtime has loaded none of its assemblies, each of which takes two. A program
+/// that fits a small limit must fit it with the agent too.
 const KEPT_DESCRIPTORS: u64 = 64;
 
 impl Sampler {
-    /// Installs the handler and chooses the engine. Samples no thread yet.
+    /// Installs the handler and selects the engine. Samples no thread yet.
     ///
     /// One sampler per process: a second call gives [`Error::AlreadyStarted`] until
     /// [`Sampler::stop`] was called and the old [`Reader`] dropped. Threads still registered then
@@ -146,19 +147,19 @@ impl Sampler {
         }
     }
 
-    /// The engine at work.
+    /// Returns the engine in use.
     pub fn engine(&self) -> EngineKind {
         GLOBAL.engine()
     }
 
-    /// The engine's name for reports, e.g. `perf task-clock`.
+    /// Returns the engine's name for reports, e.g. `perf task-clock`.
     pub fn engine_name(&self) -> &'static str {
         self.engine().name()
     }
 
-    /// The shortest interval that the engine can tell apart, nanoseconds: the kernel's tick for
-    /// [`EngineKind::Timer`], 10 µs for perf. Samples of a shorter interval stand for several
-    /// ([`crate::SampleView::count`]), so totals stay right and detail is lost.
+    /// Returns the shortest interval that the engine supports, nanoseconds: the kernel's tick for
+    /// [`EngineKind::Timer`], 10 µs for perf. With a shorter interval, a sample stands for several
+    /// ([`crate::SampleView::count`]): totals are right and detail is lost.
     pub fn resolution_ns(&self) -> u64 {
         match self.engine() {
             EngineKind::Timer => GLOBAL.tick_ns.load(Ordering::Relaxed),
@@ -177,8 +178,8 @@ impl Sampler {
         self.register_by(tid, stack, Route::Shared, false)
     }
 
-    /// As [`Sampler::register`], which takes [`Route::Shared`]. `is_own` says that `tid` is the
-    /// calling thread's: then there is less to ask of the kernel.
+    /// As [`Sampler::register`], with another route than [`Route::Shared`]. `is_own` says that
+    /// `tid` is the calling thread's, which saves system calls.
     pub fn register_by(
         &self,
         tid: u32,
@@ -211,13 +212,13 @@ impl Sampler {
         Ok(id)
     }
 
-    /// Tells the stack of a thread that was registered without one, and starts to sample it. Does
+    /// Sets the stack of a thread that was registered without one, and starts to sample it. Does
     /// nothing if that is done already.
     pub fn set_stack(&self, id: SlotId, stack: Range<u64>) -> Result<(), Error> {
         set_stack(id, stack)
     }
 
-    /// The thread's stack, if it is known: low address to end.
+    /// Returns the thread's stack, if it is known: low address to end.
     pub fn stack_of(&self, id: SlotId) -> Option<Range<u64>> {
         let slot = id.slot()?;
         let (generation, flags) = slot.gate.peek();
@@ -227,17 +228,17 @@ impl Sampler {
         })
     }
 
-    /// Stops sampling the thread. May be called by the thread itself or any other, while a
-    /// signal is pending or being handled, after the thread is gone, and twice. What its ring
-    /// holds is still given to [`Reader::drain_all`].
+    /// Stops sampling the thread. May be called by the thread itself or any other, while a signal
+    /// is pending or being handled, after the thread has ended, and twice. The content of its ring
+    /// buffer is still passed to [`Reader::drain_all`].
     pub fn unregister(&self, id: SlotId) {
         self.end(id, sys::own_tid(), false);
     }
 
-    /// As [`Sampler::unregister`], for who knows that `own_tid` is the calling thread. True: the
-    /// slot is closed already, and no [`Reader`] will name it, as there was never a signal for that
-    /// thread and it is the calling one. So the slots of threads that live for microseconds are
-    /// few, and the next thread finds them in its processor's cache.
+    /// As [`Sampler::unregister`], for a caller that knows its own thread id, `own_tid`. Returns
+    /// true if the slot is closed already, and no [`Reader`] will report it: it is the calling
+    /// thread's, which never had a signal. So threads that live for microseconds need few slots,
+    /// and the next thread finds them in its processor's cache.
     pub fn unregister_by(&self, id: SlotId, own_tid: u32) -> bool {
         self.end(id, own_tid, true)
     }
@@ -249,9 +250,9 @@ impl Sampler {
             && flags & (LIVE | KNOWN | CLOSING | ARMING) == LIVE | KNOWN
             && slot.tid.load(Ordering::Relaxed) == own_tid;
         if is_own {
-            // Our own thread, so no handler is inside. A tick that comes while the timer is being
-            // ended is handled when the system call returns, and the slot must still be open then:
-            // for threads that live a millisecond those ticks are not few.
+            // The calling thread, so no handler is inside. A tick that comes while the timer is
+            // being ended is handled when the system call returns, and the slot must still be open
+            // then. Such ticks are frequent for threads that live a millisecond.
             engine::end_timer(slot);
         }
         match slot.gate.close(id.generation()) {
@@ -272,30 +273,30 @@ impl Sampler {
         false
     }
 
-    /// Whether a thread still has a timer or a perf event of ours. After [`Sampler::stop`] those of
-    /// threads whose handler ran just then, or that were about to get one: what is left ends as the
-    /// reader drains.
+    /// Whether a thread still has a timer or a perf event of ours. After [`Sampler::stop`] this can
+    /// be true for threads whose handler was running, or whose timer was being created. These
+    /// timers end when the reader drains.
     pub fn holds_timers(&self) -> bool {
         GLOBAL.timers.is_any_taken() || GLOBAL.events.is_any_taken()
     }
 
-    /// Whether the thread's handler runs at this moment, because of whatever was true when it
-    /// began. If not, it will see what the caller has stored before the call: for who wants to
-    /// take something away that a walk may be reading. False on the thread itself.
+    /// Whether the thread's handler runs at this moment, with the state from its beginning. If not,
+    /// its next run will see what the caller stored before this call. For a caller that wants to
+    /// free data that a walk may be reading. False on the thread itself.
     pub fn is_in_handler(&self, id: SlotId) -> bool {
         let Some(slot) = id.slot() else { return false };
-        // With the handler's own change of the gate, which comes before it reads: either it sees
-        // what was stored before this fence, or this sees it inside.
+        // With the handler's own change of the gate, which comes before its reads: either the
+        // handler sees what was stored before this fence, or this function sees it inside.
         fence(Ordering::SeqCst);
         let (generation, flags) = slot.gate.peek();
-        // The work that the handler did before it left is done.
+        // The work that the handler did before it left is complete.
         fence(Ordering::Acquire);
         generation == id.generation() && flags & BUSY != 0
     }
 
-    /// Sends one signal to the thread, whose handler only notes its stack pointer. The reader is
-    /// woken; [`Reader::settle_stack_probes`] then finds the stack's bounds and starts to sample the
-    /// thread. A thread that blocks the signal never answers.
+    /// Sends one signal to the thread, whose handler only notes its stack pointer, and wakes the
+    /// reader. [`Reader::settle_stack_probes`] then finds the stack's bounds and starts to sample
+    /// the thread. A thread that blocks the signal never answers.
     pub fn probe_stack(&self, id: SlotId) -> Result<(), Error> {
         let slot = id.slot().ok_or(Error::StaleSlot)?;
         let (generation, flags) = slot.gate.peek();
@@ -303,7 +304,7 @@ impl Sampler {
             return Err(Error::StaleSlot);
         }
         slot.reader.is_probed.store(true, Ordering::Relaxed);
-        // An earlier one is in the thread's queue still.
+        // An earlier signal is still in the thread's queue.
         if slot.probe_sent.swap(true, Ordering::Relaxed)
             && !is_lost(slot, &slot.reader.probe_misses, LOST_REQUESTS)
         {
@@ -313,9 +314,9 @@ impl Sampler {
             .inspect_err(|_| slot.probe_sent.store(false, Ordering::Relaxed))
     }
 
-    /// The thread's ticks of CPU time stand for so many threads from here on, itself among them:
-    /// for who registers one of many that are alike, chosen by chance. 1 where nothing else was
-    /// said; 0 is taken for 1. Nothing happens for a stale slot.
+    /// Sets the number of threads that the thread's ticks of CPU time stand for, itself included:
+    /// for a caller that registers a random sample of similar threads. The default is 1; 0 counts
+    /// as 1. Does nothing for a stale slot.
     pub fn set_thread_weight(&self, id: SlotId, threads: u32) {
         if let Some(slot) = id.slot()
             && slot.gate.peek().0 == id.generation()
@@ -324,45 +325,45 @@ impl Sampler {
         }
     }
 
-    /// CPU time that the thread's ticks have stood for so far, those among them that were lost too;
-    /// 0 for a stale slot.
+    /// Returns the CPU time that the thread's ticks have stood for so far, lost ones included; 0
+    /// for a stale slot.
     pub fn reported_ns(&self, id: SlotId) -> u64 {
         id.read(|slot| &slot.cpu_reported).unwrap_or(0)
     }
 
-    /// The thread's CPU clock when its ticks began to count, or at the last tick of an engine that
-    /// looks at it then; `None` where no such clock was read, and for a stale slot.
+    /// Returns the thread's CPU clock when its ticks began to count, or at the last tick of an
+    /// engine that reads it; `None` if no such clock was read, and for a stale slot.
     pub fn accounted_cpu_ns(&self, id: SlotId) -> Option<u64> {
         id.read(|slot| &slot.accounted_cpu)
             .filter(|clock| *clock > 0)
     }
 
-    /// The signal of [`Route::Shared`].
+    /// Returns the signal of [`Route::Shared`].
     pub fn signal(&self) -> i32 {
         GLOBAL.signal.load(Ordering::Relaxed)
     }
 
-    /// The signal that a thread gets.
+    /// Returns the signal that a thread gets.
     pub fn signal_of(&self, id: SlotId) -> i32 {
         id.slot()
             .map_or_else(|| self.signal(), |slot| GLOBAL.signal_of(slot))
     }
 
-    /// Why a thread is not signalled now; `None`: it is. To be asked while the slot is the
+    /// Returns why a thread is not signalled now, or `None` if it is. Call it while the slot is the
     /// thread's.
     pub fn held(&self, id: SlotId) -> Option<HoldReason> {
-        guard::why_not(&GLOBAL, id.slot()?)
+        guard::hold_reason(&GLOBAL, id.slot()?)
     }
 
-    /// Puts a signal that CLRs interrupt their threads by off the alternate stack, where other code
-    /// has put it there, before anything is done for which they do. It is not forgotten.
+    /// Removes SA_ONSTACK from the signal by which CLRs interrupt their threads, if other code has
+    /// set it. For use before a step that makes CLRs send the signal. The change is remembered.
     pub fn move_off_alternate_stack(signal: i32) {
-        guard::was_moved(&GLOBAL, signal);
+        guard::undo_alternate_stack(&GLOBAL, signal);
     }
 
-    /// Looks what others have made of our signals, and of the handlers of faults: threads that may
-    /// not be signalled are held, those that may again go on. To be called at regular intervals;
-    /// some ten system calls.
+    /// Checks what other code has done to our signals and to the handlers of faults. Threads that
+    /// may not be signalled are held, and those that may again are released. Call it at regular
+    /// intervals; some ten system calls.
     pub fn recheck_signals(&self) {
         if guard::check_all(&GLOBAL) {
             fence(Ordering::SeqCst); // see `engine::pause`
@@ -379,13 +380,13 @@ impl Sampler {
         }
     }
 
-    /// CPU time between two ticks, as asked for or as the engine reaches it.
+    /// Returns the CPU time between two ticks, as requested or as the engine supports it.
     pub fn interval_ns(&self) -> u64 {
         let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
         interval.max(self.resolution_ns())
     }
 
-    /// Why the last signal could not be sent to a living thread, since the start.
+    /// Returns why the last signal to a living thread could not be sent, since the start.
     pub fn unsent(&self) -> Option<Unsent> {
         let queue = GLOBAL.send_errno.load(Ordering::Relaxed);
         (queue != 0).then(|| Unsent {
@@ -394,9 +395,9 @@ impl Sampler {
         })
     }
 
-    /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it.
-    /// Later than an interval where all threads wait; [`Reader::wake_fd`] becomes readable when it
-    /// is sooner again.
+    /// Returns the time of the next call of [`Reader::tick`], CLOCK_MONOTONIC, or `None` if no
+    /// thread needs it. It may be later than an interval if all threads wait. [`Reader::wake_fd`]
+    /// becomes readable when it becomes earlier.
     pub fn due_ns(&self) -> Option<u64> {
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed) > 0;
         let clock = GLOBAL.clocked.load(Ordering::Relaxed) > 0;
@@ -408,11 +409,11 @@ impl Sampler {
         }
     }
 
-    /// The owner of the signal's handler now. One system call.
+    /// Returns the owner of the signal's handler. One system call.
     ///
-    /// To be called at regular intervals: a CLR that starts puts its own handler over ours and
-    /// passes on to it what is not its own, until [`Sampler::move_to_top`]. If the handler is any
-    /// other, call [`Sampler::yield_signal`].
+    /// Call it at regular intervals: a CLR that starts installs its own handler over ours and
+    /// passes on the signals that are not its own, until [`Sampler::move_to_top`]. If the handler
+    /// is any other, call [`Sampler::yield_signal`].
     pub fn holder(&self) -> Holder {
         let action = sys::disposition(GLOBAL.signal.load(Ordering::Relaxed));
         if action.sa_sigaction == handler_address() {
@@ -422,17 +423,18 @@ impl Sampler {
         }
     }
 
-    /// Whether it has not been stopped.
+    /// Whether the sampler has not been stopped.
     pub fn is_running(&self) -> bool {
         GLOBAL.running()
     }
 
-    /// Address of the handler, which stands above that of a CLR.
+    /// Returns the address of the handler, which is called before a CLR's.
     pub fn handler(&self) -> usize {
         handler_address()
     }
 
-    /// Address of the handler (for SA_SIGINFO) that gets the signals that are not ours; 0 for none.
+    /// Returns the address of the handler (for SA_SIGINFO) that gets the signals that are not ours;
+    /// 0 for none.
     pub fn previous_handler(&self) -> usize {
         if GLOBAL.previous_takes_info.load(Ordering::Relaxed) {
             GLOBAL.previous.load(Ordering::Acquire) // pairs with `move_to_top`
@@ -441,7 +443,7 @@ impl Sampler {
         }
     }
 
-    /// Puts our handler on top again; signals that are not ours go to `previous` from here on, a
+    /// Installs our handler on top again. Signals that are not ours go to `previous` from now on: a
     /// handler for SA_SIGINFO that is never unloaded and does not call ours.
     pub fn move_to_top(&self, previous: usize) -> Result<(), Error> {
         if previous == handler_address() {
@@ -451,9 +453,9 @@ impl Sampler {
         put_on_top(GLOBAL.signal.load(Ordering::Relaxed))
     }
 
-    /// Stops sampling, as other code has taken the signal: no more of ours are sent, as they would
-    /// all reach it. As [`Sampler::stop`], and counted as [`crate::DiscardReason::SignalTaken`]
-    /// from here on.
+    /// Stops sampling, because other code has taken the signal and would receive every signal of
+    /// ours. As [`Sampler::stop`], and counted as [`crate::DiscardReason::SignalTaken`] from now
+    /// on.
     pub fn yield_signal(&self) {
         GLOBAL.signal_taken.store(true, Ordering::Relaxed);
         self.stop();
@@ -464,13 +466,13 @@ impl Sampler {
         GLOBAL.wake();
     }
 
-    /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one,
-    /// or [`Sampler::enable_waker`].
+    /// As [`Sampler::wake`], for callers without a [`Sampler`]. Does nothing before the first one,
+    /// or before [`Sampler::enable_waker`].
     pub fn wake_reader() {
         GLOBAL.wake();
     }
 
-    /// Makes [`Sampler::wake_reader`] heard at [`Sampler::waker_fd`] although nothing has been sampled yet.
+    /// Makes [`Sampler::wake_reader`] act on [`Sampler::waker_fd`] before anything is sampled.
     ///
     /// # Errors
     /// The system gives no descriptors.
@@ -478,12 +480,12 @@ impl Sampler {
         make_wake()
     }
 
-    /// [`Reader::wake_fd`], for who waits without a reader.
+    /// [`Reader::wake_fd`], for callers without a reader.
     pub fn waker_fd() -> i32 {
         GLOBAL.wake_read.get().unwrap_or(-1)
     }
 
-    /// [`Reader::clear_wake`], for who waits without a reader.
+    /// [`Reader::clear_wake`], for callers without a reader.
     pub fn clear_waker() {
         if let Some(fd) = GLOBAL.wake_read.get() {
             sys::take_notices(fd);
@@ -491,14 +493,14 @@ impl Sampler {
         GLOBAL.wake_flag.clear();
     }
 
-    /// How many descriptors this process may have; 0 where the kernel does not say.
+    /// Returns the process's limit of descriptors; 0 if the kernel does not report it.
     pub fn descriptor_limit() -> u64 {
         sys::descriptor_limit()
     }
 
-    /// Stops all timers. The handler stays installed and ignores what still arrives: putting
-    /// SIG_DFL back would let a late signal end the process. Slots stay registered until
-    /// unregistered; rings can still be drained.
+    /// Stops all timers. The handler remains installed and ignores late signals: with SIG_DFL a
+    /// late signal would end the process. Slots remain registered until unregistered; ring buffers
+    /// can still be drained.
     pub fn stop(&self) {
         let stopped = GLOBAL.state.compare_exchange(
             global::RUNNING,
@@ -520,14 +522,13 @@ impl Sampler {
     }
 }
 
-/// After so many questions that a thread has not answered it is looked whether the signal is in its
-/// queue.
+/// Number of unanswered requests to a thread after which its queue is checked for the signal.
 pub(crate) const LOST_REQUESTS: u8 = 4;
 
-/// Whether a signal that was sent to the thread and has not come is no longer on its way: a tracer
-/// of the thread has kept it. To be called while one is under way; `unseen` counts, and one in
-/// `after` times the kernel is asked. A signal in the queue comes, so there are never more than
-/// two.
+/// Whether a signal that was sent to the thread and has not arrived is not on its way any more,
+/// because a tracer of the thread has kept it. Call it while a signal is under way. `unseen` counts
+/// the calls, and one in `after` of them asks the kernel. A signal in the queue arrives eventually,
+/// so there are never more than two.
 pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
     let times = unseen.load(Ordering::Relaxed).saturating_add(1);
     if times < after {
@@ -539,11 +540,11 @@ pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
     !sys::is_pending(tid, GLOBAL.signal_of(slot))
 }
 
-/// Sends a signal of ours to a slot's thread: queued, or by a timer where that is refused.
+/// Sends a signal of ours to a slot's thread: queued, or by a timer if queueing is refused.
 pub(crate) fn send(slot: &Slot, id: SlotId, request: SignalRequest) -> Result<(), Error> {
     let pid = GLOBAL.pid.load(Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
-    if let Some(held) = guard::why_not_now(&GLOBAL, slot) {
+    if let Some(held) = guard::hold_reason_now(&GLOBAL, slot) {
         return Err(Error::HoldReason(held));
     }
     let signal = GLOBAL.signal_of(slot);
@@ -551,14 +552,14 @@ pub(crate) fn send(slot: &Slot, id: SlotId, request: SignalRequest) -> Result<()
     let (errno, timer) = match sys::queue_signal(pid, tid, signal, token) {
         Ok(()) => return Ok(()),
         Err(libc::ESRCH) => return Err(Error::NoSuchThread),
-        // A timer takes a place too.
+        // A timer takes a place in the queue too.
         Err(libc::EAGAIN) => {
             GLOBAL.discard(DiscardReason::QueueFull);
             (libc::EAGAIN, 0)
         }
         Err(errno) => match engine::send_by_timer(slot, token, request) {
             Ok(()) => return Ok(()),
-            // The kernel knows no such thread.
+            // The kernel has no such thread.
             Err(libc::EINVAL) => return Err(Error::NoSuchThread),
             Err(timer) => (errno, timer),
         },
@@ -603,7 +604,7 @@ fn check(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// Everything but the state word.
+/// Starts everything except the state word.
 fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     map_tables()?;
     let ring_bytes = config
@@ -651,7 +652,7 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL.timers.of_free(sys::free_signals(), 4);
     make_wake()?;
     for (index, slot) in (0..GLOBAL.used()).filter_map(|index| Some((index, GLOBAL.slot(index)?))) {
-        // Left over from an earlier sampler.
+        // Data left over from an earlier sampler.
         GLOBAL.mark_pending(index);
         let (generation, _) = slot.gate.peek();
         if slot.gate.close(generation) == Ok(true) {
@@ -685,7 +686,8 @@ fn map_tables() -> Result<(), Error> {
     Ok(())
 }
 
-/// The number above which our descriptors go: 1024 where the limit leaves room, else none.
+/// Returns the number above which our descriptors are placed: 1024 if the limit leaves room, or
+/// none.
 fn fd_floor() -> i32 {
     if sys::descriptor_limit() >= 4096 {
         1024
@@ -703,7 +705,7 @@ fn make_wake() -> Result<(), Error> {
             let socket = GLOBAL.move_up(socket);
             (socket, socket)
         }
-        // Policies that forbid sockets with names (AppArmor's) leave pairs.
+        // Policies that forbid named sockets (AppArmor's) allow pairs.
         Err(_) => {
             let (read, send) = sys::socket_pair()?;
             (GLOBAL.move_up(read), GLOBAL.move_up(send))
@@ -714,7 +716,7 @@ fn make_wake() -> Result<(), Error> {
     Ok(())
 }
 
-/// docs/engines.md says why in this order.
+/// Selects the engine. docs/engines.md explains the order.
 fn choose(config: &Config) -> Result<EngineKind, Error> {
     let probe = |user_only: bool| engine::probe_perf(user_only).map(|fd| engine::anchor(Some(fd)));
     match config.engine {
@@ -737,9 +739,9 @@ fn choose(config: &Config) -> Result<EngineKind, Error> {
     }
 }
 
-/// The engine that costs no more than the samples are worth: what ticks faster than the kernel
-/// interrupts processors for it, and in a virtual machine each interrupt is a way out of it and
-/// back.
+/// Returns the engine whose cost is proportionate. An engine that ticks faster than the kernel
+/// interrupts processors for it, and in a virtual machine each interrupt exits to the host and
+/// returns.
 fn affordable(interval_ns: u64, tick_ns: u64, is_virtual: bool) -> EngineKind {
     if interval_ns >= tick_ns || is_virtual {
         EngineKind::Timer
@@ -748,9 +750,9 @@ fn affordable(interval_ns: u64, tick_ns: u64, is_virtual: bool) -> EngineKind {
     }
 }
 
-/// When the user's queue of signals is full, which others can fill too, the kernel sends a plain
-/// SIGIO in place of a perf event's real-time signal (fs/fcntl.c, `send_sigio_to_task`), which ends
-/// a program that does not handle it. It is counted in one that does not.
+/// Installs a handler of SIGIO in a program without one. If the user's queue of signals is full,
+/// which other processes can cause too, the kernel sends a plain SIGIO in place of a perf event's
+/// real-time signal (fs/fcntl.c, `send_sigio_to_task`). Without a handler it would end the program.
 fn catch_full_queue() {
     let mut action = sys::disposition(libc::SIGIO);
     if action.sa_sigaction != libc::SIG_DFL {
@@ -771,7 +773,7 @@ fn set_previous(handler: usize, takes_info: bool) {
     GLOBAL.previous.store(handler, Ordering::Release);
 }
 
-/// Installs the handler, after noting the one before it.
+/// Installs the handler, after storing the one before it.
 fn install(signal: i32) -> Result<(), Error> {
     let action = sys::disposition(signal);
     if action.sa_sigaction != handler_address() {
@@ -794,8 +796,8 @@ fn install(signal: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs the handler of the signal that is ours alone. Its frame has a place of its own, where
-/// nothing else is to come on top of it: all else is held off while it runs, but for faults.
+/// Installs the handler of our own signal. Its frame has a separate stack, on which no other frame
+/// must be placed: all other signals except faults are blocked while it runs.
 fn install_own(signal: i32) -> Result<(), Error> {
     let mut action = sys::disposition(signal);
     action.sa_sigaction = handler_address();
@@ -811,13 +813,14 @@ fn install_own(signal: i32) -> Result<(), Error> {
 }
 
 fn put_on_top(signal: i32) -> Result<(), Error> {
-    // With the mask of who had it, as he gets most of what comes; a CLR's is empty. We hold nothing
-    // off ourselves: what cannot be delivered to this thread the kernel gives to another one.
+    // With the mask of the previous handler, which gets most of the signals; a CLR's mask is empty.
+    // We block nothing ourselves, because the kernel would deliver blocked signals to another
+    // thread.
     let mut action = sys::disposition(signal);
     action.sa_sigaction = handler_address();
-    // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next
-    // to ours. It is not forgotten that other code has set it.
-    guard::was_moved(&GLOBAL, signal);
+    // No SA_ONSTACK: the thread's own stack has room, and the interrupted frames are next to ours.
+    // It is recorded if other code has set the flag.
+    guard::undo_alternate_stack(&GLOBAL, signal);
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     set_handler(signal, &action)
 }
@@ -830,7 +833,7 @@ fn set_handler(signal: i32, action: &libc::sigaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a slot that was just taken its block and fresh fields.
+/// Sets up the block and fresh fields of a slot that was just taken.
 fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     let geometry = GLOBAL.geometry();
     let wanted = geometry.block_len();
@@ -853,8 +856,8 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
         // free list and closed, so no other code looks at it.
         unsafe { (&raw mut (*slot.scratch()).slot).write(index) };
     }
-    // A thread that a wall tick finds is worth a whole interval, however short it has lived;
-    // else short threads would count for less than their share.
+    // A thread that a wall tick finds stands for a whole interval, however short it has lived.
+    // Otherwise short threads would count for less than their share.
     slot.reset(due::last_wall_tick(sys::monotonic_ns()));
     for looks in [&GLOBAL.cpu_looks, &GLOBAL.wall_looks] {
         if let Some(look) = looks.get(index) {
@@ -864,8 +867,8 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the reader neither has anything of a closed slot nor looks at it of its own accord, as
-/// it does where it drives a clock or asks for traces.
+/// Whether the reader neither has data of a closed slot nor checks it of its own accord, as it does
+/// when it drives a clock or requests traces.
 fn is_done(slot: &Slot) -> bool {
     GLOBAL.engine() == EngineKind::Timer
         && GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0

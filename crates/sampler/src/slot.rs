@@ -1,9 +1,9 @@
-//! A slot: what is kept for one registered thread, and the memory block behind it.
+//! Slot: the state of one registered thread, shared by its handler and the reader.
 //!
-//! It holds the words; `protocol` says who may touch which when. The invariant: the fields
-//! under "handler" are written only between `enter` and `leave` of the slot's gate (or by
-//! `register`, before `open`), those under "reader" only by the one [`crate::Reader`]; so all of
-//! them are Relaxed.
+//! The slot's memory block has the ring buffer and the stack buffers. `protocol` defines who may
+//! access which word when. Invariant: the fields under "handler" are written only between `enter`
+//! and `leave` of the slot's gate, its lock-free ownership word (or by `register`, before `open`).
+//! Those under "reader" are written only by the one [`crate::Reader`]. So all are Relaxed.
 
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -21,16 +21,16 @@ pub(crate) struct Slot {
     pub(crate) gate: Gate,
     /// Written by `register` before `open`.
     pub(crate) tid: AtomicU32,
-    /// Free list link: index + 1, 0 = end.
+    /// Link of the free list: index + 1, 0 = end.
     pub(crate) next_free: AtomicU32,
     /// Written between `begin_arm` and `set_known`.
     pub(crate) stack_low: AtomicU64,
     pub(crate) stack_high: AtomicU64,
-    /// [`crate::engine::Timer`] as a word; swapped, so that exactly one ends it.
+    /// [`crate::engine::Timer`] as a word; swapped, so that exactly one party ends it.
     pub(crate) timer: AtomicU64,
     /// The value that the timer's signals carry. Written before `timer`.
     pub(crate) token: AtomicU64,
-    /// The block, kept when the slot is free. Changed only by `register`.
+    /// The memory block, kept when the slot is free. Changed only by `register`.
     pub(crate) block: AtomicPtr<u8>,
     pub(crate) block_len: AtomicUsize,
     /// Geometry of the block, written by `register` before `open`.
@@ -42,9 +42,9 @@ pub(crate) struct Slot {
     /// Depth of the last committed stack, in the buffer `last_buffer`.
     pub(crate) last_depth: AtomicU32,
     pub(crate) last_buffer: AtomicU8,
-    /// The first tick, after a random part of the interval, has not come.
+    /// Whether the first tick, after a random part of the interval, is still to come.
     pub(crate) first_tick: AtomicBool,
-    /// The mark that the handler inside the gate has laid down on its stack, and where.
+    /// Value and address of the cookie that the handler inside the gate has put on its stack.
     pub(crate) cookie: AtomicU64,
     pub(crate) cookie_at: AtomicU64,
     /// Time up to which wall-clock samples account for the thread. Written by the reader too, but
@@ -52,16 +52,16 @@ pub(crate) struct Slot {
     pub(crate) wall_time: AtomicU64,
     /// CPU time of the thread up to which samples stand for it (perf), or when its timer was armed.
     pub(crate) accounted_cpu: AtomicU64,
-    /// Ticks that are let pass before the next walk, as the last one took so long.
+    /// Number of ticks to skip before the next walk, because the last one took so long.
     pub(crate) ticks_to_skip: AtomicU64,
-    /// [`crate::Route::Own`]. Written by `register` before `open`.
+    /// Whether the route is [`crate::Route::Own`]. Written by `register` before `open`.
     pub(crate) on_own_signal: AtomicBool,
-    /// It has run on a stack that is not its own, and has no alternate one: it is not signalled any
-    /// more.
+    /// Whether the thread has run on a foreign stack without having an alternate one. It is not
+    /// signalled any more.
     pub(crate) strayed: AtomicBool,
-    /// Its timer stands still until it may be signalled again.
+    /// Whether its timer is stopped until the thread may be signalled again.
     pub(crate) paused: AtomicBool,
-    /// How many threads' CPU time its ticks stand for. Written by who registers it.
+    /// Number of threads whose CPU time its ticks stand for. Written by the code that registers it.
     pub(crate) threads: AtomicU32,
     pub(crate) samples: AtomicU64,
     pub(crate) intervals: AtomicU64,
@@ -69,21 +69,21 @@ pub(crate) struct Slot {
     pub(crate) handler_ns: AtomicU64,
     pub(crate) signals: AtomicU64,
     pub(crate) lost_ns: AtomicU64,
-    /// Of `signals`, those that the reader sent.
+    /// Number of the `signals` that the reader sent.
     pub(crate) sent: AtomicU64,
     /// CPU time that ticks have stood for, samples and lost ones.
     pub(crate) cpu_reported: AtomicU64,
-    /// Stack pointer and thread pointer that `probe_stack` brought; pointer 0 = none.
+    /// Stack pointer and thread pointer from `probe_stack`; pointer 0 = none.
     pub(crate) probe_sp: AtomicU64,
     pub(crate) probe_tp: AtomicU64,
     /// CPU time of the thread when the handler left it after a wall-clock sample.
     pub(crate) cpu_after: AtomicU64,
-    /// No wall-clock sample before this time, as the last one took so long.
+    /// No wall-clock sample is taken before this time, because the last one took so long.
     pub(crate) wall_rest: AtomicU64,
-    /// Wall-clock samples committed.
+    /// Number of wall-clock samples committed.
     pub(crate) wall_samples: AtomicU64,
 
-    /// [`crate::trace::State`]; see there who may change it.
+    /// State of the trace: a constant of [`crate::trace`], whose text says who may change it.
     pub(crate) trace_state: AtomicU8,
     /// How the trace ended, and why there is none (0: there is one). Written between WRITING and
     /// DONE.
@@ -93,25 +93,27 @@ pub(crate) struct Slot {
     /// CLOCK_MONOTONIC of the trace.
     pub(crate) trace_time: AtomicU64,
 
-    /// Set by the reader, cleared by the handler: share nothing with the stack before.
+    /// Set by the reader, cleared by the handler: the next record must not share frames with the
+    /// one before.
     pub(crate) write_whole: AtomicBool,
-    /// [`WallSignal`]: set by the reader before it sends one, moved on by the handler.
+    /// [`WallSignal`]: set by the reader before it sends one, advanced by the handler.
     pub(crate) wall_signal: AtomicU8,
-    // Set by who sends a signal for a trace or a hello before he sends it, cleared by the handler.
+    // Set by the sender of a signal for a trace or a stack probe before it is sent, cleared by the
+    // handler.
     pub(crate) trace_sent: AtomicBool,
     pub(crate) probe_sent: AtomicBool,
     /// The same for a tick of the reader's.
     pub(crate) cpu_sent: AtomicBool,
-    /// Timers by which it is sent signals where they cannot be queued, as words: ticks of the
-    /// reader's, and all else. Swapped, as `timer`.
+    /// Timers that send it signals if these cannot be queued, as words: ticks of the reader, and
+    /// all others. Swapped, like `timer`.
     pub(crate) senders: [AtomicU32; 2],
     /// The id of the perf event behind the descriptor in `timer`.
     pub(crate) perf_id: AtomicU64,
 
-    // Waits (`waits`): the reader asks that the handler of its next wall-clock signal remembers the
-    // stack ...
+    // Waits (`waits`): the reader requests that the handler of its next wall-clock signal records
+    // the stack ...
     pub(crate) wait_asked: AtomicBool,
-    /// ... which it has, so deep; 0: none.
+    /// ... which has this depth; 0: none.
     pub(crate) wait_depth: AtomicU32,
     pub(crate) wait_end: AtomicU8,
 
@@ -119,16 +121,16 @@ pub(crate) struct Slot {
     pub(crate) reader: ReaderSide,
 }
 
-/// How far a thread's wall-clock signal has come. Real-time signals queue, so no second one is sent
-/// while one is under way.
+/// State of a thread's wall-clock signal. Real-time signals queue, so no second one is sent while
+/// one is under way.
 pub(crate) struct WallSignal;
 
 impl WallSignal {
-    /// There is none.
+    /// No signal is under way.
     pub(crate) const NONE: u8 = 0;
-    /// It was sent.
+    /// The signal was sent.
     pub(crate) const SENT: u8 = 1;
-    /// It has come, and is being handled, unless the program has jumped out of the handler.
+    /// The signal is being handled, unless the program has jumped out of the handler.
     pub(crate) const ARRIVED: u8 = 2;
 }
 
@@ -139,52 +141,52 @@ pub(crate) struct ReaderSide {
     /// Depth of the last stack read.
     pub(crate) depth: AtomicU32,
     pub(crate) end: AtomicU8,
-    /// [`crate::waits::WaitPlace`]: where it waits.
+    /// [`crate::waits::WaitPlace`]: where the thread waits.
     pub(crate) place: AtomicU8,
-    /// A hello was sent and not yet taken.
+    /// Whether a stack probe was sent and its result not taken yet.
     pub(crate) is_probed: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
-    /// Wall ticks for which the signal has been in the handler.
+    /// Number of wall ticks during which the signal has been in the handler.
     pub(crate) waited: AtomicU32,
-    /// How often a signal of each kind was looked for that has not come (`sampler::is_lost`).
+    /// Number of checks for a missing signal of each kind (`sampler::is_lost`).
     pub(crate) wall_misses: AtomicU8,
     pub(crate) cpu_misses: AtomicU8,
     pub(crate) probe_misses: AtomicU8,
     pub(crate) trace_misses: AtomicU8,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
-    /// Behind which place of the ring idle time belongs: that of the sample before it.
+    /// Position in the ring after which idle time belongs: that of the sample before it.
     pub(crate) idle_at: AtomicU64,
     pub(crate) cpu_seen: AtomicU64,
-    /// Its clock at the reader's last look, and since when it has not moved.
+    /// The thread's clock at the reader's last check, and the time since which it has not moved.
     pub(crate) clock_seen: AtomicU64,
     pub(crate) clock_still: AtomicU64,
-    /// Wall clock: since when the thread waits, and when its clock was looked at last.
+    /// Wall clock: time since which the thread waits, and time of the last check of its clock.
     pub(crate) wall_still: AtomicU64,
     pub(crate) wall_looked: AtomicU64,
-    /// It has waited for so long that it is looked at less often than at each tick; how long it had
-    /// waited for a processor then.
+    /// Whether it has waited for so long that it is checked less often than at each tick, and how
+    /// long it had waited for a processor then.
     pub(crate) is_long: AtomicBool,
     pub(crate) wall_queued: AtomicU64,
-    /// As `idle_*`, of the stack that the handler has remembered.
+    /// As `idle_*`, for the stack that the handler has recorded.
     pub(crate) wait_ns: AtomicU64,
     pub(crate) wait_until: AtomicU64,
     pub(crate) wait_ticks: AtomicU32,
-    /// Looks in a row at which it waited somewhere else.
+    /// Number of consecutive checks at which it waited elsewhere.
     pub(crate) wait_misses: AtomicU32,
-    /// Counters already taken.
+    /// Counts that were read already.
     pub(crate) taken: [AtomicU64; 7],
 }
 
-/// Where things lie in a block.
+/// Layout of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Geometry {
     pub(crate) ring_words: u32,
     pub(crate) max_depth: u32,
     pub(crate) scratch_len: u32,
-    /// There is room for a trace, at the block's end.
+    /// Whether there is room for a trace, at the block's end.
     pub(crate) traces: bool,
-    /// There is room for the stack of a wait, at the block's end; never with `traces`.
+    /// Whether there is room for the stack of a wait, at the block's end; never with `traces`.
     pub(crate) waits: bool,
 }
 
@@ -193,7 +195,7 @@ impl Geometry {
         self.ring_words as usize * 8
     }
 
-    /// The geometry that [`Slot::geometry`] gives for a block made from this.
+    /// Returns the geometry that [`Slot::geometry`] gives for a block made from this.
     pub(crate) const fn without_scratch(self) -> Self {
         Self {
             scratch_len: 0,
@@ -203,12 +205,12 @@ impl Geometry {
         }
     }
 
-    /// One stack buffer, whole cache lines.
+    /// Returns the size of one stack buffer, in whole cache lines.
     const fn stack_bytes(self) -> usize {
         (self.max_depth as usize * 8).next_multiple_of(64)
     }
 
-    /// A buffer for a trace: three words a frame, whole cache lines.
+    /// Returns the size of a buffer for a trace: three words a frame, whole cache lines.
     const fn trace_bytes(self) -> usize {
         if self.traces {
             3 * self.stack_bytes()
@@ -217,13 +219,13 @@ impl Geometry {
         }
     }
 
-    /// A buffer for the stack of a wait.
+    /// Returns the size of a buffer for the stack of a wait.
     const fn wait_bytes(self) -> usize {
         if self.waits { WAIT_BYTES } else { 0 }
     }
 
-    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch, trace
-    /// or wait.
+    /// Returns the size of the whole block: ring, two stack buffers of the handler, one of the
+    /// reader, scratch, trace or wait.
     pub(crate) const fn block_len(self) -> usize {
         let scratch = (self.scratch_len as usize).next_multiple_of(64);
         let walks = self.wait_bytes() + self.trace_bytes();
@@ -239,17 +241,18 @@ impl Geometry {
     }
 }
 
-/// Frames of a wait at most (`waits`): threads of a pool have twenty to thirty. A deeper one is
-/// woken each time.
+/// Maximum number of frames of a wait (`waits`). Threads of a pool have twenty to thirty. A thread
+/// with more is woken each time.
 pub(crate) const WAIT_FRAMES: usize = 64;
-/// Their size in bytes.
+/// Size of these frames, bytes.
 const WAIT_BYTES: usize = WAIT_FRAMES * size_of::<[u64; 3]>();
 
 /// Index of the reader's stack buffer; 0 and 1 are the handler's.
 pub(crate) const READER_BUFFER: usize = 2;
 
 impl Slot {
-    /// The geometry of the block in use. The scratch is last, so its length does not matter here.
+    /// Returns the geometry of the block in use. The scratch is last, so its length does not matter
+    /// here.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry {
             ring_words: self.ring_words.load(Ordering::Relaxed),
@@ -260,7 +263,7 @@ impl Slot {
         }
     }
 
-    /// The ring. The slot must be open (or quiet), so that it has a block.
+    /// Returns the ring. The slot must be open (or quiet), so that it has a block.
     pub(crate) fn ring(&self) -> Ring<'_> {
         let block = self.block.load(Ordering::Relaxed);
         let len = self.ring_words.load(Ordering::Relaxed) as usize;
@@ -280,7 +283,7 @@ impl Slot {
         }
     }
 
-    /// Stack buffer `buffer` (0, 1: the handler's; 2: the reader's), `max_depth` words.
+    /// Returns stack buffer `buffer` (0, 1: the handler's; 2: the reader's), `max_depth` words.
     pub(crate) fn stack_buffer(&self, buffer: usize) -> *mut u64 {
         let block = self.block.load(Ordering::Relaxed);
         block
@@ -288,7 +291,7 @@ impl Slot {
             .cast::<u64>()
     }
 
-    /// Room for a trace of `max_depth` frames. Only for a block that was made with it.
+    /// Returns the room for a trace of `max_depth` frames. Only for a block that was made with it.
     pub(crate) fn trace_buffer(&self) -> *mut [u64; 3] {
         let block = self.block.load(Ordering::Relaxed);
         let len = self.block_len.load(Ordering::Relaxed);
@@ -298,8 +301,8 @@ impl Slot {
             .cast::<[u64; 3]>()
     }
 
-    /// Room for the stack of a wait, [`WAIT_FRAMES`] frames of three words. Only for a block that
-    /// was made with it.
+    /// Returns the room for the stack of a wait, [`WAIT_FRAMES`] frames of three words. Only for a
+    /// block that was made with it.
     pub(crate) fn wait_buffer(&self) -> *mut u64 {
         let block = self.block.load(Ordering::Relaxed);
         let len = self.block_len.load(Ordering::Relaxed);
@@ -308,7 +311,7 @@ impl Slot {
             .cast::<u64>()
     }
 
-    /// The walker's memory.
+    /// Returns the walker's memory.
     pub(crate) fn scratch(&self) -> *mut Scratch {
         let block = self.block.load(Ordering::Relaxed);
         block
@@ -316,7 +319,7 @@ impl Slot {
             .cast::<Scratch>()
     }
 
-    /// Fresh fields for the next thread; `accounted` is the time from which wall-clock samples
+    /// Resets the fields for the next thread. `accounted` is the time from which wall-clock samples
     /// count. The caller has taken the slot off the free list.
     pub(crate) fn reset(&self, accounted: u64) {
         let zero64 = [
@@ -404,8 +407,8 @@ impl Slot {
         self.wall_time.store(accounted, Ordering::Relaxed);
     }
 
-    /// Whether no signal has come since `reset`, and the reader has nothing to report of it. Of a
-    /// slot that is closed.
+    /// Whether no signal has come since `reset`, and the reader has nothing to report of it. For a
+    /// closed slot.
     pub(crate) fn is_untouched(&self) -> bool {
         let counters = [
             &self.signals,
@@ -439,7 +442,8 @@ mod tests {
         assert!(size_of::<Slot>() <= 512, "{}", size_of::<Slot>());
     }
 
-    /// All fields by name: of a new one it has to be said whether a thread leaves something in it.
+    /// Lists all fields by name, so that for each new one it must be decided whether a thread
+    /// leaves data in it.
     #[test]
     fn nothing_is_left_in_a_slot_of_the_thread_before() {
         let mut slot = Box::<Slot>::new_uninit();
@@ -491,7 +495,7 @@ mod tests {
             wall_rest,
             wall_samples,
             trace_state,
-            // Said of a trace that is there.
+            // Valid only with a trace.
             trace_end: _,
             trace_refused: _,
             trace_depth: _,
@@ -504,7 +508,7 @@ mod tests {
             perf_id,
             wait_asked,
             wait_depth,
-            // Said of a wait that is there.
+            // Valid only with a wait.
             wait_end: _,
             reader,
         } = &*slot;

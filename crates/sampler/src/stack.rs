@@ -1,11 +1,11 @@
-//! Sharing between one stack and the next: what the ring carries in place of whole stacks.
+//! Encoding of stacks in the ring buffer: only the frames that differ from the last record's stack.
 //!
-//! Two samples of a thread mostly differ near the leaf only. A record therefore has the frames
-//! that differ and the number of root frames it shares with the record committed before it in the
-//! same ring. The invariant: writer and reader both advance their "last stack" once for each
-//! committed record and never otherwise.
+//! Two samples of a thread mostly differ near the leaf only. So a record has the frames that differ
+//! and the number of root frames it shares with the record committed before it in the same ring.
+//! Invariant: writer and reader both advance their "last stack" once for each committed record and
+//! never otherwise.
 
-/// How many frames at the root end (the end of both slices) are the same.
+/// Returns the number of equal frames at the root end (the end of both slices).
 pub(crate) fn shared_root(new: &[u64], last: &[u64]) -> usize {
     new.iter()
         .rev()
@@ -19,23 +19,23 @@ pub(crate) fn shared_root(new: &[u64], last: &[u64]) -> usize {
 /// A record is: head, time, value, then `fresh` frames leaf first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
-    /// Frames written.
+    /// Number of frames in the record.
     pub(crate) fresh: u16,
-    /// Root frames shared with the record before.
+    /// Number of root frames shared with the record before.
     pub(crate) shared: u16,
     /// The walker's end code.
     pub(crate) end: u8,
-    /// A wall-clock sample; else one of CPU time.
+    /// Whether it is a wall-clock sample; if not, one of CPU time.
     pub(crate) wall: bool,
-    /// Intervals, at most [`Head::MAX_COUNT`].
+    /// Number of intervals, at most [`Head::MAX_COUNT`].
     pub(crate) count: u32,
 }
 
-/// Words of a record before its frames.
+/// Number of words of a record before its frames.
 pub(crate) const HEAD_WORDS: usize = 3;
 
 impl Head {
-    /// The largest `count` that is carried.
+    /// Maximum `count` that is stored.
     pub(crate) const MAX_COUNT: u32 = (1 << 23) - 1;
 
     pub(crate) fn pack(self) -> u64 {
@@ -57,7 +57,7 @@ impl Head {
     }
 }
 
-/// The reader's last stack, kept at the end of its buffer so that shared root frames never move.
+/// The reader's last stack, at the end of its buffer so that shared root frames never move.
 pub(crate) struct Rebuilt<'a> {
     pub(crate) buffer: &'a mut [u64],
     pub(crate) depth: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Rebuilt<'a> {
 
 impl Rebuilt<'_> {
     /// Puts `fresh` frames (from `read`, leaf first) in front of the last `shared` root frames.
-    /// `None`, and nothing changed: the numbers do not fit what came before.
+    /// Returns `None`, with nothing changed, if the numbers do not fit the last stack.
     pub(crate) fn apply(
         &mut self,
         fresh: usize,
@@ -84,7 +84,7 @@ impl Rebuilt<'_> {
         self.buffer.get(start..)
     }
 
-    /// The last stack again.
+    /// Returns the last stack.
     pub(crate) fn last(&self) -> &[u64] {
         let start = self.buffer.len().saturating_sub(self.depth);
         self.buffer.get(start..).unwrap_or(&[])
@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Any sequence of stacks comes out as it went in.
+        /// Any sequence of stacks is decoded unchanged.
         #[test]
         fn stacks_survive(stacks in prop::collection::vec(prop::collection::vec(0u64..3, 0..12), 1..40)) {
             let mut buffer = [0u64; 12];
@@ -115,7 +115,7 @@ mod tests {
             }
         }
 
-        /// Sharing is as long as can be.
+        /// The shared part has maximum length.
         #[test]
         fn sharing_is_maximal(a in prop::collection::vec(0u64..3, 0..12), b in prop::collection::vec(0u64..3, 0..12)) {
             let shared = shared_root(&a, &b);

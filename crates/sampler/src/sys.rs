@@ -1,7 +1,7 @@
-//! The system calls, thin.
+//! Thin wrappers of the system calls that the sampler makes.
 //!
-//! Those used in the handler are marked so: they take no lock and allocate nothing; `libc`'s
-//! wrapper may set `errno`, which the handler puts back.
+//! Functions for the handler are marked "Handler": they take no lock and allocate nothing. `libc`'s
+//! wrapper may set `errno`, which the handler restores.
 
 use core::ffi::c_int;
 
@@ -9,7 +9,7 @@ use syscalls::{Call, proc};
 
 use crate::config::Error;
 
-/// `errno` of this thread.
+/// Returns this thread's `errno`.
 pub(crate) fn errno() -> i32 {
     // SAFETY: `__errno_location` gives this thread's errno, always valid.
     unsafe { *libc::__errno_location() }
@@ -21,7 +21,7 @@ pub(crate) fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// The error of the call just made.
+/// Returns the error of the call just made.
 pub(crate) fn last_error(call: &'static str) -> Error {
     Error::Os {
         call,
@@ -29,8 +29,8 @@ pub(crate) fn last_error(call: &'static str) -> Error {
     }
 }
 
-/// Takes a signal out of the calling thread's mask. In a handler: until that returns. True: it was
-/// held off. Async-signal-safe, but for errno.
+/// Removes a signal from the calling thread's mask; in a handler, until that returns. Returns true
+/// if it was blocked. Async-signal-safe, except for errno.
 pub(crate) fn unblock_signal(signal: i32) -> bool {
     change_mask(libc::SIG_UNBLOCK, signal)
 }
@@ -40,7 +40,7 @@ pub(crate) fn block_signal(signal: i32) {
     change_mask(libc::SIG_BLOCK, signal);
 }
 
-/// True: the signal was in the mask.
+/// Changes the mask. Returns true if the signal was in it.
 fn change_mask(how: c_int, signal: i32) -> bool {
     let set = bit(signal);
     let mut before: u64 = 0;
@@ -58,8 +58,9 @@ fn change_mask(how: c_int, signal: i32) -> bool {
     before & set != 0
 }
 
-/// The kernel's action on a signal, as it keeps it on x86-64 (arch/x86/include/uapi/asm/signal.h):
-/// its own words, where a library may stand before the C library's `sigaction`.
+/// The kernel's action on a signal, in its own layout on x86-64
+/// (arch/x86/include/uapi/asm/signal.h). It is read by system call because a library may replace
+/// the C library's `sigaction`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Action {
@@ -70,7 +71,7 @@ pub(crate) struct Action {
 }
 
 impl Action {
-    /// Whether a handler runs.
+    /// Whether a handler is installed.
     pub(crate) fn is_handled(&self) -> bool {
         !matches!(self.handler, libc::SIG_DFL | libc::SIG_IGN)
     }
@@ -83,7 +84,7 @@ impl Action {
         self.mask & bit(signal) != 0
     }
 
-    /// The same without a flag.
+    /// Returns the action without a flag.
     pub(crate) fn without(self, flag: c_int) -> Self {
         Self {
             flags: self.flags & !u64::from(flag as u32),
@@ -91,7 +92,7 @@ impl Action {
         }
     }
 
-    /// The same, which holds this signal off too.
+    /// Returns the action with this signal blocked too.
     pub(crate) fn blocking(self, signal: i32) -> Self {
         Self {
             mask: self.mask | bit(signal),
@@ -100,18 +101,18 @@ impl Action {
     }
 }
 
-/// A signal in the kernel's set.
+/// Returns the bit of a signal in the kernel's set.
 pub(crate) fn bit(signal: i32) -> u64 {
     1 << (signal - 1).clamp(0, 63)
 }
 
-/// The kernel's action on a signal now. Handler.
+/// Returns the kernel's present action on a signal. Handler.
 pub(crate) fn action(signal: i32) -> Option<Action> {
     change_action(signal, core::ptr::null())
 }
 
-/// Changes it to an [`Action`] that was there before, or one that differs in mask and flags alone;
-/// answers what was there until then. Handler.
+/// Changes the action to one that was installed before, or one that differs in mask and flags only.
+/// Returns the previous action. Handler.
 pub(crate) fn set_action(signal: i32, action: &Action) -> Option<Action> {
     change_action(signal, action)
 }
@@ -137,9 +138,9 @@ fn change_action(signal: i32, new: *const Action) -> Option<Action> {
     (done == 0).then_some(old)
 }
 
-/// Whether eight bytes of this process's memory can be read. Handler. `rt_sigprocmask` of an
-/// operation that there is none of copies the set before it looks what to do with it
-/// (kernel/signal.c): EFAULT or EINVAL, and nothing changes.
+/// Whether eight bytes of this process's memory can be read. Handler. `rt_sigprocmask` with an
+/// invalid operation copies the set before it checks the operation (kernel/signal.c): it returns
+/// EFAULT or EINVAL, and nothing changes.
 pub(crate) fn is_readable(address: u64) -> bool {
     const NO_OPERATION: c_int = -1;
     // SAFETY: the kernel checks the address, and changes nothing for an operation that it does not
@@ -156,13 +157,13 @@ pub(crate) fn is_readable(address: u64) -> bool {
     errno() == libc::EINVAL
 }
 
-/// Thread id of the caller.
+/// Returns the thread id of the caller.
 pub(crate) fn own_tid() -> u32 {
     // SAFETY: no preconditions.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// A clock in nanoseconds; 0 if the clock does not exist (a thread that is gone). Handler.
+/// Returns a clock in nanoseconds; 0 if it does not exist (of an ended thread). Handler.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -177,25 +178,25 @@ pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
-/// CLOCK_MONOTONIC. Handler (vdso).
+/// Returns CLOCK_MONOTONIC. Handler (vdso).
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// CPU time of the calling thread. Handler.
+/// Returns the CPU time of the calling thread. Handler.
 pub(crate) fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The CPU clock of another thread of this process: the kernel's encoding (include/linux/
-/// posix-timers.h, `MAKE_THREAD_CPUCLOCK` with CPUCLOCK_SCHED).
+/// Returns the CPU clock of another thread of this process, in the kernel's encoding
+/// (include/linux/posix-timers.h, `MAKE_THREAD_CPUCLOCK` with CPUCLOCK_SCHED).
 pub(crate) fn cpu_clock_of(tid: u32) -> libc::clockid_t {
     const PER_THREAD: u32 = 4;
     const SCHED: u32 = 2;
     ((!tid << 3) | PER_THREAD | SCHED) as libc::clockid_t
 }
 
-/// Length of the kernel's tick: the resolution of the coarse clock.
+/// Returns the length of the kernel's tick: the resolution of the coarse clock.
 pub(crate) fn tick_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -208,14 +209,14 @@ pub(crate) fn tick_ns() -> u64 {
     (time.tv_nsec as u64).max(1)
 }
 
-/// Whether this is a virtual machine, by what it says of itself: bit 31 of ECX of CPUID leaf 1,
-/// which no processor sets.
+/// Whether this is a virtual machine, according to bit 31 of ECX of CPUID leaf 1, which no
+/// processor sets.
 pub(crate) fn is_virtual() -> bool {
     core::arch::x86_64::__cpuid(1).ecx & (1 << 31) != 0
 }
 
-/// The kernel's information about a signal, as laid out on x86-64
-/// (include/uapi/asm-generic/siginfo.h): the parts that we use.
+/// The kernel's information about a signal, in its layout on x86-64
+/// (include/uapi/asm-generic/siginfo.h): the parts that are used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct SignalInfo {
@@ -223,25 +224,25 @@ pub(crate) struct SignalInfo {
     pub(crate) errno: i32,
     pub(crate) code: i32,
     pub(crate) padding: i32,
-    /// SI_TIMER: timer id, [`SENT`] or [`PRICED`] in what we send. Kill: pid. POLL_*: low half of
-    /// the band.
+    /// SI_TIMER: timer id, or [`SENT`] or [`PRICED`] in our own signals. Kill: pid. POLL_*: low
+    /// half of the band.
     pub(crate) first: i32,
     /// SI_TIMER: overrun. Kill: uid. POLL_*: high half of the band.
     pub(crate) second: i32,
     /// SI_TIMER: the value. POLL_*: the file descriptor, in the low half.
     pub(crate) value: u64,
-    /// The kernel's part of the signals that reach us ends before it and the rest is zero
+    /// For the signals that reach us the kernel's part ends before this field and the rest is zero
     /// (copy_siginfo_to_user): room for [`SignalInfo::passed`].
     pub(crate) unused: [u64; 8],
     /// [`PASSED_ON`] once our handler has passed this signal on.
     pub(crate) passed: u64,
-    /// Others of this project mark signals here (`activation`).
+    /// Another crate of this project marks signals here (`activation`).
     pub(crate) foreign: [u64; 3],
 }
 
-/// The "timer id" of signals that we send: no timer has it, and no process.
+/// "Timer id" of the signals that we send: no timer and no process has this number.
 pub(crate) const SENT: i32 = -1;
-/// The same in those that are sent for their price.
+/// The same in signals that are sent to measure their cost.
 pub(crate) const PRICED: i32 = -2;
 /// See [`SignalInfo::passed`].
 pub(crate) const PASSED_ON: u64 = 0x7469_636b_7061_7373;
@@ -256,14 +257,15 @@ pub(crate) fn is_own_thread(pid: i32, tid: u32) -> bool {
 
 /// Queues `signal` with `value` to one thread of this process. Not for the handler.
 ///
-/// It says that it comes from a timer, for two reasons: `execve` drops what timers have sent and
-/// keeps all else (fs/exec.c, `begin_new_exec`: `flush_itimer_signals`), to a new program without
-/// our handler; and a CLR whose handler gets it first looks for its own process's id in `first`.
+/// The signal is marked as a timer's, for two reasons. `execve` drops signals of timers and keeps
+/// all others (fs/exec.c, `begin_new_exec`: `flush_itimer_signals`), which would reach a new
+/// program without our handler. And a CLR whose handler gets it first compares `first` with its own
+/// process's id.
 pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Result<(), i32> {
     queue(pid, tid, signal, SENT, value)
 }
 
-/// The same, for nothing but its price: our handler returns at once.
+/// As [`queue_signal`], to measure its cost: our handler returns at once.
 pub(crate) fn queue_for_price(pid: i32, tid: u32, signal: i32) -> Result<(), i32> {
     queue(pid, tid, signal, PRICED, 0)
 }
@@ -297,8 +299,8 @@ fn queue(pid: i32, tid: u32, signal: i32, first: i32, value: u64) -> Result<(), 
     if result == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// The identity of the object behind a descriptor at this moment; 0 where it is not open. Handler.
-/// A socket's number is not used again before 2^32 others were.
+/// Returns the identity of the object behind a descriptor; 0 if it is not open. Handler. A socket's
+/// number is reused only after 2^32 others.
 pub(crate) fn identity(fd: c_int) -> u64 {
     // SAFETY: all-zero is a valid `stat`.
     let mut found: libc::stat = unsafe { core::mem::zeroed() };
@@ -309,10 +311,10 @@ pub(crate) fn identity(fd: c_int) -> u64 {
     found.st_ino ^ found.st_dev.rotate_left(32)
 }
 
-/// A socket that is connected to itself: what is sent to it can be read from it, and no other
-/// process may send to it (the peer of a connected one is the only one that may, `unix_may_send`,
-/// net/unix/af_unix.c). One descriptor, where a pair takes two; a socket, because sending to what
-/// has got its number does nothing.
+/// Creates a socket that is connected to itself. Data sent to it can be read from it, and no other
+/// process may send to it (only the peer of a connected socket may, `unix_may_send`,
+/// net/unix/af_unix.c). It needs one descriptor instead of a pair's two. It is a socket because
+/// sending to a file that has got its number does nothing.
 pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: three numbers.
@@ -324,14 +326,15 @@ pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let pointer = (&raw mut address).cast::<libc::sockaddr>();
-    // A family and no name: the kernel gives it one that is free (unix(7), "Autobind"), of no file.
+    // A family without a name: the kernel assigns a free one (unix(7), "Autobind"), which is not a
+    // file.
     let mut length = size_of::<libc::sa_family_t>() as libc::socklen_t;
     // SAFETY: as many readable bytes.
     if unsafe { libc::bind(socket, pointer, length) } != 0 {
         return Err(close_with(socket, "bind"));
     }
     length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-    // SAFETY: as many writable bytes, and where to say how many they are.
+    // SAFETY: as many writable bytes, and a valid pointer to their number.
     if unsafe { libc::getsockname(socket, pointer, &raw mut length) } != 0 {
         return Err(close_with(socket, "getsockname"));
     }
@@ -342,7 +345,7 @@ pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
     Ok(socket)
 }
 
-/// Two sockets connected to each other: what is sent to the second can be read from the first.
+/// Creates two connected sockets: data sent to the second can be read from the first.
 pub(crate) fn socket_pair() -> Result<(c_int, c_int), Error> {
     let mut pair = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -354,7 +357,7 @@ pub(crate) fn socket_pair() -> Result<(c_int, c_int), Error> {
     Ok((first, second))
 }
 
-/// Closes what is of no use, since this call failed.
+/// Closes a descriptor that is useless, because this call failed. Returns the error.
 fn close_with(fd: c_int, call: &'static str) -> Error {
     let error = last_error(call);
     // SAFETY: opened by the caller, and not used elsewhere yet.
@@ -362,8 +365,8 @@ fn close_with(fd: c_int, call: &'static str) -> Error {
     error
 }
 
-/// Sends one byte. Handler. The raw call, because `libc`'s is a cancellation point; a file that is
-/// no socket refuses it, and no SIGPIPE is sent.
+/// Sends one byte. Handler. It uses the raw call, because `libc`'s is a cancellation point. A file
+/// that is not a socket refuses the call, and no SIGPIPE is sent.
 pub(crate) fn notify(socket: c_int) {
     let byte = 1u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -382,12 +385,12 @@ pub(crate) fn notify(socket: c_int) {
     };
 }
 
-/// Takes what [`notify`] has sent.
+/// Reads the bytes that [`notify`] has sent.
 pub(crate) fn take_notices(socket: c_int) {
     let mut bytes = [0u8; 64];
     let flags = libc::MSG_DONTWAIT;
-    // Each is read by itself. Two are never there for long (`WakeFlag`); of more, the rest makes the
-    // next wait end at once.
+    // Each byte is read separately. There are rarely two (`WakeFlag`). If there are more, the rest
+    // ends the next wait at once.
     for _ in 0..8 {
         // SAFETY: so many writable bytes.
         let read = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
@@ -397,15 +400,15 @@ pub(crate) fn take_notices(socket: c_int) {
     }
 }
 
-/// Lets the calling thread's waits end within a microsecond of their time; the kernel's default is
-/// 50.
+/// Makes the calling thread's waits end within a microsecond of their time, instead of the kernel's
+/// default of 50.
 pub(crate) fn set_timer_slack() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: changes a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Waits while the word has this value, at most so long. May return early.
+/// Waits while the word has this value, at most until the timeout. May return early.
 pub(crate) fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: u64) {
     let timeout = libc::timespec {
         tv_sec: (timeout_ns / 1_000_000_000) as i64,
@@ -424,14 +427,14 @@ pub(crate) fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeo
     };
 }
 
-/// Wakes who waits on the word. Handler.
+/// Wakes the threads that wait on the word. Handler.
 pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel uses the word's address alone.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
 }
 
-/// How many descriptors the program may have open.
+/// Returns the program's limit of open descriptors.
 pub(crate) fn descriptor_limit() -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -444,9 +447,8 @@ pub(crate) fn descriptor_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// How many descriptors are neither open nor over the limit: the number of the lowest free one says
-/// how many are open at least, which is all of them but for holes, and those that are opened above
-/// them.
+/// Returns the number of descriptors that are neither open nor over the limit. The lowest free
+/// number approximates the number of open ones: it does not include those opened above a hole.
 pub(crate) fn free_descriptors() -> u64 {
     let limit = descriptor_limit();
     // SAFETY: a new descriptor of ours, closed below.
@@ -458,7 +460,8 @@ pub(crate) fn free_descriptors() -> u64 {
     limit.saturating_sub(lowest as u64)
 }
 
-/// How many more signals the user may have queued ("SigQ: queued/limit" in /proc/self/status).
+/// Returns how many more signals the user may have queued ("SigQ: queued/limit" in
+/// /proc/self/status).
 pub(crate) fn free_signals() -> u64 {
     let mut text = [0u8; 2048];
     let text = proc::read_file(c"/proc/self/status", &mut text);
@@ -471,9 +474,9 @@ pub(crate) fn free_signals() -> u64 {
     }
 }
 
-/// Whether a thread of this process runs, or would if there were a processor for it: the letter
-/// after its name, which may hold anything, in its `stat` file. Also where that cannot be read, as
-/// without a descriptor left: who is not known to wait is sampled.
+/// Whether a thread of this process runs or waits for a processor: the state letter in its `stat`
+/// file, after its name, which may contain anything. Also true if the file cannot be read, such as
+/// without a free descriptor: a thread is sampled unless it is known to wait.
 pub(crate) fn is_runnable(tid: u32) -> bool {
     let mut text = [0u8; 128];
     let text = read_task_file(tid, b"/stat\0", &mut text);
@@ -484,7 +487,7 @@ pub(crate) fn is_runnable(tid: u32) -> bool {
     after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
 }
 
-/// Whether a signal waits in the queue of a thread of this process: its `SigPnd`. Also where that
+/// Whether a signal is in the queue of a thread of this process: its `SigPnd`. Also true if that
 /// cannot be read.
 pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
     let mut text = [0u8; 2048];
@@ -495,9 +498,9 @@ pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
     }
 }
 
-/// For how many nanoseconds a thread of this process has waited for a processor in all its life, in
-/// which it could have run: the second number of its `schedstat` file
-/// (Documentation/scheduler/sched-stats.rst). 0 where the kernel does not tell.
+/// Returns the total time for which a runnable thread of this process has waited for a processor,
+/// nanoseconds: the second number of its `schedstat` file
+/// (Documentation/scheduler/sched-stats.rst). 0 if the kernel does not report it.
 pub(crate) fn queued_ns(tid: u32) -> u64 {
     let mut text = [0u8; 64];
     let text = read_task_file(tid, b"/schedstat\0", &mut text);
@@ -505,14 +508,14 @@ pub(crate) fn queued_ns(tid: u32) -> u64 {
     number.and_then(proc::decimal).unwrap_or(0)
 }
 
-/// Stack pointer and program counter of a thread of this process that waits in a system call, by
-/// its `syscall` file (`NUMBER ARGUMENT… SP PC`): a thread may always look at those of its own
-/// process (kernel/ptrace.c, `__ptrace_may_access`). `None` where it runs or could, waits for a
-/// page, or is gone, and where the kernel does not tell.
+/// Returns stack pointer and program counter of a thread of this process that waits in a system
+/// call, from its `syscall` file (`NUMBER ARGUMENT… SP PC`). A thread may always read those of its
+/// own process (kernel/ptrace.c, `__ptrace_may_access`). `None` if the thread is runnable, waits
+/// for a page or has ended, and if the kernel does not report it.
 pub(crate) fn waits_at(tid: u32) -> Option<(u64, u64)> {
     let mut text = [0u8; 256];
     let text = read_task_file(tid, b"/syscall\0", &mut text);
-    // "running", or "-1 …" where it is in no system call.
+    // "running", or "-1 …" outside of a system call.
     if !text.first()?.is_ascii_digit() {
         return None;
     }
@@ -524,7 +527,7 @@ pub(crate) fn waits_at(tid: u32) -> Option<(u64, u64)> {
     Some((sp, pc))
 }
 
-/// The number in `0x…`.
+/// Parses the number in `0x…`.
 fn hexadecimal(word: &[u8]) -> Option<u64> {
     hexadecimal_digits(word.strip_prefix(b"0x")?)
 }
@@ -536,9 +539,9 @@ fn hexadecimal_digits(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Where a thread of this process keeps the list of its robust mutexes: in its control block, which
-/// glibc places at the upper end of a stack that it has made. `None` where the kernel does not
-/// tell.
+/// Returns the address at which a thread of this process has the list of its robust mutexes: in its
+/// control block, which glibc places at the upper end of a stack that it allocated. `None` if the
+/// kernel does not report it.
 pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
     if !syscalls::is_allowed(Call::GetRobustList) {
         return None;
@@ -556,8 +559,8 @@ pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
     (asked == 0 && head != 0).then_some(head)
 }
 
-/// Reads what lies in this process's own memory at `address`, as much as `into` holds; false where
-/// that cannot be had. By the kernel, as a thread's stack may be gone before we have looked.
+/// Reads this process's own memory at `address` into `into`. Returns false if it cannot be read.
+/// The kernel reads it, because a thread's stack may be unmapped meanwhile.
 pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
     if !syscalls::is_allowed(Call::ProcessVmReadv) {
         return false;
@@ -577,8 +580,8 @@ pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
     usize::try_from(read) == Ok(length)
 }
 
-/// Reads the beginning of a file of a thread of this process; `name` is that of the file, with a
-/// slash before it and a zero behind it.
+/// Reads the beginning of a file of a thread of this process. `name` is the file's name, with a
+/// slash before it and a zero after it.
 fn read_task_file<'a>(tid: u32, name: &[u8], text: &'a mut [u8]) -> &'a [u8] {
     const FRONT: &[u8] = b"/proc/self/task/";
     let mut path = [0u8; 40];
@@ -604,7 +607,7 @@ fn read_task_file<'a>(tid: u32, name: &[u8], text: &'a mut [u8]) -> &'a [u8] {
     proc::read_file(path, text)
 }
 
-/// Fresh zeroed memory, or `None`.
+/// Maps fresh zeroed memory; `None` on failure.
 pub(crate) fn map_memory(len: usize) -> Option<*mut u8> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing
     // that exists.
@@ -627,11 +630,11 @@ pub(crate) fn close(fd: c_int) {
     unsafe { libc::close(fd) };
 }
 
-/// The kernel's action on a signal.
+/// Returns the kernel's action on a signal.
 pub(crate) fn disposition(signal: i32) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction (default action, empty mask).
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which
+    // SAFETY: a query with a valid out-pointer. It fails for numbers that are not signals, which
     // `check` has refused.
     unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) };
     action

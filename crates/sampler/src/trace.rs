@@ -1,9 +1,10 @@
 //! Traces: walks that the reader requests of a thread and waits for.
 //!
-//! A sample goes through the ring and is read some time later; a trace is wanted at once, with the
-//! stack pointer of each frame, while the runtime stands still (walkers `seeded` and the oracle).
-//! The reader asks, the thread's handler answers into a buffer of the slot's own. The invariant:
-//! one at a time in a slot, and the state says which side owns the buffer.
+//! A sample goes through the ring buffer and is read some time later. A trace is needed at once,
+//! with the stack pointer of each frame, while the runtime is suspended (walker `seeded` and the
+//! test oracle). The reader makes the request; the thread's handler writes the answer into a buffer
+//! of the slot. Invariant: a slot has one trace at a time, and the state says which side owns the
+//! buffer.
 //!
 //! ```text
 //!   IDLE ──ask──▶ ASKED ──handler──▶ WRITING ──handler──▶ DONE ──ask──▶ ASKED …
@@ -13,7 +14,7 @@
 //!
 //! | write | order | pairs with | so that |
 //! | --- | --- | --- | --- |
-//! | ASKED by the reader | Release | the handler's Acquire | it is done reading the trace before |
+//! | ASKED by the reader | Release | the handler's Acquire | it has read the trace before |
 //! | DONE by the handler | Release | the reader's Acquire | the frames are there before they are read |
 
 use core::sync::atomic::Ordering;
@@ -33,10 +34,10 @@ const ASKED: u8 = 1;
 const WRITING: u8 = 2;
 const DONE: u8 = 3;
 
-/// A trace, lent until the slot is asked again.
+/// A trace, borrowed until the next request to the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceView<'a> {
-    /// When, CLOCK_MONOTONIC nanoseconds.
+    /// Time of the trace, CLOCK_MONOTONIC nanoseconds.
     pub time_ns: u64,
     /// [`crate::WalkResult::end`].
     pub end: u8,
@@ -47,14 +48,14 @@ pub struct TraceView<'a> {
 /// Why there is no trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceRefused {
-    /// The thread has not answered (yet): it blocks the signal, or is gone.
+    /// The thread has not answered (yet): it blocks the signal, or has ended.
     NoAnswer,
-    /// Its handler would not walk.
+    /// Its handler refused the walk.
     Discarded(DiscardReason),
 }
 
 impl TraceRefused {
-    /// The name for reports.
+    /// Returns the name for reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,12 +66,12 @@ impl TraceRefused {
 }
 
 impl Reader {
-    /// Asks a thread for a trace; [`Reader::await_trace`] waits for it. Needs
+    /// Requests a trace of a thread; [`Reader::await_trace`] waits for it. Needs
     /// [`config::Config::trace`].
     ///
     /// # Errors
-    /// [`Error::StaleSlot`] also when the slot's handler is still at an earlier trace.
-    pub fn ask_trace(&mut self, id: SlotId) -> Result<(), Error> {
+    /// [`Error::StaleSlot`] also if the slot's handler is still writing an earlier trace.
+    pub fn request_trace(&mut self, id: SlotId) -> Result<(), Error> {
         let slot = id.slot().ok_or(Error::StaleSlot)?;
         let (generation, flags) = slot.gate.peek();
         if generation != id.generation()
@@ -87,7 +88,7 @@ impl Reader {
                 matches!(state, IDLE | DONE).then_some(ASKED)
             });
         asked.map_err(|_| Error::StaleSlot)?;
-        // One that was sent for an earlier question and has not come answers this one.
+        // A pending signal of an earlier request answers this one too.
         let unseen = &slot.reader.trace_misses;
         if slot.trace_sent.swap(true, Ordering::Relaxed)
             && !sampler::is_lost(slot, unseen, sampler::LOST_REQUESTS)
@@ -96,12 +97,12 @@ impl Reader {
         }
         sampler::send(slot, id, SignalRequest::Trace).inspect_err(|_| {
             slot.trace_sent.store(false, Ordering::Relaxed);
-            give_up(slot);
+            cancel_request(slot);
         })
     }
 
-    /// Waits for the answer to [`Reader::ask_trace`] until `deadline_ns` (CLOCK_MONOTONIC); then
-    /// the thread is told no more. The frames are lent until the slot is asked again.
+    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC). After
+    /// that the request is withdrawn. The frames are borrowed until the next request to the slot.
     ///
     /// # Errors
     /// See [`TraceRefused`].
@@ -117,7 +118,7 @@ impl Reader {
             }
             let left = deadline_ns.saturating_sub(sys::monotonic_ns());
             if left == 0 {
-                give_up(slot);
+                cancel_request(slot);
                 return Err(TraceRefused::NoAnswer);
             }
             sys::futex_wait(&GLOBAL.traced, answered, left);
@@ -125,8 +126,8 @@ impl Reader {
     }
 }
 
-/// Takes the question back, unless the handler is at it.
-fn give_up(slot: &Slot) {
+/// Withdraws the request, unless the handler is writing the trace.
+fn cancel_request(slot: &Slot) {
     let _at_it =
         slot.trace_state
             .compare_exchange(ASKED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
@@ -155,7 +156,7 @@ fn view<'a>(slot: &'static Slot) -> Result<TraceView<'a>, TraceRefused> {
     })
 }
 
-/// Answers if a trace was asked for. Handler.
+/// Writes the trace if one was requested. Handler.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled; the caller is inside the slot's gate.
@@ -169,7 +170,7 @@ pub(crate) unsafe fn answer(
     if slot.trace_state.load(Ordering::Relaxed) != ASKED {
         return;
     }
-    // Acquire: pairs with the Release in `ask_trace`.
+    // Acquire: pairs with the Release in `request_trace`.
     let taken =
         slot.trace_state
             .compare_exchange(ASKED, WRITING, Ordering::Acquire, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! Finds the stacks of threads that wait in the kernel, without waking them.
 //!
-//! For threads that were registered without the bounds of their stacks.
-//! The kernel tells where such a thread's stack pointer is, and where its control block is (it
-//! keeps the list of robust mutexes there), which lies at the upper end of the stack. Where both do
-//! not lie in one mapping, as on a stack of a coroutine, the thread is left to [`Sampler::probe_stack`].
-//! Not in the handler. The invariant: no signal is sent.
+//! For threads that were registered without the bounds of their stacks; it runs outside of the
+//! handler. The kernel reports the stack pointer of such a thread, and the address of its list of
+//! robust mutexes, which is in the control block at the upper end of the stack. If the two are not
+//! in one mapping, as on a coroutine's stack, [`Sampler::probe_stack`] must be used instead.
+//! Invariant: no signal is sent.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -14,12 +14,12 @@ use crate::protocol::LIVE;
 use crate::sampler::{self, Sampler, SlotId};
 use crate::sys;
 
-/// Most threads looked for in one reading of the maps file.
+/// Maximum number of threads that are searched in one reading of the maps file.
 const BATCH: usize = 64;
 
 impl Sampler {
-    /// Finds the stacks of those of these threads that wait in a system call, and starts to sample
-    /// them; `settled` is told which. Reads `/proc/self/maps` once for some dozens of them.
+    /// Finds the stacks of those of these threads that wait in a system call, starts to sample
+    /// these, and calls `settled` for each. Reads `/proc/self/maps` once for some dozens of them.
     pub fn settle_waiting(&self, slots: &[SlotId], mut settled: impl FnMut(SlotId)) {
         for batch in slots.chunks(BATCH) {
             let mut found = [const { None }; BATCH];
@@ -49,7 +49,7 @@ struct WaitingThread {
     id: SlotId,
     stack_pointer: u64,
     control_block: u64,
-    /// Empty until it is found.
+    /// Its stack; empty until it is found.
     stack: Range<u64>,
 }
 

@@ -1,17 +1,19 @@
-//! Waits: a thread that waits where it has been seen to wait before is not woken to say so again.
+//! Recognises threads that wait where they waited before, so that no signal must wake them.
 //!
-//! The handler that answers a wall-clock signal remembers the stack of a thread that waited when
-//! the signal was sent, with the addresses at which the walk had found its return addresses. At a
-//! later tick the reader asks the kernel where the thread waits, and looks whether the same return
-//! addresses lie there still: then its stack is the same. It walks nothing, and decides about no
-//! time; `clocks` does. The invariants: what is remembered is written by a handler between SENT and
-//! NONE of `Slot::wall_signal` and read outside of that; it stays as it is while time that was
-//! given to it has not been told; a thread is only said to wait if its CPU clock stood still from
-//! before the kernel was asked until its stack had been read.
+//! The handler that answers a wall-clock signal records the stack of a thread that was waiting when
+//! the signal was sent, with the addresses of the return addresses. At a later tick the reader asks
+//! the kernel where the thread waits, and checks whether the same return addresses are still in
+//! place. If so, the stack is the same. This module does no walks, and `clocks` accounts for the
+//! time.
+//!
+//! Invariants: the recorded stack is written by a handler between SENT and NONE of
+//! `Slot::wall_signal` and read outside of that. It does not change while time that was added to it
+//! has not been reported. A thread is only considered waiting if its CPU clock has not moved from
+//! before the request to the kernel until after its stack was read.
 //!
 //! | write | order | pairs with | so that |
 //! | --- | --- | --- | --- |
-//! | NONE in `wall_signal` by the handler | Release | the reader's Acquire in `clocks` | frames and depth are there |
+//! | NONE in `wall_signal` by the handler | Release | the reader's Acquire in `clocks` | frames and depth are complete |
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,22 +23,23 @@ use crate::global::GLOBAL;
 use crate::slot::{Slot, WAIT_FRAMES};
 use crate::sys;
 
-/// Words of stack, from the first return address to the last, that are looked at at most.
+/// Maximum number of stack words, from the first return address to the last, that are compared.
 const WAIT_WORDS: usize = 1024;
-/// After so many looks in a row at which it waited elsewhere, a thread is looked at so closely ...
+/// Number of consecutive checks at which it waited elsewhere, after which a thread is checked this
+/// closely ...
 const MAX_MISSES: u32 = 8;
-/// ... once in so many.
+/// ... only once in this number of times.
 const RECHECK_EVERY: u32 = 16;
 
-/// Where a thread waits, as far as its last look told.
+/// Where a thread waits, according to its last check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum WaitPlace {
-    /// It moves.
+    /// It does not wait.
     Moves = 0,
-    /// Where its last sample was taken.
+    /// At the place of its last sample.
     Last = 1,
-    /// Where the handler has remembered it.
+    /// At the place that the handler has recorded.
     Known = 2,
 }
 
@@ -54,19 +57,19 @@ impl WaitPlace {
     }
 }
 
-/// The result of a look at a thread.
+/// Result of a check of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitState {
-    /// It runs, or it is not known whether.
+    /// It runs, or its state is unknown.
     Runs,
-    /// It waits where it is worth remembering.
+    /// It waits at a place that should be recorded.
     Elsewhere,
-    /// It waits where it did.
+    /// It waits at the recorded place.
     Again,
 }
 
-/// Whether a thread waits where it did; its clock stood at `cpu` just now. Reader, while no
-/// wall-clock signal is under way.
+/// Returns whether a thread waits at the recorded place; its clock has just shown `cpu`. Reader,
+/// while no wall-clock signal is under way.
 pub(crate) fn check_wait(slot: &Slot, tid: u32, clock: libc::clockid_t, cpu: u64) -> WaitState {
     let side = &slot.reader;
     let misses = side.wait_misses.load(Ordering::Relaxed);
@@ -86,17 +89,17 @@ pub(crate) fn check_wait(slot: &Slot, tid: u32, clock: libc::clockid_t, cpu: u64
         return WaitState::Again;
     }
     missed(misses.saturating_add(1));
-    // Time that was given to what is remembered is to be told first.
+    // Time that was added to the recorded stack is reported first.
     if side.wait_ns.load(Ordering::Relaxed) > 0 {
         return WaitState::Runs;
     }
     WaitState::Elsewhere
 }
 
-/// Whether the stack of a thread that waits at these registers is the one that is remembered.
+/// Whether the stack of a thread that waits at these registers is the recorded one.
 fn is_remembered(slot: &Slot, sp: u64, pc: u64) -> bool {
-    /// Length of the instruction that asks the kernel: where that begins anew behind a handler, the
-    /// interrupted instruction is this one, and not the next.
+    /// Length of the system call instruction. If the call is restarted after a handler, the
+    /// interrupted instruction is this one, not the next.
     const SYSCALL: u64 = 2;
     let depth = depth(slot);
     if depth == 0 {
@@ -126,7 +129,7 @@ fn is_remembered(slot: &Slot, sp: u64, pc: u64) -> bool {
         })
 }
 
-/// The words of the stack that is remembered, leaf first. Reader.
+/// Returns the words of the recorded stack, leaf first. Reader.
 pub(crate) fn words<'a>(slot: &Slot, into: &'a mut [u64; WAIT_FRAMES]) -> &'a [u64] {
     let depth = depth(slot);
     for (at, word) in into.iter_mut().enumerate().take(depth) {
@@ -139,7 +142,7 @@ fn depth(slot: &Slot) -> usize {
     (slot.wait_depth.load(Ordering::Relaxed) as usize).min(WAIT_FRAMES)
 }
 
-/// A frame that is remembered; `at` is below the depth.
+/// Returns a frame of the recorded stack; `at` is below the depth.
 fn frame(slot: &Slot, at: usize) -> [u64; 3] {
     let first = slot.wait_buffer().cast::<AtomicU64>().wrapping_add(3 * at);
     [0, 1, 2].map(|word| {
@@ -151,8 +154,8 @@ fn frame(slot: &Slot, at: usize) -> [u64; 3] {
     })
 }
 
-/// Remembers the interrupted stack if that was asked for: `walk` writes it, so many frames of three
-/// words at most. Handler, inside the slot's gate, when it has just committed a sample of that
+/// Records the interrupted stack if requested: `walk` writes up to the given number of frames of
+/// three words. Handler, inside the slot's gate, just after it has committed a sample of that
 /// stack.
 pub(crate) fn remember(
     slot: &Slot,
@@ -171,8 +174,7 @@ pub(crate) fn remember(
     else {
         return;
     };
-    // The sample's parts beside its frames are not in this stack, and would be another one's the
-    // next time.
+    // Data of the sample besides its frames is not in this stack, and may differ next time.
     if depth == slot.last_depth.load(Ordering::Relaxed) && depth as usize <= WAIT_FRAMES {
         slot.wait_end.store(end, Ordering::Relaxed);
         slot.wait_depth.store(depth, Ordering::Relaxed);

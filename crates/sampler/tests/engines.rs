@@ -1,4 +1,4 @@
-//! Rates and values of each engine, on real threads.
+//! Tests of each engine's rates and sample values, on real threads.
 
 mod common;
 use common::*;
@@ -9,8 +9,8 @@ use std::time::Duration;
 /// The CPU time of each slot's thread at its last walk.
 static WALKED_AT: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// As `leaf_walk`, and notes when it was. A busy machine's ticks come late, but each sample stands
-/// for the time up to its walk, however late that is.
+/// As `leaf_walk`, and records the CPU time. Ticks may come late on a busy machine, but each sample
+/// stands for the time up to its walk.
 unsafe extern "C" fn noting_walk(
     context: *const libc::ucontext_t,
     stack_end: u64,
@@ -35,8 +35,8 @@ fn start_noting(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) 
     Sampler::start(config, noting_walk).unwrap()
 }
 
-/// The CPU time that the samples of a thread stand for is what it used between `armed` and its last
-/// walk, but for the first interval, whose length is random, and the kernel's ticks.
+/// Checks that the samples of a thread stand for the CPU time it used between `armed` and its last
+/// walk, except for the first interval, whose length is random, and the kernel's ticks.
 fn assert_adds_up(sampler: &Sampler, slot: SlotId, armed: u64, sum: u64) {
     const KERNEL_TICK: u64 = 10_000_000;
     let used = WALKED_AT[slot.index()].load(Ordering::SeqCst) - armed;
@@ -48,9 +48,9 @@ fn assert_adds_up(sampler: &Sampler, slot: SlotId, armed: u64, sum: u64) {
 }
 
 struct Rate {
-    /// CPU time that the sample in the middle stands for.
+    /// CPU time that the median sample stands for.
     median: u64,
-    /// Intervals that a sample stands for, on average.
+    /// Average number of intervals of a sample.
     count: f64,
 }
 
@@ -81,8 +81,8 @@ fn rate(engine: EngineChoice, hertz: u64, time: Duration, least: usize) -> Rate 
             .windows(2)
             .all(|pair| pair[0].1.time_ns < pair[1].1.time_ns)
     );
-    // Never more often than asked for. The engine and this test read two clocks of the kernel,
-    // which differ by some microseconds at each switch of threads.
+    // At most the requested rate. The engine and this test read two clocks of the kernel, which
+    // differ by some microseconds at each switch of threads.
     let most = used / sampler.interval_ns();
     let most = most + most / 50 + 2;
     assert!(samples.len() as u64 <= most, "{} of {most}", samples.len());
@@ -99,8 +99,8 @@ fn rate(engine: EngineChoice, hertz: u64, time: Duration, least: usize) -> Rate 
     }
 }
 
-/// Whether the kernel lets this process count kernel time. Where it does not, perf says that it
-/// sees user time only or why it cannot be had.
+/// Whether the kernel allows this process to count kernel time. If not, perf reports that it sees
+/// user time only, or why it is not available.
 fn perf_allowed() -> bool {
     let config = Config {
         engine: EngineChoice::Perf,
@@ -128,8 +128,8 @@ fn perf_allowed() -> bool {
     }
 }
 
-/// A loaded machine merges some ticks; half of the samples are less than two intervals behind the
-/// one before, all the same, which no kernel's tick does.
+/// A loaded machine merges some ticks. Even so, half of the samples are less than two intervals
+/// after the one before, which is impossible with the kernel's tick.
 #[test]
 fn perf_reaches_1000_hertz() {
     in_child("perf_reaches_1000_hertz", || {
@@ -161,13 +161,13 @@ fn timer_values_add_up_at_a_rate_it_reaches() {
 fn timer_values_add_up_at_a_rate_it_cannot_reach() {
     in_child("timer_values_add_up_at_a_rate_it_cannot_reach", || {
         let rate = rate(EngineChoice::Timer, 5000, Duration::from_secs(2), 4);
-        // The kernel's tick, whatever it is, is coarser than 200 µs.
+        // Any kernel's tick is coarser than 200 µs.
         assert!(rate.count > 1.5, "{}", rate.count);
     });
 }
 
-/// The kernel's tick costs nothing more, so it is used as long as it is fine enough, and where
-/// others are dear. Which of the two this machine is, `affordable`'s own test has both of.
+/// The kernel's tick has no additional cost, so it is used while it is fine enough, and where other
+/// interrupts are expensive. `affordable`'s own test covers both kinds of machine.
 #[test]
 fn the_engine_follows_from_the_rate() {
     in_child("the_engine_follows_from_the_rate", || {
@@ -181,10 +181,9 @@ fn the_engine_follows_from_the_rate() {
             sampler.stop();
             chosen
         };
-        // From 10 ms at 100 Hz to 1 ms at 1000 Hz; the reader has nothing to do while there is no
-        // thread.
+        // From 10 ms at 100 Hz to 1 ms at 1000 Hz. Without threads the reader has nothing to do.
         assert_eq!(chosen(10_100_000), (EngineKind::Timer, None));
-        // The kernel says it too, of its own accord.
+        // The kernel reports it too, in its own way.
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let is_virtual = cpu.split_whitespace().any(|flag| flag == "hypervisor");
         let fast = if is_virtual {
@@ -196,7 +195,7 @@ fn the_engine_follows_from_the_rate() {
     });
 }
 
-/// The reader's loop: ticks and drains until all has `ended`, which gets the number of samples.
+/// The reader's loop: ticks and drains until `ended`, which gets the number of samples.
 fn drive(
     sampler: &Sampler,
     reader: &mut Reader,
@@ -215,7 +214,7 @@ fn drive(
     }
 }
 
-/// A thread that burns all the time and one that burns some of the time, under the agent's clock.
+/// A thread that burns all the time and one that burns some of the time, with the agent's clock.
 #[test]
 fn clock_values_add_up_and_hit_what_runs() {
     in_child("clock_values_add_up_and_hit_what_runs", || {
@@ -237,12 +236,12 @@ fn clock_values_add_up_and_hit_what_runs() {
                         burn(Duration::from_micros(200));
                         used.store(cpu_ns() - armed, Ordering::SeqCst);
                         if pause > 0 {
-                            // A signal would be heard here.
+                            // A signal would interrupt this.
                             let time = libc::timespec {
                                 tv_sec: 0,
                                 tv_nsec: pause * 1000,
                             };
-                            // SAFETY: a valid time; what is left of it is not asked for.
+                            // SAFETY: a valid time; the remaining time is not requested.
                             restarts += u32::from(
                                 unsafe { libc::nanosleep(&time, std::ptr::null_mut()) } != 0,
                             );
@@ -253,7 +252,7 @@ fn clock_values_add_up_and_hit_what_runs() {
                     (slot, armed, restarts)
                 })
             });
-            // A slow machine takes longer to have as many samples.
+            // A slow machine needs longer for as many samples.
             samples = drive(sampler, &mut reader, |samples| {
                 let enough = |used: &AtomicU64| used.load(Ordering::SeqCst) > 700_000_000;
                 if samples > 300 && used.iter().all(enough) {
@@ -270,13 +269,13 @@ fn clock_values_add_up_and_hit_what_runs() {
             }
         });
         println!("{} samples, {restarts} sleeps interrupted", samples.len());
-        // Some fall asleep between the look and the signal.
+        // Some fall asleep between the check and the signal.
         assert!(
             restarts < samples.len() as u32 / 5,
             "{restarts} of {}",
             samples.len()
         );
-        // A signal may be on its way to each thread when that is not registered any more.
+        // A signal may be on its way to each thread at the time it is unregistered.
         let counters = reader.take_counters();
         let late = counters.discarded(DiscardReason::UnknownThread);
         assert!(late <= 2, "{counters:?}");
@@ -287,7 +286,7 @@ fn clock_values_add_up_and_hit_what_runs() {
 /// Three intervals of 10,000 Hz.
 const SLOW_WALK_NS: u64 = 300_000;
 
-/// A walk that takes so much CPU time.
+/// A walk that takes this much CPU time.
 ///
 /// # Safety
 /// As [`sampler::WalkFn`].
@@ -305,10 +304,10 @@ unsafe extern "C" fn slow_walk(
     walked
 }
 
-/// However long a walk takes, the program moves between two of them, and each sample stands for the
-/// time since the last.
+/// However long a walk takes, the program makes progress between two walks, and each sample stands
+/// for the time since the last.
 fn moves_between_slow_walks(engine: EngineChoice) {
-    // The program's own instructions, which walks do not use up as they would its time.
+    // The program's own instructions, as a measure that does not include the walks.
     let work = |blocks: u64| {
         for n in 0..blocks * 100_000 {
             std::hint::black_box(n);
@@ -324,7 +323,7 @@ fn moves_between_slow_walks(engine: EngineChoice) {
     let (samples, slot, armed, used) = std::thread::scope(|scope| {
         let (stop, ended) = (&stop, &ended);
         let thread = scope.spawn(move || {
-            // Long enough for the reader to know of the thread.
+            // Long enough for the reader to detect the thread.
             let (start, mut blocks) = (cpu_ns(), 0);
             while cpu_ns() - start < 40_000_000 {
                 work(1);
@@ -332,7 +331,7 @@ fn moves_between_slow_walks(engine: EngineChoice) {
             }
             let armed = cpu_ns();
             let slot = sampler.register(tid(), Some(stack())).unwrap();
-            // As many as take 0.4 s on this processor, and on until there are enough samples.
+            // As many as take 0.4 s on this processor, and more until there are enough samples.
             let mut used = 0;
             while used == 0 || !stop.load(Ordering::SeqCst) {
                 work(10 * blocks);
@@ -353,9 +352,9 @@ fn moves_between_slow_walks(engine: EngineChoice) {
     let walks = samples.len() as u64 * SLOW_WALK_NS;
     assert!(walks * 10 < used * 7, "{walks} of {used} ns in walks");
     if engine != EngineChoice::Wall {
-        // Time that is not walked is in the next sample.
-        let told = samples.iter().map(|(_, sample)| sample.value).sum();
-        assert_adds_up(sampler, slot, armed, told);
+        // Time without a walk is in the next sample.
+        let reported = samples.iter().map(|(_, sample)| sample.value).sum();
+        assert_adds_up(sampler, slot, armed, reported);
     }
 }
 
@@ -396,8 +395,8 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         let mut sum = 0;
         let mut next_tick = |of: &str| {
-            let told = sampler.reported_ns(slot);
-            burn_until(of, || sampler.reported_ns(slot) != told);
+            let reported = sampler.reported_ns(slot);
+            burn_until(of, || sampler.reported_ns(slot) != reported);
             // A tick may hit this thread at any of these steps.
             let least = sampler.reported_ns(slot);
             sum += drain(&mut reader).iter().map(|(_, s)| s.value).sum::<u64>();
@@ -406,14 +405,14 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
         };
         next_tick("the first tick");
         let mut times = |threads: u32| {
-            // From a tick to a tick, as these may come late.
+            // Measured from a tick to a tick, because ticks may come late.
             let before = WALKED_AT[slot.index()].load(Ordering::SeqCst);
-            let told = sampler.reported_ns(slot);
+            let reported = sampler.reported_ns(slot);
             sampler.set_thread_weight(slot, threads);
             burn(Duration::from_millis(500));
             next_tick("the last tick");
             let used = WALKED_AT[slot.index()].load(Ordering::SeqCst) - before;
-            (sampler.reported_ns(slot) - told) as f64 / used as f64
+            (sampler.reported_ns(slot) - reported) as f64 / used as f64
         };
         for (threads, least, most) in [(5, 4.5, 5.5), (1, 0.9, 1.1), (0, 0.9, 1.1)] {
             let found = times(threads);

@@ -1,6 +1,6 @@
-//! Sampling under real filters of system calls, and after signals that were kept back.
+//! Tests of sampling under real system call filters, and after signals that were intercepted.
 //!
-//! Each test has a process of its own, which a filter stays with until it ends.
+//! Each test has its own process, because a filter remains until the process ends.
 
 mod common;
 use common::*;
@@ -16,7 +16,7 @@ fn errno(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()
 }
 
-/// From here on these system calls of all threads get this answer.
+/// Installs a filter that gives these system calls of all threads this answer.
 fn filter(numbers: &[libc::c_long], answer: u32) {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut steps = vec![step(0x20, 0, 0, 0)];
@@ -42,7 +42,7 @@ fn filter(numbers: &[libc::c_long], answer: u32) {
     }
 }
 
-/// A thread that burns until it is dropped, and does what it is told to in between.
+/// A thread that burns until it is dropped, and runs functions sent to it in between.
 struct Burner {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -79,7 +79,7 @@ impl Drop for Burner {
     }
 }
 
-/// Ticks until there are so many samples of this kind.
+/// Ticks until there are this many samples of this kind.
 fn tick_until(reader: &mut Reader, event: SampleEvent, least: usize) {
     let mut count = 0;
     wait_until("samples", || {
@@ -91,7 +91,7 @@ fn tick_until(reader: &mut Reader, event: SampleEvent, least: usize) {
     });
 }
 
-/// A stranger is found and sampled, by CPU and by wall time.
+/// Checks that an unknown thread is found and sampled, by CPU and by wall time.
 fn everything_is_sampled(engine: EngineChoice) {
     let config = sampler::Config {
         engine,
@@ -180,7 +180,7 @@ fn a_filter_that_comes_while_threads_are_sampled_ends_none() {
             tick_until(&mut reader, SampleEvent::Wall, 5);
             let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_process_vm_readv];
             filter(&calls, KILL);
-            // No look has been made, and nothing is sent.
+            // The calls have not been tried, and nothing is sent.
             assert!(!is_allowed(Call::RtTgsigqueueinfo));
             for _ in 0..20 {
                 reader.tick(now_ns());
@@ -208,8 +208,8 @@ fn block(how: i32, signal: i32) {
     unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Burns until a signal is in the calling thread's queue and takes it out, so that its handler
-/// never hears of it, as a debugger may.
+/// Burns until a signal is in the calling thread's queue and removes it, so that its handler does
+/// not run, as a debugger may do.
 fn swallow(signal: i32) {
     let set = only(signal);
     burn_until("a signal", || {

@@ -1,4 +1,4 @@
-//! Signals that the handler refuses and passes on, and state that it leaves as it was.
+//! Tests of signals that the handler refuses or passes on, and of state that it must preserve.
 
 mod common;
 use common::*;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A foreign signal to the calling thread.
+/// Sends a foreign signal to the calling thread.
 fn send_foreign(signal: i32) {
     // SAFETY: sends a signal to this very thread.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal) };
@@ -152,12 +152,12 @@ fn errno_is_kept() {
     });
 }
 
-/// Samples, signals, lost time and what was discarded since the start.
+/// Samples, signals, lost time and discarded samples since the start.
 #[derive(Default)]
 struct Total(Counters);
 
 impl Total {
-    /// Adds what has happened since the last call.
+    /// Adds the counts since the last call.
     fn take(&mut self, reader: &mut Reader) -> &Counters {
         let new = reader.take_counters();
         let sum = &mut self.0;
@@ -171,8 +171,8 @@ impl Total {
     }
 }
 
-/// Registers this thread with the given stack and burns until more than five samples were refused
-/// for this `reason`, all of them.
+/// Registers this thread with the given stack and burns until more than five samples were refused,
+/// all for this `reason`.
 fn all_are_refused(stack: std::ops::Range<u64>, reason: DiscardReason) {
     let (sampler, mut reader) = start(OWN_CLOCK, 1000);
     let slot = sampler.register(tid(), Some(stack)).unwrap();
@@ -203,7 +203,7 @@ fn a_stack_pointer_off_the_stack_is_refused() {
         burn_until("a refusal", || sampler.held(slot).is_some());
         burn(Duration::from_millis(50));
         let counters = reader.take_counters();
-        // The thread is left alone from then on.
+        // The thread is not sampled from then on.
         assert_eq!(sampler.held(slot), Some(HoldReason::Strayed));
         assert_eq!(counters.discarded(DiscardReason::OffStack), 1);
         assert_eq!((counters.signals, counters.samples), (1, 0));
@@ -215,15 +215,15 @@ fn a_stack_nearly_full_is_refused() {
     in_child("a_stack_nearly_full_is_refused", || {
         let here = 0u64;
         let low = &raw const here as u64 - 4096;
-        // The handler's own frame and the kernel's take more than 1 KiB of those 4.
+        // The handler's own frame and the kernel's take more than 1 KiB of the 4.
         all_are_refused(low..stack().end, DiscardReason::StackNearlyFull);
     });
 }
 
-/// Walks of a thread that was on its alternate stack.
+/// Number of walks while a thread was on its alternate stack.
 static ALTERNATE_WALKS: AtomicU64 = AtomicU64::new(0);
 
-/// As `leaf_walk`; counts those of the alternate stack.
+/// As `leaf_walk`, and counts walks on the alternate stack.
 unsafe extern "C" fn counting_walk(
     context: *const libc::ucontext_t,
     end: u64,
@@ -242,8 +242,8 @@ unsafe extern "C" fn counting_walk(
     }
 }
 
-/// Burns in handlers on the alternate stack until six ticks came there. `walk`: these are to be
-/// walked, else to be refused.
+/// Burns in handlers on the alternate stack until six ticks arrived there. `walk`: whether these
+/// must be walked, or refused.
 fn on_alternate_stack(walk: bool) {
     extern "C" fn burning(_: i32) {
         burn(Duration::from_millis(50));
@@ -333,7 +333,7 @@ fn a_nested_signal_is_counted() {
         sampler.unregister(slot);
         let counters = total.take(&mut reader);
         let nested = counters.discarded(DiscardReason::Nested);
-        // One hello for each walk, and ticks that come during a walk.
+        // One probe for each walk, and ticks that arrive during a walk.
         assert!(
             nested >= INVITATIONS.load(Ordering::Relaxed),
             "{counters:?}"
@@ -366,15 +366,15 @@ fn a_walk_knows_whose_it_is_and_others_know_of_it() {
         let (sampler, _reader) = Sampler::start(config(8), patient_walk).unwrap();
         // The first slot is this thread's, so that 0 would be wrong.
         let first = sampler.register(tid(), None).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let burning = std::thread::spawn(move || {
             let slot = sampler.register(tid(), Some(stack())).unwrap();
-            tell.send(slot).unwrap();
+            sender.send(slot).unwrap();
             burn_until("the walk", || SEEN.load(Ordering::SeqCst) != 0);
             assert!(!sampler.is_in_handler(slot), "this is not the handler");
             sampler.unregister(slot);
         });
-        let slot = told.recv().unwrap();
+        let slot = receiver.recv().unwrap();
         wait_until("the walk", || sampler.is_in_handler(slot));
         wait_until("its word", || WALKS.load(Ordering::SeqCst) != NOBODY);
         assert!(sampler.is_in_handler(slot), "it waits for us");
@@ -425,8 +425,8 @@ fn a_refusal_of_the_walker_is_counted_by_its_code() {
     });
 }
 
-/// A ring that is not drained fills up; the reader is called at half; what was written comes out
-/// whole; what found no room is counted.
+/// If a ring buffer is not drained it fills up: the reader is woken at half, written records are
+/// read unchanged, and samples without room are counted.
 #[test]
 fn a_full_ring_drops_and_counts() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -437,7 +437,7 @@ fn a_full_ring_drops_and_counts() {
         out: *mut u64,
         cap: usize,
     ) -> WalkResult {
-        // Each stack differs from the one before at the root, so nothing is shared.
+        // Each stack differs from the one before at the root, so no frames are shared.
         let call = CALLS.fetch_add(1, Ordering::Relaxed);
         for index in 0..cap {
             // SAFETY: `out` has room for `cap` words.
@@ -508,7 +508,7 @@ fn what_a_signal_costs_is_measured_and_counted_nowhere() {
         || {
             let (sampler, mut reader) = start(OWN_CLOCK, 100);
             let held_off = || {
-                // SAFETY: a zeroed set to be filled in; only asks.
+                // SAFETY: a zeroed set to be filled in; a query only.
                 unsafe {
                     let mut mask: libc::sigset_t = std::mem::zeroed();
                     libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
@@ -522,15 +522,14 @@ fn what_a_signal_costs_is_measured_and_counted_nowhere() {
                 libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             }
             let cost = sampler.delivery_ns();
-            // A signal comes by way of the kernel twice, and that is not free; nor is it a
-            // millisecond.
+            // A signal enters the kernel twice, so it costs something, but less than a millisecond.
             assert!((100..1_000_000).contains(&cost), "{cost} ns");
             assert!(held_off(), "the mask is as it was");
             let counters = reader.take_counters();
             assert_eq!(counters.signals, 0);
             assert_eq!(counters.discarded.iter().sum::<u64>(), 0);
             println!("{cost} ns");
-            // A handler that is not ours is not called.
+            // A handler of other code is not called.
             static CALLED: AtomicU64 = AtomicU64::new(0);
             extern "C" fn theirs(_: i32) {
                 CALLED.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Threads that come and go, threads registered without a stack, fork, stop, and start again.
+//! Tests of thread starts and ends, threads without a known stack, fork, stop, and restart.
 
 mod common;
 use common::*;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long this thread has waited for a processor that others had, in nanoseconds.
+/// Returns how long this thread has waited for a processor, nanoseconds.
 fn queued_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Threads that live a millisecond count for the CPU time they use, their slots are used again, and
-/// memory stays bounded. Where others want the processors too they count for less, 0.3 to 0.8
+/// Threads that live a millisecond count for the CPU time they use, their slots are reused, and
+/// memory is bounded. If other threads want the processors too they count for less, 0.3 to 0.8
 /// (docs/engines.md).
 fn churn(engine: EngineChoice) {
     let (sampler, mut reader) = start(engine, 99);
@@ -69,13 +69,13 @@ fn churn(engine: EngineChoice) {
     println!("ratio {ratio:.3}, queued {queued:.3}, {counters:?}");
     assert_eq!(counters.lost(), 0, "{counters:?}");
     assert_eq!(counters.value_ns, sum);
-    // Each thread has a tick or none, so the variance of the sum is at most that of its squares:
+    // Each thread has at most one tick, so the variance of the sum is at most that of its squares.
     // 6.2 standard deviations have a chance of less than 1e-9. The 2 s of CPU time give about 200
     // samples, so one is 7 %.
     let chance = 6.2 * f64::sqrt(squares) / used;
     assert!(ratio < 1.05 + chance, "{ratio}, by chance {chance}");
-    // Alone they wait for a fiftieth of their time; where it was longer than they ran, 0.3 to 1.1
-    // was seen.
+    // Alone they wait for a fiftieth of their time. If they waited longer than they ran, 0.3 to 1.1
+    // was measured.
     let lowest = if queued < 1.0 { 0.95 - chance } else { 0.0 };
     assert!(ratio > lowest, "{ratio}, by chance {chance}");
 }
@@ -94,8 +94,8 @@ fn short_threads_count_for_their_share_timer() {
     });
 }
 
-/// A thread that ends without a signal leaves its slot to the next one, and the reader nothing to
-/// do; one with a signal, or that another thread takes out, is the reader's to close.
+/// The slot of a thread that ends without a signal is reused at once, without the reader. If the
+/// thread had a signal, or another thread unregisters it, the reader closes the slot.
 #[test]
 fn a_slot_without_a_signal_is_used_again_at_once() {
     in_child("a_slot_without_a_signal_is_used_again_at_once", || {
@@ -128,7 +128,7 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
         assert_eq!(sampler.probe_stack(slot), Err(Error::StaleSlot));
         assert!(!sampler.unregister_by(slot, tid()), "it is not open");
 
-        // From outside, and with a sample.
+        // Unregistered by another thread, and after a sample.
         let other = std::thread::spawn(move || {
             let own = tid();
             sampler
@@ -149,7 +149,7 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
     });
 }
 
-/// Unregistering from another thread, at any moment of a thread that is being sampled at 10,000 Hz.
+/// Unregisters another thread at any moment, while it is sampled at 10,000 Hz.
 #[test]
 fn unregistering_from_outside_is_safe() {
     in_child("unregistering_from_outside_is_safe", || {
@@ -174,7 +174,7 @@ fn unregistering_from_outside_is_safe() {
             rounds += 1;
             assert!(rounds < 20_000, "{samples} samples");
             let slot = sampler.register(tid, Some(stack.clone())).unwrap();
-            // A few of these last as long as the kernel's tick.
+            // A few of these take as long as the kernel's tick.
             let until = now_ns() + 2_000_000;
             while now_ns() < until {}
             sampler.unregister(slot);
@@ -210,7 +210,7 @@ fn unregistering_from_outside_is_safe() {
     });
 }
 
-/// A thread found by its tid alone: its stack is found by asking it.
+/// A thread known by its tid only: its stack is found by a probe.
 #[test]
 fn a_stranger_is_asked_for_its_stack() {
     in_child("a_stranger_is_asked_for_its_stack", || {
@@ -262,7 +262,7 @@ fn a_thread_that_is_gone_is_refused() {
         for engine in [OWN_CLOCK, EngineChoice::Timer] {
             let (sampler, mut reader) = start(engine, 100);
             let gone = std::thread::spawn(tid).join().unwrap();
-            // The kernel may take a moment to forget it.
+            // The kernel may need a moment to remove the thread.
             wait_until("the thread to be gone", || {
                 sampler.register(gone, Some(0x1000..0x2000)) == Err(Error::NoSuchThread)
             });
@@ -273,11 +273,11 @@ fn a_thread_that_is_gone_is_refused() {
     });
 }
 
-/// A number that belongs to another process by now: that process gets no signal.
+/// A thread id that belongs to another process by now: that process gets no signal.
 #[test]
 fn a_thread_of_another_process_is_refused() {
     in_child("a_thread_of_another_process_is_refused", || {
-        // With the signal at its default action, one would end it.
+        // With the signal's default action, one signal would end it.
         struct Killed(std::process::Child);
         impl Drop for Killed {
             fn drop(&mut self) {
@@ -305,7 +305,7 @@ fn a_thread_of_another_process_is_refused() {
     });
 }
 
-/// A child of fork has no timers, ignores stray signals, and does not disturb the parent.
+/// A forked child has no timers, ignores stray signals, and does not disturb the parent.
 #[test]
 fn a_forked_child_is_left_alone() {
     in_child("a_forked_child_is_left_alone", || {
@@ -337,7 +337,7 @@ fn a_forked_child_is_left_alone() {
                 assert_eq!(status, 0, "the child was sampled, or died");
             }
         }
-        // The parent goes on.
+        // The parent is still sampled.
         burn_until_sampled(&mut reader);
     });
 }
@@ -372,7 +372,7 @@ fn a_waiting_thread_gives_no_cpu_samples() {
     });
 }
 
-/// A blocked `read` goes on by itself (SA_RESTART); the program does not see EINTR.
+/// A blocked `read` is restarted (SA_RESTART); the program does not see EINTR.
 #[test]
 fn a_restartable_call_is_restarted() {
     in_child("a_restartable_call_is_restarted", || {
@@ -390,7 +390,7 @@ fn a_restartable_call_is_restarted() {
             (got, std::io::Error::last_os_error(), byte)
         });
         receive.recv().unwrap();
-        // Each tick interrupts the thread until it counts as idle; at least two do.
+        // Each tick interrupts the thread until it counts as idle: at least two ticks.
         let mut signals = 0;
         wait_until("two samples", || {
             drain(&mut reader);
@@ -525,7 +525,7 @@ fn bad_configurations_are_named() {
     });
 }
 
-/// When descriptors run out, a thread gets the slower timer, not nothing.
+/// If descriptors run out, a thread gets the slower timer.
 #[test]
 fn without_descriptors_a_timer_is_used() {
     in_child("without_descriptors_a_timer_is_used", || {
@@ -542,8 +542,9 @@ fn without_descriptors_a_timer_is_used() {
         let before = cpu_ns();
         burn(Duration::from_millis(500));
         let mut value = reader.take_counters().value_ns;
-        // While others want the processor too, the kernel looks at a thread's timer rarely: after
-        // up to 0.4 s of its time (measured), and then for all of that. So up to the next tick.
+        // If other threads want the processor too, the kernel checks a thread's timer rarely: after
+        // up to 0.4 s of its time (measured), and then for all of that. So this waits for the next
+        // tick.
         loop {
             burn(Duration::from_millis(10));
             let more = reader.take_counters().value_ns;
@@ -580,7 +581,7 @@ fn more_threads_than_slots_are_refused() {
     });
 }
 
-/// Lets no socket of this process have a name, as policies may: `bind` answers EACCES.
+/// Makes `bind` return EACCES for every socket of this process, as policies may.
 fn forbid_names_of_sockets() {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     let instruction = |code: u32, jt, jf, k| libc::sock_filter {

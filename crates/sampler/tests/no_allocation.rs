@@ -1,6 +1,7 @@
-//! The handler allocates nothing: `malloc` and its family belong to this file and count the calls
-//! that a thread makes while it is in the handler. What other threads allocate meanwhile does not
-//! count.
+//! Test that the handler allocates nothing.
+//!
+//! `malloc` and its family are defined in this file and count the calls that a thread makes while
+//! it is in the handler. Allocations of other threads do not count.
 
 mod common;
 use common::*;
@@ -8,22 +9,22 @@ use sampler::{Reader, Sampler, Scratch, WalkResult};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Calls of the allocator from within the handler.
+/// Number of allocator calls from within the handler.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    // No destructor and a constant first value: a plain access to the executable's own thread-local
-    // storage, which a signal handler may do.
+    // No destructor and a constant initial value: a plain access to the executable's own
+    // thread-local storage, which is safe in a signal handler.
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The sampler's handler, which [`in_handler`] calls.
+/// Address of the sampler's handler, which [`in_handler`] calls.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn in_handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
     // SAFETY: `watch_handler` stored the address of the handler that the sampler had installed with
-    // SA_SIGINFO; it gets what the kernel gave.
+    // SA_SIGINFO; it gets the kernel's arguments.
     unsafe {
         let handler = std::mem::transmute::<usize, Handler>(HANDLER.load(Ordering::Relaxed));
         IN_HANDLER.set(true);
@@ -32,7 +33,7 @@ extern "C" fn in_handler(signal: i32, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-/// Puts [`in_handler`] around the sampler's handler.
+/// Wraps [`in_handler`] around the sampler's handler.
 fn watch_handler(sampler: &Sampler) {
     // SAFETY: a zeroed sigaction to be filled in, which goes back with another handler of the same
     // kind.
@@ -93,7 +94,7 @@ unsafe extern "C" fn free(old: *mut libc::c_void) {
 }
 
 /// Registers this thread and burns until it has been sampled more than ten times. Allocates nothing
-/// meanwhile: a walk that does may interrupt it.
+/// meanwhile, because an allocating walk may interrupt it.
 fn sample_some(sampler: &Sampler, reader: &mut Reader) -> u64 {
     let (tid, stack) = (tid(), stack());
     watch_handler(sampler);
@@ -116,7 +117,7 @@ fn the_handler_allocates_nothing() {
     });
 }
 
-/// The test above can fail.
+/// Shows that the test above can fail.
 #[test]
 fn an_allocation_in_the_handler_is_counted() {
     unsafe extern "C" fn allocating_walk(

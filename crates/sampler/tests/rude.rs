@@ -1,5 +1,4 @@
-//! A program that jumps out of handlers, closes what it does not know, and has little of
-//! everything.
+//! Tests with hostile programs: jumps out of handlers, closed descriptors, exhausted limits.
 
 mod common;
 use common::*;
@@ -11,9 +10,10 @@ use std::os::unix::process::CommandExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-// `with_way_back(back, run)` calls `run`, and gives 0 when it returns and 1 when `jump_back(back)`
-// was called in it: longjmp, without a function that returns twice. `*back` is 0 whenever the frame
-// to which it leads does not exist; a jump that is interrupted by another one is harmless.
+// `with_way_back(back, run)` calls `run`. It returns 0 when `run` returns, and 1 when
+// `jump_back(back)` was called in it: longjmp, without a function that returns twice. `*back` is 0
+// whenever the frame to which it leads does not exist. A jump that is interrupted by another one is
+// harmless.
 std::arch::global_asm!(
     ".globl with_way_back",
     "with_way_back:",
@@ -54,7 +54,7 @@ static WALKS: AtomicU64 = AtomicU64::new(0);
 static JUMPS: AtomicU64 = AtomicU64::new(0);
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// A walk during which a signal comes.
+/// A walk that a signal interrupts.
 unsafe extern "C" fn interrupted_walk(
     context: *const libc::ucontext_t,
     end: u64,
@@ -80,7 +80,7 @@ fn on_usr1(handler: usize) {
     }
 }
 
-/// The kernel gives a signal that a thread holds off to another one that does not expect it.
+/// The kernel delivers a signal that a thread blocks to another one, which does not expect it.
 #[test]
 fn no_signal_but_ours_is_held_off_in_the_handler() {
     unsafe extern "C" fn looking_walk(
@@ -120,8 +120,8 @@ fn at(engine: EngineChoice) -> sampler::Config {
 }
 
 /// Leaves the handler in which it is called as siglongjmp does: back to a caller that has not
-/// returned, with no signal blocked. The frames that are left behind belong to the sampler and the
-/// kernel and have nothing to undo.
+/// returned, with no signal blocked. The skipped frames belong to the sampler and the kernel and
+/// need no clean-up.
 ///
 /// Returns if there is no such caller: a tick may also come before `with_way_back` is called or
 /// after it has returned.
@@ -142,8 +142,8 @@ fn leave_by_jump(before: impl FnOnce()) {
     }
 }
 
-/// Has handlers left by the jump that interrupts them until `enough` of (how many, nested ticks);
-/// returns these two.
+/// Lets handlers be left by jumps until `enough` of (left handlers, nested ticks). Returns these
+/// two numbers.
 fn are_left(engine: EngineChoice, enough: impl Fn(u64, u64) -> bool) -> (u64, u64) {
     extern "C" fn burn_on() {
         burn(Duration::from_secs(10));
@@ -179,7 +179,7 @@ fn are_left(engine: EngineChoice, enough: impl Fn(u64, u64) -> bool) -> (u64, u6
     (left, nested)
 }
 
-/// The handler that is jumped out of never leaves, and the next one sees that.
+/// The abandoned handler never leaves its slot, and the next one detects that.
 #[test]
 fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
     extern "C" fn jump(_: i32) {
@@ -192,16 +192,16 @@ fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
             for (engine, wanted) in [(EngineChoice::Timer, 30), (EngineChoice::Perf, 300)] {
                 let (left, nested) = are_left(engine, |left, _| left >= wanted);
                 // A tick may come while the handler is being left, which takes less than a
-                // hundredth of an interval. If it takes a twentieth, half of 30 have one by a
-                // chance of less than 1e-9.
+                // hundredth of an interval. If it took a twentieth, half of 30 would have one with
+                // a chance of less than 1e-9.
                 assert!(nested * 2 <= left, "{engine:?}: {nested} of {left}");
             }
         },
     );
 }
 
-/// The tick comes between a handler's return of our signal and its jump: the frames of ours are
-/// still there.
+/// The tick comes between a handler's return of our signal and its jump, while our frames are still
+/// there.
 #[test]
 fn a_tick_in_a_handler_that_is_being_left_is_not_the_last() {
     extern "C" fn jump_late(_: i32) {
@@ -212,7 +212,7 @@ fn a_tick_in_a_handler_that_is_being_left_is_not_the_last() {
         || {
             on_usr1(jump_late as *const () as usize);
             for engine in [EngineChoice::Timer, EngineChoice::Perf] {
-                // Each has one or several, or, beside busy threads, none.
+                // Each has one or several or, with other busy threads, none.
                 are_left(engine, |left, nested| left >= 10 && nested >= 10);
             }
         },
@@ -232,13 +232,13 @@ fn open_descriptors() -> Vec<i32> {
                 .unwrap()
         })
         .collect();
-    // That of the directory itself is closed by now.
-    // SAFETY: only asks.
+    // The descriptor of the directory itself is closed by now.
+    // SAFETY: a query only.
     open.retain(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0);
     open
 }
 
-/// closefrom(3): what we have is gone, and the numbers are the program's.
+/// closefrom(3): our descriptors are closed, and their numbers are the program's.
 #[test]
 fn files_that_got_our_numbers_are_left_alone() {
     in_child("files_that_got_our_numbers_are_left_alone", || {
@@ -251,7 +251,7 @@ fn files_that_got_our_numbers_are_left_alone() {
                 .into_iter()
                 .filter(|fd| !before.contains(fd))
                 .collect();
-            // By which the reader is woken, and by which it is ticked.
+            // The descriptor that wakes the reader, and the event of the ticks.
             let least = 1 + usize::from(engine == EngineChoice::Perf);
             assert!(ours.len() >= least, "{ours:?}");
             let mut files: Vec<File> = ours
@@ -266,7 +266,7 @@ fn files_that_got_our_numbers_are_left_alone() {
                     }
                 })
                 .collect();
-            // All that is done with descriptors: waking, ticking, ending.
+            // All operations on descriptors: waking, ticking, ending.
             for _ in 0..100 {
                 sampler.wake();
                 reader.clear_wake();
@@ -286,7 +286,7 @@ fn files_that_got_our_numbers_are_left_alone() {
             drain(&mut reader);
             sampler.stop();
             for (fd, file) in ours.iter().zip(&mut files) {
-                // SAFETY: only asks.
+                // SAFETY: a query only.
                 let open = unsafe { libc::fcntl(*fd, libc::F_GETFD) };
                 assert!(open >= 0, "{fd} was closed");
                 let mut text = Vec::new();
@@ -299,7 +299,7 @@ fn files_that_got_our_numbers_are_left_alone() {
     });
 }
 
-/// A program that needs nearly all that a small limit allows has no perf descriptor among them.
+/// A program that needs nearly all descriptors of a small limit gets no perf event.
 #[test]
 fn a_small_limit_is_all_the_programs() {
     in_child("a_small_limit_is_all_the_programs", || {
@@ -329,7 +329,7 @@ fn a_small_limit_is_all_the_programs() {
     });
 }
 
-/// A sample whose signal the user's queue has no room for is counted, by its reason.
+/// A sample whose signal does not fit into the user's queue is counted by its reason.
 #[test]
 fn a_full_queue_of_signals_is_said() {
     in_child("a_full_queue_of_signals_is_said", || {
@@ -367,8 +367,8 @@ fn tempfile() -> File {
     }
 }
 
-/// A thread that blocks the signal gets one of each kind and no more: the queue is the whole
-/// user's, and a CLR that finds it full ends the program.
+/// A thread that blocks the signal gets at most one of each kind: the queue belongs to the whole
+/// user, and a CLR that finds it full ends the program.
 #[test]
 fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
     in_child(
@@ -389,7 +389,7 @@ fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
                         let slot = sampler.register(tid(), Some(stack())).unwrap();
                         send.send(slot).unwrap();
                         burn_until("the end", || stop.get() == 1);
-                        // Nothing is sent any more.
+                        // Nothing is sent from now on.
                         sampler.unregister(slot);
                         let mut queued = 0;
                         while take_pending() {
@@ -405,8 +405,8 @@ fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
                         burn(Duration::from_millis(1));
                     }
                     stop.set(1);
-                    // A wall-clock signal, a hello, and perhaps a tick. A signal of a timer that is
-                    // deleted is dropped by new kernels.
+                    // A wall-clock signal, a probe, and perhaps a tick. New kernels drop a signal
+                    // of a deleted timer.
                     let queued = thread.join().unwrap();
                     assert!((2..=3).contains(&queued), "{engine:?}: {queued}");
                 });
@@ -417,7 +417,7 @@ fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
     );
 }
 
-/// The set of the sampler's signal.
+/// Returns the set with the sampler's signal.
 fn own_signal() -> libc::sigset_t {
     // SAFETY: a set that is made here.
     unsafe {
@@ -454,14 +454,15 @@ fn is_pending() -> bool {
     }
 }
 
-/// A signal that is pending when the program becomes another one ends that, as it has no handler.
+/// A signal that is pending at `execve` must not reach the new program, which has no handler for
+/// it.
 #[test]
 fn a_signal_under_way_does_not_outlive_exec() {
     const TEST: &str = "a_signal_under_way_does_not_outlive_exec";
     const AFTER: &str = "SAMPLER_TEST_AFTER_EXEC";
     in_child(TEST, || {
         if std::env::var_os(AFTER).is_some() {
-            mask(libc::SIG_UNBLOCK); // it would come now
+            mask(libc::SIG_UNBLOCK); // a pending signal would arrive now
             return;
         }
         let config = sampler::Config {

@@ -1,7 +1,7 @@
-//! The stacks that frames of our signals are written to.
+//! Tests of the stacks on which frames of our signals are written.
 //!
-//! Never one whose room is not known, whatever others do with signals, stacks and handlers of
-//! faults.
+//! It must never be a stack whose room is unknown, whatever other code does with signals, stacks
+//! and handlers of faults.
 
 mod common;
 
@@ -21,7 +21,7 @@ use sampler::{
 };
 
 fn action_of(signal: i32) -> libc::sigaction {
-    // SAFETY: all-zero is a valid sigaction; asks only.
+    // SAFETY: all-zero is a valid sigaction; a query only.
     unsafe {
         let mut action = zeroed();
         assert_eq!(libc::sigaction(signal, std::ptr::null(), &mut action), 0);
@@ -39,7 +39,7 @@ fn blocks(action: &libc::sigaction, signal: i32) -> bool {
     unsafe { libc::sigismember(&action.sa_mask, signal) == 1 }
 }
 
-/// Does as Go's runtime does to each handler that it finds.
+/// Sets SA_ONSTACK as Go's runtime does to each handler that it finds.
 fn set_onstack(signal: i32) {
     let mut action = action_of(signal);
     action.sa_flags |= libc::SA_ONSTACK;
@@ -55,7 +55,7 @@ fn sum(total: &mut Counters, new: Counters) {
     }
 }
 
-/// An alternate stack for this thread; it stays.
+/// Makes a permanent alternate stack for this thread.
 fn make_alternate(bytes: usize) {
     let memory = Box::leak(vec![0u8; bytes].into_boxed_slice());
     let alternate = libc::stack_t {
@@ -77,7 +77,7 @@ fn take_alternate() {
     unsafe { assert_eq!(libc::sigaltstack(&none, null_mut()), 0) };
 }
 
-/// Below a coroutine's stack.
+/// Size of the checked area below a coroutine's stack.
 const KNOWN_BYTES: usize = 16 * 1024;
 const FILL: u8 = 0xa5;
 
@@ -91,11 +91,12 @@ extern "C" fn coroutine() {
     }
 }
 
-/// Runs `body` on a coroutine's stack of so many bytes; answers how many were written below it.
+/// Runs `body` on a coroutine's stack of `bytes` bytes. Returns the number of bytes written below
+/// it.
 fn on_coroutine(bytes: usize, body: impl FnMut() + Send + 'static) -> usize {
     let mut block = vec![FILL; KNOWN_BYTES + bytes];
     *BODY.lock().unwrap() = Some(Box::new(body));
-    // SAFETY: both contexts live until the coroutine has come back by `uc_link`; its stack lies in
+    // SAFETY: both contexts live until the coroutine has returned by `uc_link`; its stack lies in
     // `block`, which outlives it.
     unsafe {
         let mut main: libc::ucontext_t = zeroed();
@@ -119,7 +120,7 @@ fn register(sampler: &Sampler, route: Route) -> SlotId {
     registered.unwrap()
 }
 
-/// Burns a while without a call, on a stack with little room.
+/// Burns without a call, on a stack with little room.
 #[inline(never)]
 fn spin(rounds: u64) {
     for n in 0..rounds {
@@ -135,7 +136,7 @@ fn a_thread_of_a_clr_is_held_once_its_signal_was_on_the_alternate_stack() {
         let slot = register(sampler, Route::Shared);
         burn_until_sampled(&mut reader);
         set_onstack(sampler.signal());
-        // One tick finds it out.
+        // One tick detects it.
         burn_until("a look", || sampler.held(slot).is_some());
         assert_eq!(sampler.held(slot), Some(HoldReason::Alternate));
         let (_, before) = (drain(&mut reader), reader.take_counters());
@@ -148,10 +149,10 @@ fn a_thread_of_a_clr_is_held_once_its_signal_was_on_the_alternate_stack() {
         assert_eq!(action_of(sampler.signal()).sa_flags & libc::SA_ONSTACK, 0);
         sampler.recheck_signals();
         assert_eq!(sampler.held(slot), Some(HoldReason::Alternate));
-        // A thread that has another signal goes on.
+        // A thread that has another signal is still sampled.
         let other = std::thread::spawn(move || register(sampler, Route::Own));
         assert_eq!(sampler.held(other.join().unwrap()), None);
-        // The next sampler knows of it too.
+        // The next sampler detects it too.
         sampler.stop();
         drop(reader);
         let (sampler, _reader) = start(OWN_CLOCK, 1000);
@@ -172,12 +173,12 @@ fn a_small_stack_is_not_written_to() {
             sum(total, reader.take_counters());
             total.discarded(DiscardReason::OffStack)
         };
-        // Ticks come as they will: again until some have come there.
+        // Ticks come at random places: repeated until some have come there.
         while refused(&reader) < 5 {
             assert_eq!(on_coroutine(2048, || spin(20_000_000)), 0);
         }
         assert_eq!(sampler.held(slot), None);
-        // Back on its own stack it is sampled.
+        // It is sampled when it is back on its own stack.
         let (reader, total) = &mut *reader.lock().unwrap();
         drain(reader);
         burn_until_sampled(reader);
@@ -192,7 +193,7 @@ fn a_thread_that_has_left_its_stack_is_left_alone_where_it_has_no_other() {
         take_alternate();
         let (sampler, mut reader) = start(OWN_CLOCK, 1000);
         let slot = register(sampler, Route::Own);
-        // There is room for one.
+        // There is room for one frame.
         while sampler.held(slot).is_none() {
             on_coroutine(64 * 1024, || spin(20_000_000));
         }
@@ -248,7 +249,7 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
             libc::SIGTRAP,
         ] {
             let before = action_of(fault);
-            // It has no stack of its own: what comes is as safe as elsewhere.
+            // Without a stack of its own, the signal is as safe as elsewhere.
             set_action(fault, &handler(libc::SA_RESTART));
             sampler.recheck_signals();
             assert!(!blocks(&action_of(fault), signal));
@@ -260,7 +261,8 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
             let flags = libc::SA_ONSTACK | libc::SA_RESTART;
             assert_eq!(found.sa_flags & !0x0400_0000, flags);
             assert_eq!(sampler.held(slot), None);
-            // Such a one may never come back, and what it holds off would stay so.
+            // The program may never return from this handler, and signals that it blocks would
+            // remain blocked.
             set_action(fault, &handler(libc::SA_ONSTACK | libc::SA_NODEFER));
             sampler.recheck_signals();
             assert!(!blocks(&action_of(fault), signal));
@@ -270,7 +272,7 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
             assert_eq!(sampler.held(slot), None);
         }
         burn_until_sampled(&mut reader);
-        // Of those that come often a tick takes care, without a look.
+        // For frequent faults a tick does the check.
         set_action(libc::SIGSEGV, &handler(libc::SA_ONSTACK));
         burn_until("a tick", || blocks(&action_of(libc::SIGSEGV), signal));
     });
@@ -290,7 +292,7 @@ fn a_perf_event_of_a_held_thread_stands_still() {
         set_action(libc::SIGSEGV, &action);
         burn_until("a tick", || sampler.held(slot) == Some(HoldReason::Fault));
         reader.take_counters();
-        // It is not taken for one whose tick was lost either.
+        // Nor is it considered a thread whose tick was lost.
         for _ in 0..3 {
             burn(Duration::from_millis(50));
             assert_eq!(reader.take_counters().signals, 0);
@@ -332,7 +334,7 @@ fn a_thread_in_a_handler_of_faults_has_its_signals_checked_before_they_are_sent(
                 reader.tick(now_ns());
                 burn(Duration::from_millis(5));
             }
-            // One may have been on its way.
+            // One signal may have been on its way.
             sum(&mut total, reader.take_counters());
             let quiet = reader.take_counters();
             (total, quiet)
@@ -346,28 +348,28 @@ fn a_thread_in_a_handler_of_faults_has_its_signals_checked_before_they_are_sent(
     });
 }
 
-/// A signal that a library has kept back, of one thread.
+/// A signal of one thread that a library has held back.
 struct Kept(UnsafeCell<MaybeUninit<(libc::siginfo_t, libc::ucontext_t)>>);
 // SAFETY: the one thread of the test and its own handler use it, which says by `HAS` who may.
 unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept(UnsafeCell::new(MaybeUninit::uninit()));
-/// There is something in it.
+/// Not 0 if there is a signal in it.
 static HAS: AtomicU64 = AtomicU64::new(0);
 static OURS: AtomicU64 = AtomicU64::new(0);
 static KEEPS: AtomicU64 = AtomicU64::new(0);
 
 type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void);
 
-/// The sampler's handler.
+/// Returns the sampler's handler.
 fn ours() -> Handler {
     let address = OURS.load(Ordering::SeqCst) as usize;
-    // SAFETY: `Sampler::handler` answered it.
+    // SAFETY: the result of `Sampler::handler`.
     unsafe { std::mem::transmute::<usize, Handler>(address) }
 }
 
 unsafe extern "C" fn keep(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     if KEEPS.load(Ordering::SeqCst) == 0 {
-        // SAFETY: what the kernel gave.
+        // SAFETY: the kernel's arguments.
         return unsafe { ours()(signal, info, context) };
     }
     if HAS.load(Ordering::SeqCst) == 0 {
@@ -377,7 +379,7 @@ unsafe extern "C" fn keep(signal: i32, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Burns below a frame of its own, so that the stack of what was interrupted is gone afterwards.
+/// Burns below a frame of its own, so that the interrupted stack is gone afterwards.
 #[inline(never)]
 fn burn_deep() {
     let room = std::hint::black_box([0u8; 8192]);
@@ -396,7 +398,7 @@ fn a_signal_that_was_kept_back_is_refused() {
         action.sa_sigaction = keep as *const () as usize;
         set_action(sampler.signal(), &action);
         register(sampler, Route::Shared);
-        // A library that only stands between is no reason.
+        // A library that only passes the signal on is not a reason.
         burn_until_sampled(&mut reader);
         assert_eq!(reader.take_counters().lost(), 0);
         let mut called = 0;
@@ -405,7 +407,7 @@ fn a_signal_that_was_kept_back_is_refused() {
             burn_deep();
             if HAS.load(Ordering::SeqCst) == 1 {
                 // SAFETY: the handler has written it, and writes no more while `HAS` is set; copies
-                // of what the kernel gave on this thread.
+                // of the kernel's arguments on this thread.
                 unsafe {
                     let (info, context) = (*KEPT.0.get()).assume_init_mut();
                     ours()(sampler.signal(), info, (&raw mut *context).cast());

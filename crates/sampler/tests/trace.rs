@@ -1,4 +1,4 @@
-//! Traces: a thread is asked where it is, and answers or is not waited for too long.
+//! Tests of traces: a thread answers a request for its stack, or the wait ends at its deadline.
 
 mod common;
 use common::*;
@@ -7,7 +7,7 @@ use sampler::{
 };
 use std::sync::mpsc::channel;
 
-/// Two frames of three words: where the thread is, and ROOT.
+/// A walk of two frames of three words: the interrupted instruction, and ROOT.
 unsafe extern "C" fn two_frames(
     context: *const libc::ucontext_t,
     _stack_end: u64,
@@ -51,7 +51,7 @@ fn a_thread_that_waits_and_one_that_runs_answer_each_time() {
     in_child(
         "a_thread_that_waits_and_one_that_runs_answer_each_time",
         || {
-            // With ticks under way too: while one signal is pending, another is not queued.
+            // With ticks too: while one signal is pending, another is not queued.
             let (sampler, mut reader) = start_with_traces(EngineChoice::Timer);
             let stop = Flag::new();
             std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn a_thread_that_waits_and_one_that_runs_answer_each_time() {
                 let threads: Vec<_> = slots.iter().take(2).collect();
                 for _ in 0..500 {
                     for (slot, _) in &threads {
-                        reader.ask_trace(*slot).unwrap();
+                        reader.request_trace(*slot).unwrap();
                     }
                     for (slot, stack) in &threads {
                         let trace = reader.await_trace(*slot, soon()).unwrap();
@@ -122,19 +122,19 @@ fn who_cannot_answer_is_not_waited_for() {
                 sampler.unregister(slot);
             });
             let slot = slots.recv().unwrap();
-            reader.ask_trace(slot).unwrap();
+            reader.request_trace(slot).unwrap();
             let refused = reader.await_trace(slot, now_ns());
             assert_eq!(refused, Err(TraceRefused::NoAnswer));
-            // The late signal finds that its trace was given up; the next request is answered.
+            // The late signal finds that its request was withdrawn; the next request is answered.
             open.send(()).unwrap();
             slots.recv().unwrap();
-            reader.ask_trace(slot).unwrap();
+            reader.request_trace(slot).unwrap();
             assert_eq!(reader.await_trace(slot, soon()).unwrap().frames.len(), 2);
             drop(ending);
         });
-        // Its stack is not known.
+        // Its stack is unknown.
         let slot = sampler.register(tid(), None).unwrap();
-        reader.ask_trace(slot).unwrap();
+        reader.request_trace(slot).unwrap();
         let refused = reader.await_trace(slot, soon());
         assert_eq!(
             refused,
@@ -142,7 +142,7 @@ fn who_cannot_answer_is_not_waited_for() {
         );
         sampler.unregister(slot);
         drain(&mut reader);
-        assert_eq!(reader.ask_trace(slot), Err(Error::StaleSlot));
+        assert_eq!(reader.request_trace(slot), Err(Error::StaleSlot));
     });
 }
 
@@ -151,7 +151,7 @@ fn without_a_walk_for_traces_nobody_asks() {
     in_child("without_a_walk_for_traces_nobody_asks", || {
         let (sampler, mut reader) = start(EngineChoice::Wall, 100);
         let slot = sampler.register(tid(), Some(stack())).unwrap();
-        assert_eq!(reader.ask_trace(slot), Err(Error::StaleSlot));
+        assert_eq!(reader.request_trace(slot), Err(Error::StaleSlot));
         sampler.unregister(slot);
     });
 }

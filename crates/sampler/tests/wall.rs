@@ -1,4 +1,4 @@
-//! The wall engine: all threads count, those that wait cost nothing.
+//! Tests of the wall engine: all threads are counted, and waiting threads cost nothing.
 
 mod common;
 use common::*;
@@ -18,7 +18,7 @@ fn run(reader: &mut sampler::Reader, time: Duration, interval: Duration) -> Sums
     run_until(reader, time, interval, |_| true)
 }
 
-/// The same, and on until there is `enough`.
+/// As [`run`], and longer until there is `enough`.
 fn run_until(
     reader: &mut sampler::Reader,
     time: Duration,
@@ -117,7 +117,7 @@ fn waiting_threads_count_and_cost_nothing() {
         );
         assert!(records < 600, "{records} records for waiting threads");
 
-        // A thread that ends gives the idle time it had.
+        // The idle time of a thread that ends is reported.
         for (_, go, thread) in waiting {
             go.send(()).unwrap();
             thread.join().unwrap();
@@ -127,13 +127,13 @@ fn waiting_threads_count_and_cost_nothing() {
     });
 }
 
-/// Where a thread of the tests below keeps its "return address".
+/// Address of the "return address" of a thread of the tests below.
 static CALLER_AT: AtomicU64 = AtomicU64::new(0);
 
-/// How often `leaf_and_caller` was called.
+/// Number of calls of `leaf_and_caller`.
 static WALKS: AtomicU64 = AtomicU64::new(0);
 
-/// As `leaf_walk`, and that word beneath.
+/// As `leaf_walk`, with the word at `CALLER_AT` as the caller.
 unsafe extern "C" fn leaf_and_caller(
     context: *const libc::ucontext_t,
     stack_end: u64,
@@ -178,23 +178,21 @@ unsafe extern "C" fn leaf_and_caller_where_they_lie(
     }
 }
 
-/// The doings of a thread that works for a moment and waits for some, again and again.
-///
-/// For two callers in turn.
+/// Totals of a thread that works and waits in turn, for two callers in turn.
 struct Worked {
-    /// Waits, and those of them that a signal ended.
+    /// Number of waits, and of those that a signal ended.
     waits: u64,
     interrupted: u64,
-    /// Time in which it worked, in which it waited for each caller, and all.
+    /// Time in which it worked, in which it waited for each caller, and in total.
     worked_ns: u64,
     waited_ns: [u64; 2],
     lived_ns: u64,
-    /// Time from the last sample of each work to its end: it belongs to the sample of the wait.
+    /// Time from the last sample of each work to its end, which the sample of the wait includes.
     tails_ns: u64,
-    /// Time from the end of each wait until the thread ran again: to the sampler it works already.
+    /// Time from the end of each wait until the thread ran again. To the sampler it works already.
     late_ns: u64,
-    /// Time for which other threads had had its processor when it was looked at first in each work:
-    /// the kernel says it when the thread has it back.
+    /// Time for which other threads had had its processor at the first check in each work. The
+    /// kernel reports it when the thread has the processor back.
     unsaid_ns: u64,
     /// Time of the samples by caller, and of those that were taken while it worked.
     callers: [u64; 2],
@@ -205,7 +203,7 @@ const CALLERS: [u64; 2] = [0x1111, 0x2222];
 const WORKING: u64 = 0x3333;
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// As `burn`; notes from when to when other threads had the processor.
+/// As `burn`; records the intervals in which other threads had the processor.
 fn burn_noting(time: Duration, away: &mut Vec<(u64, u64)>) {
     let until = cpu_ns() + time.as_nanos() as u64;
     let mut before = now_ns();
@@ -221,8 +219,8 @@ fn burn_noting(time: Duration, away: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// `work` and `wait`, for each caller `turns` times in turn, for so long, at 100 Hz; `first` is
-/// what the thread does before, `last` what it does at the end of each work.
+/// Runs `work` and `wait`, `turns` times in turn for each caller, during `time`, at 100 Hz. The
+/// thread calls `first` before that, and `last` at the end of each work.
 fn work_and_wait(
     with_waits: bool,
     time: Duration,
@@ -252,8 +250,8 @@ fn work_and_wait(
             let mut late_ns = 0;
             let (mut works, mut away) = (Vec::new(), Vec::new());
             while !stop.load(Ordering::Relaxed) {
-                // Half as much to half as much again: else ticks and waits fall into step with each
-                // other.
+                // Varied between a half and three halves, so that ticks and waits do not
+                // synchronise.
                 let from = now_ns();
                 burn_noting(work * (50 + (waits * 37 % 101) as u32) / 100, &mut away);
                 last();
@@ -267,8 +265,8 @@ fn work_and_wait(
                     let left = (until - now_ns()).div_ceil(1_000_000);
                     // SAFETY: waits for no descriptor.
                     let ended = unsafe { libc::poll(std::ptr::null_mut(), 0, left as i32) };
-                    // One that is over says so too when a signal comes before the thread has a
-                    // processor again.
+                    // A call that has ended in time also returns an error when a signal comes
+                    // before the thread has a processor again.
                     interrupted += u64::from(ended < 0 && now_ns() < until);
                 }
                 caller.store(WORKING, Ordering::Relaxed);
@@ -322,7 +320,7 @@ fn work_and_wait(
         // SAFETY: one pollfd and a time, alive during the call; no mask.
         let called = unsafe { libc::ppoll(&mut wake, 1, &left, std::ptr::null()) } > 0;
         rounds += 1;
-        // As the agent does, which ticks more often than it empties rings.
+        // Like the agent, which ticks more often than it drains ring buffers.
         if called || rounds % 10 == 0 {
             take(&mut reader);
         }
@@ -367,7 +365,7 @@ fn part(of: u64, all: u64) -> f64 {
     of as f64 / all as f64
 }
 
-/// A pool's worker: its wait is told again and again, and the program's `poll` does not end by our
+/// A pool's worker: its wait is reported repeatedly, and the program's `poll` is not ended by our
 /// signals.
 #[test]
 fn a_thread_that_waits_where_it_did_is_not_woken() {
@@ -376,7 +374,8 @@ fn a_thread_that_waits_where_it_did_is_not_woken() {
         let it = work_and_wait(true, time, [ms(2), ms(4)], u64::MAX, [|| (); 2]);
         println!("{} of {} waits interrupted", it.interrupted, it.waits);
         println!("{:?} working {} of {}", it.callers, it.working, it.lived_ns);
-        // Four of six milliseconds it waits: woken for it, half of the waits are interrupted.
+        // It waits four of six milliseconds: if it were woken, half of the waits would be
+        // interrupted.
         let interrupted = part(it.interrupted, it.waits);
         assert!(interrupted < 0.2, "{interrupted}");
         let all = part(it.callers[0] + it.callers[1] + it.working, it.lived_ns);
@@ -388,8 +387,8 @@ fn a_thread_that_waits_where_it_did_is_not_woken() {
     });
 }
 
-/// The same instruction and stack pointer, and another return address: two stacks, each for as long
-/// as it was there.
+/// The same instruction and stack pointer with another return address: two stacks, each with its
+/// own time.
 #[test]
 fn a_wait_for_another_caller_is_another_wait() {
     in_child("a_wait_for_another_caller_is_another_wait", || {
@@ -398,22 +397,22 @@ fn a_wait_for_another_caller_is_another_wait() {
         println!("{} of {} waits interrupted", it.interrupted, it.waits);
         println!("{:?} working {} of {}", it.callers, it.working, it.lived_ns);
         assert!(it.interrupted < it.waits / 4, "{}", it.interrupted);
-        // Works after their last samples are in both, on a busy machine more of them.
+        // Both include work after their last samples, more of it on a busy machine.
         let first = |by: [u64; 2]| part(by[0], by[0] + by[1]);
-        let (told, waited) = (first(it.callers), first(it.waited_ns));
-        println!("{told} {waited}");
-        assert!((told - waited).abs() < 0.1, "{told} {waited}");
+        let (reported, waited) = (first(it.callers), first(it.waited_ns));
+        println!("{reported} {waited}");
+        assert!((reported - waited).abs() < 0.1, "{reported} {waited}");
         assert!(
             it.callers
                 .iter()
                 .zip(it.waited_ns)
-                .all(|(told, waited)| part(*told, waited) > 0.8)
+                .all(|(reported, waited)| part(*reported, waited) > 0.8)
         );
     });
 }
 
-/// Of 47 ms it works four. It is looked at for the first time after some of its sleep, and is to
-/// stand for what it does in all of them.
+/// It works 4 of 47 ms. It is first checked after some of its sleep, and must stand for its work in
+/// all of them.
 #[test]
 fn a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works() {
     in_child(
@@ -423,7 +422,7 @@ fn a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works() {
             let it = work_and_wait(false, time, [ms(4), ms(43)], u64::MAX, [|| (); 2]);
             let working = part(it.working, it.worked_ns);
             println!("{working} {:?} of {}", it.callers, it.lived_ns);
-            // Some 250 times 4 ms, seen in two of five of them.
+            // Some 250 times 4 ms, detected in two of five of them.
             assert!((0.5..=1.5).contains(&working), "{working}");
             let all = part(it.callers[0] + it.working, it.lived_ns);
             assert!((0.9..=1.01).contains(&all), "{all}");
@@ -431,7 +430,7 @@ fn a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works() {
     );
 }
 
-/// This thread runs on the first processor it may run on, and on no other.
+/// Runs this thread on the first of its allowed processors only.
 fn settle() {
     // SAFETY: this thread's own processors, in a set that is alive during the calls.
     unsafe {
@@ -444,20 +443,20 @@ fn settle() {
     }
 }
 
-/// This thread shares that processor, and gets a tenth of it.
+/// Shares that processor, with a tenth of it for this thread.
 fn lag_behind() {
     settle();
     // SAFETY: this thread's own priority.
     assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) }, 0);
 }
 
-/// Holds the work that is reported of a thread against what it did. It works and waits beside one
-/// that would have the processor for itself, and is to wait so often at least.
+/// Compares the reported work of a thread with its real work. It works and waits next to a thread
+/// that would use the whole processor, and must wait at least a given number of times.
 ///
-/// Each work is reported to within one and a half intervals, but for what the sampler cannot know:
-/// the time after its last sample, which is in the sample of the wait, the time that the thread was
-/// late itself, and that for which it had lost the processor when it was looked at first. The
-/// thread and the reader measure these, so a busy machine may have as much of them as it likes.
+/// Each work must be reported to within one and a half intervals, except for what the sampler
+/// cannot know: the time after its last sample (part of the wait's sample), the delay of the thread
+/// itself, and the time for which it had lost the processor at the first check. The thread and the
+/// reader measure these, so a busy machine may have any amount of them.
 fn working_beside_another(
     with_waits: bool,
     time: Duration,
@@ -478,25 +477,25 @@ fn working_beside_another(
     let it = work_and_wait(with_waits, time, work_wait, u64::MAX, [lag_behind, last]);
     stop.store(true, Ordering::Relaxed);
     other.join().unwrap();
-    let told = it.working + it.tails_ns;
+    let reported = it.working + it.tails_ns;
     let each = it.waits * INTERVAL_NS * 3 / 2;
     let (least_ns, most_ns) = (
         it.worked_ns.saturating_sub(each + it.unsaid_ns),
         it.worked_ns + each + it.late_ns,
     );
     println!(
-        "{} of {} ns, {} waits; told {told} of {least_ns} to {most_ns}: tails {}, late {}, unsaid {}",
+        "{} of {} ns, {} waits; told {reported} of {least_ns} to {most_ns}: tails {}, late {}, unsaid {}",
         it.working, it.worked_ns, it.waits, it.tails_ns, it.late_ns, it.unsaid_ns
     );
     assert!(it.waits >= least, "{}", it.waits);
     assert!(
-        (least_ns..=most_ns).contains(&told),
-        "{told} of {least_ns} to {most_ns}"
+        (least_ns..=most_ns).contains(&reported),
+        "{reported} of {least_ns} to {most_ns}"
     );
 }
 
-/// A lock that spins, yields, and waits then: sampled before and behind the yield it has not moved,
-/// but it did not wait there either.
+/// A lock that spins, yields, and finally waits: sampled before and after the yield it has not
+/// moved, but it did not wait there either.
 fn yields_before_it_waits(with_waits: bool) {
     let (time, ms) = (Duration::from_secs(6), Duration::from_millis);
     let last = || {
@@ -530,8 +529,8 @@ fn a_thread_that_yields_before_it_waits_and_is_woken_to_say_where_has_not_waited
     );
 }
 
-/// After a long wait, when it is looked at seldom, it gets a tenth of a processor: what it is left
-/// waiting for that is no part of its wait.
+/// After a long wait, in which it is rarely checked, it gets a tenth of a processor. The time it
+/// waits for the processor is not part of its wait.
 #[test]
 fn a_thread_that_begins_to_work_on_a_busy_machine_has_not_waited_until_then() {
     in_child(
@@ -543,7 +542,7 @@ fn a_thread_that_begins_to_work_on_a_busy_machine_has_not_waited_until_then() {
     );
 }
 
-/// The stack of a thread that moved is not the repeated one.
+/// The stack of a thread that moved must not be repeated.
 #[test]
 fn a_thread_that_moves_is_sampled_anew() {
     in_child("a_thread_that_moves_is_sampled_anew", || {
@@ -650,7 +649,7 @@ fn a_blocked_signal_loses_no_time() {
     });
 }
 
-/// As `leaf_walk`, with the thread's CPU time in the place of ROOT.
+/// As `leaf_walk`, with the thread's CPU time instead of ROOT.
 unsafe extern "C" fn clock_walk(
     context: *const libc::ucontext_t,
     stack_end: u64,
@@ -666,7 +665,7 @@ unsafe extern "C" fn clock_walk(
     }
 }
 
-/// CPU and wall-clock samples of the same threads, each accounting for its own time.
+/// CPU and wall-clock samples of the same threads, each with its own time.
 #[test]
 fn cpu_and_wall_go_together() {
     in_child("cpu_and_wall_go_together", || {
@@ -729,14 +728,14 @@ fn cpu_and_wall_go_together() {
             reader.take_counters()
         );
         let sum = |slot, event| sums.get(&(slot, event)).copied().unwrap_or(0);
-        // Up to the last sample, which a busy machine has late; but for part of an interval, and a
-        // tick of the kernel.
+        // Up to the last sample, which may be late on a busy machine, within part of an interval
+        // and a tick of the kernel.
         let (cpu, used) = (sum(busy_slot, SampleEvent::Cpu), last_cpu - armed_cpu);
         assert!(
             cpu.abs_diff(used) < 2 * interval + 20_000_000,
             "{cpu} of {used}"
         );
-        // From the last tick before the thread came, or the start, on.
+        // From the last tick before the thread was registered, or from the start.
         let wall = sum(busy_slot, SampleEvent::Wall);
         let (least, most) = (last_wall - armed, last_wall - before);
         assert!(wall + 3 * wall_interval >= least, "{wall} of {least}");
@@ -751,7 +750,7 @@ fn cpu_and_wall_go_together() {
     });
 }
 
-/// A hundred threads whose rings have all been written from end to end, and whose stacks are deep.
+/// A hundred threads whose ring buffers have been written completely, with deep stacks.
 #[test]
 fn a_hundred_threads_take_less_than_ten_mebibytes() {
     unsafe extern "C" fn deep_walk(
@@ -834,8 +833,8 @@ fn a_hundred_threads_take_less_than_ten_mebibytes() {
     });
 }
 
-/// Ticks whenever it is due or the reader is woken, until `ended`; how often, and by slot the sum
-/// of the samples and the time of the last one.
+/// Ticks whenever a tick is due or the reader is woken, until `ended`. Returns the number of ticks
+/// and, by slot, the sum of the samples and the time of the last one.
 fn ticks(
     sampler: &Sampler,
     reader: &mut sampler::Reader,
@@ -897,15 +896,15 @@ fn while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_o
             let (early, mut sums) = ticks(sampler, &mut reader, until(begin + 1_500_000_000));
             let (late, more) = ticks(sampler, &mut reader, until(now_ns() + 1_000_000_000));
             println!("{early} ticks, then {late} in a second");
-            // By its interval, 1,000.
+            // 1,000 with the configured interval.
             assert!(late <= 25, "{late}");
 
-            // Begins in between two of the ticks that there are now, lives for 40 ms at least, and
-            // ends after a sample.
+            // Begins between two of the present ticks, lives for at least 40 ms, and ends after a
+            // sample.
             let busy = std::thread::spawn(move || {
                 let begin = now_ns();
                 let slot = sampler.register(tid(), Some(stack())).unwrap();
-                // The next tick is as soon as if there had been ticks all the time.
+                // The next tick is as early as if ticks had never paused.
                 let due = sampler.due_ns().unwrap();
                 assert!(due <= now_ns() + interval, "{due}");
                 let walks = WALKS.load(Ordering::Relaxed);
@@ -925,7 +924,7 @@ fn while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_o
             let (value, last) = busy_sums[&busy];
             let sampled = last - busy_begin;
             println!("{value} of {lived}, last sample at {sampled}");
-            // The tick before it, had there been one, is at most an interval old.
+            // The tick before it, if there had been one, is at most an interval old.
             assert!(value <= lived + 2 * interval, "{value} of {lived}");
             assert!(value + 2 * interval >= sampled, "{value} of {sampled}");
 
@@ -938,7 +937,7 @@ fn while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_o
                 go.send(()).unwrap();
                 thread.join().unwrap();
                 let all = sums[&slot].0 as f64 / (now_ns() - begin) as f64;
-                // But for the time since idle time was last reported, at most a second.
+                // Except for the time since idle time was last reported, at most a second.
                 assert!((0.55..=1.02).contains(&all), "{all}");
             }
         },

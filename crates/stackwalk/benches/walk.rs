@@ -1,8 +1,9 @@
-//! Nanoseconds per walk, by depth, as `key=value` lines for `cargo xtask bench`.
+//! Benchmark of walks: nanoseconds per walk, by depth.
 //!
-//! The stack is made of 64 different functions, so that the rules lie in different cache lines
-//! as they do in a real program. `warm`: all rules are in the rule cache. `cold`: none is (every
-//! frame is unwound from `.eh_frame`). The clock's own cost is measured and taken off.
+//! The output is `key=value` lines for `cargo xtask bench`. The stack consists of 64 different
+//! functions, so that the rules are in different cache lines as in a real program. `warm`: all
+//! rules are in the rule cache. `cold`: none is (every frame is unwound from `.eh_frame`). The
+//! clock's own cost is measured and subtracted.
 
 use stackwalk::{ADDRESS, CodeMap, End, Regs, Scratch, Stack};
 use std::hint::black_box;
@@ -16,7 +17,7 @@ fn level<const N: usize>(depth: usize, leaf: &mut dyn FnMut()) -> usize {
         leaf();
         return N;
     }
-    // Something after the call, different in each, keeps it a call and the functions apart.
+    // Code after the call, different in each, prevents tail calls and merging of the functions.
     black_box(LEVELS[depth % 64](depth - 1, leaf)) + N
 }
 
@@ -93,7 +94,7 @@ fn main() {
     }
 }
 
-/// How many frames the walk finds below the recursion.
+/// Returns the number of frames that the walk finds below the recursion.
 fn below() -> usize {
     7
 }
@@ -109,7 +110,7 @@ fn median(times: &mut [u64]) -> u64 {
     times[times.len() / 2]
 }
 
-/// The registers at this point.
+/// Returns the registers at this point.
 #[inline(always)]
 fn here() -> Regs {
     let (ip, sp, bp): (u64, u64, u64);

@@ -1,8 +1,9 @@
-//! Prints what share of the libraries' code in some folders can be walked, and how:
+//! Prints the share of code in libraries of some folders that can be unwound, and how.
+//!
 //! `cargo run --release -p stackwalk --example corpus /usr/lib/x86_64-linux-gnu DIR…`
 //!
-//! One line for each library in which a walk could end, or which needs more than packed rules; the
-//! last line is all of them.
+//! It prints one line for each library in which a walk could end, or which needs more than packed
+//! rules. The last line is the total.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

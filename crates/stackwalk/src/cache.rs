@@ -1,12 +1,12 @@
-//! The rule cache: lookup address → packed rule, direct-mapped, for all threads at once.
+//! The rule cache: maps a lookup address to a packed unwind rule, direct-mapped, for all threads.
 //!
-//! It holds no address that is not also in the code map, and it is not a source of truth: any
-//! entry may vanish at any time. The invariant: one atomic word is one whole entry (33 bits of
-//! address, 31 bits of rule; the index gives the other 14 address bits), so a reader sees a
-//! whole entry or none, whatever writers do.
+//! The signal handler's walks read and fill the cache; changes of the code map invalidate it. It
+//! caches rules of the code map only, and any entry may be overwritten at any time. Invariant: one
+//! atomic word is one whole entry (33 bits of address, 31 bits of rule; the index gives the other
+//! 14 address bits). A reader sees a whole entry or none, whatever writers do.
 //!
-//! Why one global cache and not one per thread: a hit is one load from memory that is mostly
-//! read; a hundred threads share what one of them learned, and 128 KiB is all there is.
+//! The cache is global, not per thread, because a hit is one load from memory that is rarely
+//! written. All threads share the rules that one of them found, in 128 KiB.
 
 use crate::rule::PACKED_BITS;
 use std::ops::Range;
@@ -15,23 +15,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const INDEX_BITS: u32 = 14;
 const SLOTS: usize = 1 << INDEX_BITS;
 const INDEX_MASK: u64 = SLOTS as u64 - 1;
-/// Addresses that fit: user space of x86-64 with four-level paging.
+/// First address that does not fit: the end of x86-64 user space with four-level paging.
 pub(crate) const ADDRESS_LIMIT: u64 = 1 << 47;
 
-/// See the module's text.
+/// The rule cache; see the module's text.
 pub(crate) struct RuleCache {
     slots: [AtomicU64; SLOTS],
 }
 
-/// Index and tag of an address below [`ADDRESS_LIMIT`]. The tag and the index together give the
-/// address back: the index is the low bits mixed with a function of the tag alone.
+/// Returns index and tag of an address below [`ADDRESS_LIMIT`]. The address can be computed from
+/// both: the index is the low bits mixed with a function of the tag alone.
 #[inline]
 fn place(address: u64) -> (usize, u64) {
     let tag = address >> INDEX_BITS;
     (((address ^ mixed(tag)) & INDEX_MASK) as usize, tag)
 }
 
-/// Two shifts and no multiplication: it is on the path from one frame to the next.
+/// Mixes the tag into an index by two shifts, without a multiplication, because it runs for every
+/// frame.
 #[inline]
 fn mixed(tag: u64) -> u64 {
     tag ^ tag >> INDEX_BITS
@@ -44,16 +45,16 @@ impl RuleCache {
         }
     }
 
-    /// The packed rule for `address`, if the cache has it.
+    /// Returns the packed rule for `address` if it is cached.
     #[inline(always)]
     pub(crate) fn get(&self, address: u64) -> Option<u32> {
         let (index, tag) = place(address);
         let word = self.slots.get(index)?.load(Ordering::Relaxed);
-        // An empty word could only match tag 0, the lowest 16 KiB: its rule is 0, which is none.
+        // An empty word matches tag 0 only, the lowest 16 KiB, and its rule 0 is not a valid rule.
         (word >> PACKED_BITS == tag).then_some((word & ((1 << PACKED_BITS) - 1)) as u32)
     }
 
-    /// Keeps `packed` for `address`, in place of whatever had its slot.
+    /// Stores `packed` for `address`, replacing the present entry of its slot.
     pub(crate) fn put(&self, address: u64, packed: u32) {
         if address >= ADDRESS_LIMIT {
             return;
@@ -64,21 +65,21 @@ impl RuleCache {
         }
     }
 
-    /// Forgets `address`.
+    /// Removes the entry of `address`.
     pub(crate) fn forget(&self, address: u64) {
         let (index, tag) = place(address);
         if let Some(slot) = self.slots.get(index) {
             let word = slot.load(Ordering::Relaxed);
             if word >> PACKED_BITS == tag {
-                // If another address took the slot meanwhile, its entry stays.
+                // If another address took the slot in the meantime, its entry remains.
                 let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
     }
 
-    /// Forgets every address in `range`.
+    /// Removes the entries of all addresses in `range`.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
-        // One look at each address, or one at each entry, whichever are fewer.
+        // Checks each address or each entry, whichever are fewer.
         if range.end.saturating_sub(range.start) <= SLOTS as u64 / 2 {
             range.clone().for_each(|address| self.forget(address));
             return;

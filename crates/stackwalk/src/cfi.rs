@@ -1,13 +1,13 @@
-//! Unwind rules of native code: `.eh_frame_hdr` and `.eh_frame`, interpreted in the handler.
+//! Interpreter of native unwind tables: `.eh_frame_hdr` and `.eh_frame`, run in the signal handler.
 //!
-//! It tracks of a row the CFA, the return address and `rbp`, and one register more where it is
-//! asked about one; what the table says of others is skipped over. Expressions become rules where
-//! they can (`expression`). It is not a DWARF library: the tests hold it against `gimli` over every
-//! row of every module of the test process. The invariant: it reads only the slices that
-//! [`NativeCode::bytes_at`] and `code_at` give, and every loop is bounded by their length.
+//! Input is an address in a module; output is the unwind [`Rule`] there. It tracks the CFA, the
+//! return address, `rbp`, and one more register if requested. Rules of other registers are skipped.
+//! Expressions become rules where possible (`expression`). The tests compare it with `gimli` for
+//! every row of every module of the test process. Invariant: it reads only the slices that
+//! [`NativeCode::bytes_at`] and `code_at` return, and every loop is bounded by their length.
 //!
-//! Why not gimli itself: its rows hold every register, so that its working memory is ten times
-//! this one's, and a row takes several times as long; nothing else of it would be used.
+//! Why not gimli: its rows hold every register, so its working memory is ten times as large and a
+//! row takes several times as long. Nothing else of it would be used.
 //!
 //! Format: LSB core specification, "Exception Frames"; DWARF 5, section 6.4.
 
@@ -30,26 +30,26 @@ const RBP: u64 = 6;
 const RSP: u64 = 7;
 const RETURN_ADDRESS: u64 = 16;
 
-/// An expression: where in the module, and how many bytes.
+/// An expression: its address in the module and its length, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Span {
     at: u64,
     len: u64,
 }
 
-/// Where a register's value of the caller is.
+/// Location of a register's value in the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SavedRule {
-    /// In the register, as it is.
+    /// In the register, unchanged.
     Same,
     Undefined,
     /// At CFA + offset.
     Offset(i64),
-    /// It is CFA + offset.
+    /// The value is CFA + offset.
     IsOffset(i64),
-    /// At the address that the expression gives.
+    /// At the address that the expression evaluates to.
     Expression(Span),
-    /// It is what the expression gives.
+    /// The value is the expression's result.
     IsExpression(Span),
     /// In another register.
     Register(u64),
@@ -61,13 +61,13 @@ enum CfaRule {
     Expression(Span),
 }
 
-/// One row of the table, as far as it is tracked.
+/// The tracked part of a table row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct UnwindRow {
     cfa: CfaRule,
     ra: SavedRule,
     bp: SavedRule,
-    /// The register that [`register_home`] asks about.
+    /// The register that [`register_home`] requests.
     tracked: SavedRule,
 }
 
@@ -88,7 +88,7 @@ impl UnwindRow {
     }
 }
 
-/// How deep `DW_CFA_remember_state` may nest; compilers use one level.
+/// Maximum nesting of `DW_CFA_remember_state`; compilers use one level.
 const REMEMBERED: usize = 4;
 
 /// Working memory of [`rule`].
@@ -98,13 +98,13 @@ pub(crate) struct RowProgram {
     initial: UnwindRow,
     remembered: [UnwindRow; REMEMBERED],
     depth: usize,
-    /// The last row before the one found whose CFA is in `rbp`.
+    /// The last row before the found one whose CFA is in `rbp`.
     framed: Option<UnwindRow>,
-    /// The register that [`UnwindRow::tracked`] is of.
+    /// DWARF number of the register in [`UnwindRow::tracked`].
     tracked: u64,
-    /// The row is that of a signal frame: its caller was interrupted, and did not call.
+    /// Whether the row is that of a signal frame: its caller was interrupted and made no call.
     signal: bool,
-    /// The first address behind the row found, as far as its program says: at most the end of its
+    /// The first address after the found row, according to its program; at most the end of its
     /// function.
     pub(crate) until: u64,
     values: Values,
@@ -126,12 +126,12 @@ impl RowProgram {
     }
 }
 
-/// The rule for the instruction at `address` of a module; `Ok(None)` where nothing is known of it.
-/// With `exact` the instruction is about to run. Async-signal-safe.
+/// Returns the rule for the instruction at `address` of a module, or `Ok(None)` if there is none.
+/// With `exact` the instruction has not run yet. Async-signal-safe.
 ///
-/// In an epilogue the instructions decide, not the table: clang before 9, which made the native
-/// libraries of .NET Core 3.1, describes none. Two of three `ret` in them have a row that was true
-/// before `pop rbp`.
+/// In an epilogue the instructions decide, not the table: clang before 9, which compiled the native
+/// libraries of .NET Core 3.1, does not describe epilogues. Two of three `ret` there have the row
+/// from before `pop rbp`.
 pub(crate) fn rule(
     code: &NativeCode,
     address: u64,
@@ -149,7 +149,7 @@ pub(crate) fn rule(
         if let Some(rule) = x86::epilogue(from(0), address, &(0..0), false) {
             return Ok(Some(rule));
         }
-        // Of these tables the last row still speaks of the frame that is gone.
+        // In these tables the last row still describes the removed frame.
         if let Some(register) = x86::landing(from(0), from) {
             return Ok(Some(Rule::Landing(register)));
         }
@@ -159,50 +159,49 @@ pub(crate) fn rule(
         Ok(Some(Rule::Frame {
             cfa: Cfa::Bp(_), ..
         })) if after_pop => Ok(Some(LEAF)),
-        Ok(Some(LEAF)) if !exact => Ok(Some(rule_after_code(code, address, state))),
+        Ok(Some(LEAF)) if !exact => Ok(Some(return_rule_at_end(code, address, state))),
         rule => rule,
     }
 }
 
-/// Bytes of code that are read around an instruction: what may have run before it, and the longest
-/// epilogue.
+/// Number of code bytes read before an instruction, for instructions that may have run before it.
 const BEFORE: usize = 8;
 const WINDOW: usize = BEFORE + 64;
 
-/// The code around an instruction, and how much of it lies before the instruction.
+/// Returns the code around an instruction, and how many of its bytes are before the instruction.
 fn around<'a>(code: &NativeCode, address: u64, window: &'a mut [u8; WINDOW]) -> (&'a [u8], usize) {
     let start = address.saturating_sub(BEFORE as u64);
     match code.code_at(start, window).len() {
-        // Where the module's code begins there is nothing before it.
+        // The module's code begins here, so nothing is before it.
         0 => (code.code_at(address, window), 0),
         length => (window.get(..length).unwrap_or_default(), BEFORE),
     }
 }
 
-/// The rule of a call for which the table says that nothing is on the stack but the return
-/// address. No call is made in that state, because the stack would not be aligned for it (System V
-/// ABI of x86-64, section 3.2.2): it is made from code behind the function's end, where a table
-/// written by hand still has the row of the `ret` above (`UMThunkStub` of .NET Core 3.1, whose rare
-/// path lies there). The function's frame holds.
-fn rule_after_code(code: &NativeCode, address: u64, state: &RowProgram) -> Rule {
+/// Returns the rule of a call for which the table says that only the return address is on the
+/// stack. No call is made in that state, because the stack would not be aligned for it (System V
+/// ABI of x86-64, section 3.2.2). The call is in code after the function's `ret`, where a
+/// hand-written table still has the row of the `ret` (the rare path of `UMThunkStub` of .NET Core
+/// 3.1). The frame of the function applies.
+fn return_rule_at_end(code: &NativeCode, address: u64, state: &RowProgram) -> Rule {
     state
         .framed
         .and_then(|row| to_rule(code, row, address))
         .unwrap_or(LEAF)
 }
 
-/// A caller that was worked out of the registers and the memory of a frame.
+/// A caller that was computed from the registers and memory of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Caller {
     pub(crate) cfa: u64,
     pub(crate) ip: u64,
     pub(crate) bp: u64,
-    /// It was interrupted: its instruction has not run yet.
+    /// Whether it was interrupted: its instruction has not run yet.
     pub(crate) exact: bool,
 }
 
-/// Evaluates the row for which [`rule`] has just answered [`Rule::Evaluate`]. `None` where that
-/// needs a register that is not known, or memory that may not be read. Async-signal-safe.
+/// Evaluates the row for which [`rule`] has just returned [`Rule::Evaluate`]. `None` if that needs
+/// an unknown register or memory that may not be read. Async-signal-safe.
 pub(crate) fn evaluate(
     code: &NativeCode,
     frame: &impl CfiFrame,
@@ -216,7 +215,7 @@ pub(crate) fn evaluate(
         CfaRule::Expression(span) => expression::evaluate(code, span, None, frame, values)?,
     };
     let mut value = |register: u64, saved: SavedRule| match saved {
-        // Undefined: the function has destroyed it; whatever it holds is as good.
+        // Undefined: the function has overwritten it, so any value is acceptable.
         SavedRule::Same | SavedRule::Undefined => frame.register(register),
         SavedRule::Offset(offset) => frame.word(cfa.wrapping_add_signed(offset)),
         SavedRule::IsOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
@@ -234,16 +233,16 @@ pub(crate) fn evaluate(
     })
 }
 
-/// The place of a caller's register.
+/// Location of a caller's register.
 pub(crate) enum RegisterHome {
-    /// It is still in the register.
+    /// Still in the register.
     Same,
-    /// It lies at CFA + this.
+    /// At CFA + this offset.
     At(i64),
 }
 
 /// Returns where the code at `address` keeps a register of its caller, by its DWARF number. `None`
-/// where the table does not say so simply. Async-signal-safe.
+/// if the table has no such simple rule. Async-signal-safe.
 pub(crate) fn register_home(
     code: &NativeCode,
     address: u64,
@@ -261,7 +260,7 @@ pub(crate) fn register_home(
     }
 }
 
-/// The rule at `address` as the module's table has it; `Ok(None)` where it has nothing.
+/// Returns the table's rule at `address`; `Ok(None)` if it has none.
 pub(crate) fn table_rule(
     code: &NativeCode,
     address: u64,
@@ -293,15 +292,15 @@ pub(crate) fn table_rule(
     Ok(Some(corrected(code, fde.start, rule)))
 }
 
-/// The rule in two functions of the runtime's whose tables are wrong; elsewhere the `rule` itself.
-/// Their code is looked at only where the table says what theirs do.
+/// Corrects the rule in two functions of the runtime whose tables are wrong; returns any other
+/// `rule` unchanged. The code is read only if the table's rule is one of theirs.
 ///
-/// The stub that a hijacked method returns to: it is not called, so it makes room for the return
-/// address itself, by its first push, and `OnHijackWorker` fills that in. Its table takes the push
-/// for one of a register and looks one word too high.
+/// The stub that a hijacked method returns to is not called. Its first push makes room for the
+/// return address, which `OnHijackWorker` fills in. Its table describes the push as that of a
+/// register, so the return address is expected one word too high.
 ///
-/// `RtlRestoreContext`: it pushes `rbp` and makes it no frame pointer, but its table says
-/// that it does; and then it puts another frame's value there.
+/// `RtlRestoreContext` pushes `rbp` and does not make it a frame pointer, although its table says
+/// so. Later it loads another frame's value into `rbp`.
 fn corrected(code: &NativeCode, function: u64, rule: Rule) -> Rule {
     let mut window = [0; 32];
     match rule {
@@ -328,9 +327,9 @@ fn corrected(code: &NativeCode, function: u64, rule: Rule) -> Rule {
     }
 }
 
-/// The rule of code that the kernel's signal frame returns to. The C library's has expressions for
-/// all registers, of which one is enough to know it by: the instruction pointer's place in a
-/// `ucontext_t` at the stack pointer. Other tables are evaluated as they are.
+/// Returns the rule of code that the kernel's signal frame returns to. The C library's code has
+/// expressions for all registers. One identifies it: the instruction pointer's place in a
+/// `ucontext_t` at the stack pointer. Other tables are evaluated.
 fn signal_rule(code: &NativeCode, row: UnwindRow, address: u64) -> Rule {
     const RIP_IN_CONTEXT: i64 = 40 + 8 * libc::REG_RIP as i64;
     match row.ra {
@@ -344,7 +343,7 @@ fn signal_rule(code: &NativeCode, row: UnwindRow, address: u64) -> Rule {
     }
 }
 
-/// Start and end of every function that the binary search table knows, in order.
+/// Iterates over start and end of every function in the binary search table, in order.
 pub(crate) fn functions(code: &NativeCode) -> impl Iterator<Item = (u64, u64)> {
     search_table(code)
         .unwrap_or_default()
@@ -356,7 +355,7 @@ pub(crate) fn functions(code: &NativeCode) -> impl Iterator<Item = (u64, u64)> {
         })
 }
 
-/// An entry of the search table: a function's start and its FDE, relative to the header.
+/// Decodes an entry of the search table: a function's start and its FDE, relative to the header.
 fn relative(entry: &[u8; 8]) -> (i32, i32) {
     let [a, b, c, d, e, f, g, h] = *entry;
     (
@@ -365,14 +364,14 @@ fn relative(entry: &[u8; 8]) -> (i32, i32) {
     )
 }
 
-/// The binary search table of `.eh_frame_hdr`.
+/// Returns the binary search table of `.eh_frame_hdr`.
 fn search_table(code: &NativeCode) -> Option<&[[u8; 8]]> {
     if code.eh_frame_hdr == 0 {
         return None;
     }
     let mut header = Cursor::new(code, code.eh_frame_hdr);
     let [version, eh_frame_encoding, count_encoding, table_encoding] = header.array()?;
-    // 0x3b: signed four bytes relative to the header; no linker writes anything else.
+    // 0x3b: signed four bytes relative to the header, the only encoding that linkers write.
     if version != 1 || table_encoding != 0x3b {
         return None;
     }
@@ -382,14 +381,14 @@ fn search_table(code: &NativeCode) -> Option<&[[u8; 8]]> {
     Some(table)
 }
 
-/// Whether a function begins at `address`, by the search table. Async-signal-safe.
+/// Whether a function begins at `address`, according to the search table. Async-signal-safe.
 pub(crate) fn begins_at(code: &NativeCode, address: u64) -> bool {
     let wanted = address.wrapping_sub(code.eh_frame_hdr).cast_signed();
     let start = |entry: &[u8; 8]| i64::from(relative(entry).0);
     search_table(code).is_some_and(|table| table.binary_search_by_key(&wanted, start).is_ok())
 }
 
-/// Where the FDE for `address` is.
+/// Returns the address of the FDE for `address`.
 fn find_fde(code: &NativeCode, address: u64) -> Option<u64> {
     let table = search_table(code)?;
     let wanted = address.wrapping_sub(code.eh_frame_hdr).cast_signed();
@@ -398,14 +397,14 @@ fn find_fde(code: &NativeCode, address: u64) -> Option<u64> {
     code.eh_frame_hdr.checked_add_signed(fde.into())
 }
 
-/// A CIE, as far as it is needed.
+/// The needed parts of a CIE.
 struct Cie<'a> {
     code_align: u64,
     data_align: i64,
     pointer_encoding: u8,
-    /// FDEs have augmentation data, after their length.
+    /// Whether FDEs have augmentation data, after their length.
     augmented: bool,
-    /// Its code is the return from a signal handler.
+    /// Whether its code is the return from a signal handler.
     signal: bool,
     program: Cursor<'a>,
 }
@@ -418,11 +417,11 @@ struct Fde<'a> {
     program: Cursor<'a>,
 }
 
-/// A CIE's or FDE's own bytes, after the length.
+/// Returns the bytes of a CIE or FDE after its length.
 fn entry(code: &NativeCode, at: u64) -> Option<Cursor<'_>> {
     let mut cursor = Cursor::new(code, at);
     match cursor.u32()? {
-        // The end of the section, and the 64-bit format, which no toolchain writes here.
+        // The end of the section, or the 64-bit format, which no toolchain writes here.
         0 | 0xffff_ffff => None,
         len => cursor.take(len.into()),
     }
@@ -471,7 +470,7 @@ impl<'a> Cie<'a> {
                         data.format(encoding)?;
                     }
                     b'S' => cie.signal = true,
-                    // Unknown letters end what can be parsed; their length is known, though.
+                    // Unknown letters end the parsing, but their length is known.
                     _ => break,
                 }
             }
@@ -502,7 +501,7 @@ impl<'a> Fde<'a> {
     }
 }
 
-/// Runs a program up to the row that holds at `address`.
+/// Runs a program up to the row that applies at `address`.
 #[inline(never)]
 fn run(
     program: &mut Cursor<'_>,
@@ -663,7 +662,7 @@ fn run(
     Some(())
 }
 
-/// An expression with its length before it.
+/// Reads an expression that follows its length.
 fn span(program: &mut Cursor<'_>) -> Option<Span> {
     let len = program.uleb()?;
     let at = program.at;
@@ -687,7 +686,7 @@ fn restore(row: &mut UnwindRow, tracked: u64, initial: &UnwindRow, register: u64
     }
 }
 
-/// The row as a rule; `None` for one that only [`evaluate`] can tell.
+/// Converts a row to a rule; `None` if it needs [`evaluate`].
 #[inline(never)]
 fn to_rule(code: &NativeCode, row: UnwindRow, ip: u64) -> Option<Rule> {
     if row.ra == SavedRule::Undefined {
@@ -712,7 +711,7 @@ fn to_rule(code: &NativeCode, row: UnwindRow, ip: u64) -> Option<Rule> {
         Value::Word(RSP, at, add) => Cfa::Word(Base::Sp, narrow(at)?, narrow(add)?),
         _ => return None,
     };
-    // An address that an expression gives, relative to the CFA where that is possible.
+    // The address of an expression, relative to the CFA if possible.
     let relative = |span: Span| match (symbolic(code, span, ip)?, cfa) {
         (Value::Register(RSP, offset), Cfa::Sp(base))
         | (Value::Register(RBP, offset), Cfa::Bp(base)) => {
@@ -730,14 +729,14 @@ fn to_rule(code: &NativeCode, row: UnwindRow, ip: u64) -> Option<Rule> {
         _ => return None,
     };
     let bp = match row.bp {
-        // Undefined: the function has destroyed it; whatever it holds is as good.
+        // Undefined: the function has overwritten it, so any value is acceptable.
         SavedRule::Same | SavedRule::Undefined => Bp::Same,
         SavedRule::Offset(offset) => Bp::FromCfa(narrow(offset)?),
         SavedRule::Expression(span) => relative(span)?,
         _ => return None,
     };
-    // gcc does not say that a pop has restored a register: a slot below the stack pointer is one
-    // that was popped.
+    // gcc does not record that a pop has restored a register. A slot below the stack pointer
+    // belongs to a popped register.
     let bp = match (cfa, bp) {
         (Cfa::Sp(base), Bp::FromCfa(at)) if base.checked_add(at)? < 0 => Bp::Same,
         _ => bp,

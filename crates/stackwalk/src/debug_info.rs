@@ -1,40 +1,41 @@
-//! The IL map of a body: the IL that its instructions come from.
+//! Decoder of a method body's IL map: the IL offsets of its native instructions.
 //!
-//! The runtime keeps it with the code that it JITted, and an image has it of precompiled methods.
+//! Input is the runtime's compressed debug information, stored with JITted code, or in an image for
+//! precompiled methods. Output is a list of pairs of native and IL offset.
 //!
-//! Why not ask the runtime alone (`GetILToNativeMapping3`): it makes its debugger's tables of the
-//! method for that, of its IL map and of its variables, and keeps them for good. That takes 8 µs, a
-//! fifth of all that the agent does in a compiler, and some hundred bytes of the program's memory
-//! for each method that a sample meets.
+//! `GetILToNativeMapping3` of the runtime would be the alternative. For each call it builds its
+//! debugger's tables of the method, of IL map and variables, and keeps them. That takes 8 µs, a
+//! fifth of the agent's whole time in a compiler, and some hundred bytes of the program's memory
+//! for each sampled method.
 //!
-//! It does not find the bytes (`jit`), and whether they mean what this believes is its caller's to
-//! prove, by what the runtime says of the same bodies. Invariants: every loop is bounded by the
-//! bytes; what is not known whole is an error, never a part.
+//! The module `jit` finds the bytes. The caller must verify that they have the assumed format, by
+//! comparing with the runtime's results for the same bodies. Invariants: every loop is bounded by
+//! the bytes. An incomplete map is an error, never a partial result.
 //!
 //! Format: dotnet/runtime `vm/debuginfostore.cpp` (`CompressDebugInfo`), `inc/nibblestream.h`,
-//! docs/design/datacontracts/DebugInfo.md: a byte of flags (not before .NET 5), the lengths of two
-//! parts, and the first part, either three numbers an entry or so many bits an entry (.NET 10).
-//! Images have no flags. Since .NET 11 neither has: a length of 0 says that those of six parts
-//! follow, of which the first is still the one that is read.
+//! docs/design/datacontracts/DebugInfo.md. A byte of flags (since .NET 5) is followed by the
+//! lengths of two parts and the first part. Its entries are three numbers each, or have a fixed
+//! number of bits (.NET 10). Images have no flags. Since .NET 11 JITted code has none either: a
+//! length of 0 announces the lengths of six parts, of which the first is the IL map.
 
-/// How a runtime writes it.
+/// The version of the encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Format {
     /// Numbers of nibbles, .NET Core 3.1.
     Plain,
-    /// The same behind a byte of flags, .NET 5 to 9.
+    /// Numbers of nibbles after a byte of flags, .NET 5 to 9.
     Flagged,
-    /// Entries of so many bits each, behind a byte of flags, .NET 10.
+    /// Entries of a fixed number of bits, after a byte of flags, .NET 10.
     Packed,
-    /// Entries of so many bits each, in images for .NET 10.
+    /// Entries of a fixed number of bits, in images for .NET 10.
     PackedPlain,
-    /// The same with one bit more for what an entry is of, behind two lengths or six: .NET 11 and
-    /// its images.
+    /// As [`Format::PackedPlain`] with one more source bit per entry, after two lengths or six:
+    /// .NET 11 and its images.
     Sized,
 }
 
 impl Format {
-    /// The format of a runtime of this major version; `None` for versions that are not known.
+    /// Returns the format of a runtime of this major version; `None` for unknown versions.
     pub const fn of_major(major: u16) -> Option<Format> {
         match major {
             0..=4 => Some(Format::Plain),
@@ -45,11 +46,11 @@ impl Format {
         }
     }
 
-    /// The format of an image with this major version of the ReadyToRun format; `None` for versions
-    /// that are not known. Images have no flags (`ReadyToRunJitManager::GetBoundariesAndVars`).
+    /// Returns the format of an image with this major version of the ReadyToRun format; `None` for
+    /// unknown versions. Images have no flags (`ReadyToRunJitManager::GetBoundariesAndVars`).
     pub const fn of_image(major: u32) -> Option<Format> {
         match major {
-            // Those of .NET 9 (docs/design/datacontracts/DebugInfo.md: packed from 16 on, .NET 10).
+            // Up to .NET 9 (docs/design/datacontracts/DebugInfo.md: packed from 16 on, .NET 10).
             2..=10 => Some(Format::Plain),
             11..=16 => Some(Format::PackedPlain),
             17..=26 => Some(Format::Sized),
@@ -57,7 +58,7 @@ impl Format {
         }
     }
 
-    /// Whether this first byte says that there is more than the two common parts.
+    /// Whether this first byte announces more than the two common parts.
     pub(crate) const fn begins_with_more(self, first: u8) -> bool {
         match self {
             Format::Flagged | Format::Packed => first == PATCHPOINTS,
@@ -74,7 +75,7 @@ impl Format {
         matches!(self, Format::Packed | Format::PackedPlain | Format::Sized)
     }
 
-    /// Bits of an entry that say what it is of; the first of them is a call's.
+    /// Number of source bits of an entry. The first of them marks a call.
     const fn source_bits(self) -> u32 {
         match self {
             Format::Sized => 3,
@@ -83,57 +84,58 @@ impl Format {
     }
 }
 
-/// Why a body's is not known.
+/// Why a body's IL map cannot be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Error {
-    /// There are not as many bytes as it says.
+    /// The data is longer than the given bytes.
     Truncated,
-    /// It has parts that this does not read (inlining, IL that a profiler put in), or more bytes
-    /// than its entries.
+    /// It has parts that are not supported (inlining, IL of a profiler), or more bytes than its
+    /// entries.
     Unknown,
-    /// It contradicts itself.
+    /// The data contradicts itself.
     Inconsistent,
 }
 
-/// Data before the entries beside flags and two lengths.
+/// Data before the entries, in addition to flags and two lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Skipped {
     /// Nothing.
     Nothing,
-    /// Where a method that may be replaced in a loop has its variables: as a class of the runtime's
-    /// lies in memory, which a later one may have larger (`PatchpointInfo`, inc/patchpointinfo.h).
+    /// Variable locations of a method that may be replaced in a loop. They are laid out like a
+    /// class of the runtime in memory, which may be larger in a later version (`PatchpointInfo`,
+    /// inc/patchpointinfo.h).
     Patchpoints,
-    /// The lengths of more parts, which lie behind the two common ones (.NET 11).
+    /// Lengths of more parts, which follow the two common ones (.NET 11).
     Lengths,
 }
 
 /// `EXTRA_DEBUG_INFO_PATCHPOINT`
 const PATCHPOINTS: u8 = 1;
-/// `DEBUG_INFO_FAT`: in place of the first part's length.
+/// `DEBUG_INFO_FAT`: stored in place of the first part's length.
 const SIX_LENGTHS: u32 = 0;
-/// Bytes of a `PatchpointInfo` between the number of its variables and what it has of each.
+/// Bytes of a `PatchpointInfo` between the number of its variables and their data.
 const BEHIND_VARIABLES: u32 = 20;
-/// Bytes of each.
+/// Bytes of each variable.
 const VARIABLE: u32 = 4;
-/// Most variables that are believed.
+/// Maximum number of variables that is accepted.
 const MAX_VARIABLES: u32 = 1 << 12;
 
-/// `ICorDebugInfo::MAX_MAPPING_VALUE`: the numbers above the offsets are prologue, epilogue, and
-/// nothing.
+/// `ICorDebugInfo::MAX_MAPPING_VALUE`: IL offsets are stored plus this number. The three lower
+/// values are prologue, epilogue, and none.
 const BIAS: u32 = 3;
-/// Special IL offsets are this or more, as unsigned numbers.
+/// Special IL offsets are equal to or above this, as unsigned numbers.
 const SPECIAL: u32 = 0xffff_fff0;
-/// `ICorDebugInfo::CALL_INSTRUCTION`: entries of their own, which the runtime does not tell
-/// profilers of.
+/// `ICorDebugInfo::CALL_INSTRUCTION`: flag of separate entries that the runtime does not report to
+/// profilers.
 const CALL: u32 = 0x10;
-/// Most entries that are believed.
+/// Maximum number of entries that is accepted.
 const MAX_ENTRIES: u32 = 1 << 20;
 
-/// The bytes, and how many may still be read.
+/// The bytes, and how many of them may still be read.
 struct Stream<I> {
     bytes: I,
     left: u32,
-    /// The second half of the byte that was read last, if it is to be read next.
+    /// The second half of the byte that was read last, if it was not read yet.
     half: Option<u8>,
 }
 
@@ -154,7 +156,8 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         }
     }
 
-    /// A number: three bits a nibble, highest first, and one that says whether more follow.
+    /// Reads a number: three bits a nibble, highest first, and one bit that says whether more
+    /// follow.
     fn number(&mut self) -> Result<u32, Error> {
         let mut number = 0u64;
         loop {
@@ -169,7 +172,7 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         }
     }
 
-    /// How many bits numbers have: one less is written.
+    /// Reads the number of bits of a field, which is stored minus one.
     fn width(&mut self) -> Result<u32, Error> {
         match self.number()? {
             less @ ..=31 => Ok(less + 1),
@@ -182,7 +185,7 @@ impl<I: Iterator<Item = u8>> Stream<I> {
     }
 
     fn patchpoints(&mut self, format: Format) -> Result<(), Error> {
-        // The saved registers; and where the method's first code is, in .NET 10.
+        // The saved registers and, in .NET 10, the position of the method's first code.
         self.skip(if format.is_packed() { 16 } else { 8 })?;
         let mut variables = [0; 4];
         for byte in &mut variables {
@@ -195,7 +198,7 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         self.skip(BEHIND_VARIABLES + variables * VARIABLE)
     }
 
-    /// How long the entries are, of a format that has two lengths, behind flags or not.
+    /// Reads the length of the entries, in formats with two lengths, with or without flags.
     fn length(&mut self, format: Format) -> Result<(u32, Skipped), Error> {
         let mut skipped = Skipped::Nothing;
         if format.has_flags() {
@@ -218,8 +221,8 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         Ok((length, skipped))
     }
 
-    /// How long the entries are, of [`Format::Sized`]. All else lies behind them: variables,
-    /// patchpoints, inlining, the places at which an async method is suspended.
+    /// Reads the length of the entries of [`Format::Sized`]. All other parts follow them:
+    /// variables, patchpoints, inlining, suspension points of async methods.
     fn lengths(&mut self) -> Result<(u32, Skipped), Error> {
         let first = self.number()?;
         if first != SIX_LENGTHS {
@@ -232,20 +235,21 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         }
         match lengths {
             [entries, _, 0, ..] => Ok((entries, Skipped::Lengths)),
-            // A map of its own for the IL of the file: the first is of what a profiler made of it.
+            // There is a separate map of the file's IL: the first one describes IL that a profiler
+            // changed.
             _ => Err(Error::Unknown),
         }
     }
 
-    /// Aligns to a byte: the next part begins with one.
+    /// Aligns to a byte, at which the next part begins.
     fn align(&mut self) {
         self.half = None;
     }
 }
 
-/// Appends native offset and IL offset of each place that has one, in order, and answers what else
-/// there was; `into` may have some more where this is an error. Reads of `bytes` no more than it
-/// says it has.
+/// Appends native and IL offset of each mapped place to `into`, in order. Returns the skipped data.
+/// On an error `into` may have some more entries. Reads only as many of `bytes` as their header
+/// announces.
 pub fn decode(
     bytes: impl Iterator<Item = u8>,
     format: Format,
@@ -308,15 +312,15 @@ pub fn decode(
         }
     }
     if stream.left != 0 && format.is_packed() {
-        // Entries of five to seven bits: where one needs less than what is free in a byte, .NET 10
-        // counts its bits below zero and goes on with some thirty bytes of nothing
-        // (`CompressBoundaries`), which the entries behind it are read from.
+        // Entries of five to seven bits. If one needs less than the free bits of a byte, .NET 10
+        // counts its bits below zero and appends some thirty bytes of nothing
+        // (`CompressBoundaries`). The entries after it are read from those.
         return Err(Error::Unknown);
     }
     if stream.left != 0 {
         return Err(Error::Inconsistent);
     }
-    // By native offset they are already; of those that share one, the order is the runtime's own.
+    // They are sorted by native offset already. The runtime orders those with the same one.
     if let Some(new) = into.get_mut(first..) {
         new.sort_unstable();
     }
@@ -328,7 +332,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Nibbles, and whole bytes between them.
+    /// Writes nibbles, and whole bytes between them.
     #[derive(Default)]
     struct Writer {
         bytes: Vec<u8>,
@@ -357,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Native offset, IL offset, and whether it is of a call.
+    /// Native offset, IL offset, and whether it is that of a call.
     type Entry = (u32, u32, bool);
 
     fn part(entries: &[Entry], format: Format) -> Vec<u8> {
@@ -382,7 +386,7 @@ mod tests {
             let source_bits = format.source_bits();
             for (native, il, is_call) in entries {
                 bits |= u128::from(u8::from(*is_call)) << known;
-                // Of others the highest bit says something, which changes nothing.
+                // In other entries the highest bit has a meaning that does not matter here.
                 bits |= u128::from(!is_call) << (known + source_bits - 1);
                 known += source_bits;
                 bits |= u128::from(native - last) << known;
@@ -465,7 +469,8 @@ mod tests {
             for format in FORMATS {
                 let bytes = encode(&entries, format);
                 prop_assert_eq!(read(&bytes, format), Ok(expected.clone()));
-                // Of fewer bytes than it says nothing is read, and of more no more.
+                // With fewer bytes than announced nothing is read, and with more only the announced
+                // ones.
                 let said = bytes.len() - 7;
                 if !entries.is_empty() {
                     prop_assert_eq!(read(&bytes[..said - 1], format), Err(Error::Truncated));
@@ -497,7 +502,7 @@ mod tests {
             let skipped = decode(bytes.iter().copied(), format, &mut found);
             assert_eq!(skipped, Ok(Skipped::Patchpoints));
             assert_eq!(found, [(0, 0), (9, 4)]);
-            // More variables than there are bytes, and than a method has.
+            // More variables than bytes, and more than a method has.
             bytes[1 + before] = 200;
             assert_eq!(read(&bytes, format), Err(Error::Truncated));
             bytes[3 + before] = 1;
@@ -525,10 +530,10 @@ mod tests {
         assert_eq!(sized([length, 7, 0, 0, 0, 0]), whole);
         assert_eq!(sized([length, 7, 0, 24, 300, 9]), whole);
         assert_eq!(sized([0, 7, 0, 0, 0, 9]), (Ok(Skipped::Lengths), vec![]));
-        // IL that a profiler put in.
+        // IL that a profiler inserted.
         let (read, found) = sized([length, 7, 5, 0, 0, 0]);
         assert_eq!((read, found), (Err(Error::Unknown), vec![]));
-        // A length that is not that of the entries.
+        // A length other than that of the entries.
         let (read, _) = sized([length - 1, 7, 0, 0, 0, 0]);
         assert_eq!(read, Err(Error::Inconsistent));
         let (read, _) = sized([length + 1, 7, 0, 0, 0, 0]);
@@ -552,24 +557,24 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        // Inlining, what a later runtime may bring.
+        // Inlining, and parts of a later runtime.
         for flags in [2, 3, 4, 0x80] {
             let mut bytes = encode(&[(0, 0, false)], Format::Flagged);
             bytes[0] = flags;
             assert_eq!(read(&bytes, Format::Flagged), Err(Error::Unknown));
             assert_eq!(read(&bytes, Format::Packed), Err(Error::Unknown));
         }
-        // IL that a profiler put in: `DEBUG_INFO_BOUNDS_HAS_INSTRUMENTED_BOUNDS`.
+        // IL that a profiler inserted: `DEBUG_INFO_BOUNDS_HAS_INSTRUMENTED_BOUNDS`.
         let mut writer = Writer::default();
         writer.bytes.push(0);
         writer.number(u32::MAX);
         assert_eq!(read(&writer.bytes, Format::Packed), Err(Error::Unknown));
-        // A length that is not that of the entries.
+        // A length other than that of the entries.
         let entries = [(0, 0, false), (9, 4, false)];
         let mut bytes = encode(&entries, Format::Flagged);
         bytes[1] += 1;
         assert_eq!(read(&bytes, Format::Flagged), Err(Error::Inconsistent));
-        // One that is too short for them: nothing behind it is read.
+        // A length too short for them: nothing after it is read.
         bytes[1] -= 2;
         let mut taken = 0;
         let counted = bytes.iter().copied().inspect(|_| taken += 1);
@@ -577,14 +582,14 @@ mod tests {
         // The flags, and one byte with both lengths.
         let said = 2 + usize::from(bytes[1] & 0xf);
         assert_eq!((result, taken), (Err(Error::Inconsistent), said));
-        // A number that is none.
+        // An invalid number.
         assert_eq!(read(&[0xff; 40], Format::Plain), Err(Error::Inconsistent));
         assert_eq!(read(&[], Format::Plain), Err(Error::Truncated));
         // `Object..ctor` of .NET 10: three entries of five bits in 36 bytes.
         let mut constructor = vec![0, 0x4c, 3, 3, 1, 0x4a, 0x0b];
         constructor.resize(3 + 36, 0);
         assert_eq!(read(&constructor, Format::Packed), Err(Error::Unknown));
-        // As many bits as no number has.
+        // More bits than any number has.
         for width in [32, u32::MAX] {
             let mut writer = Writer::default();
             writer.bytes.extend([0, 4]);

@@ -1,35 +1,35 @@
-//! Grace periods: when memory that a walk may still be reading can be freed.
+//! Grace periods: delayed freeing of code map memory that a walk may still be reading.
 //!
-//! A walk enters and exits; a writer that unpublishes something hands it over with
-//! [`Grace::retire`] and never waits. It is not a lock: a walk is never delayed and never delays a
-//! writer. The invariant: something is freed only after both counters of readers were seen at 0 at
-//! a time after it was unpublished. A reader counts itself before it loads a pointer, so a reader
-//! that could have seen the thing has left by then. The two counters are there for progress only:
-//! new readers count on one side while the other drains (SRCU, as in the Linux kernel).
+//! A walk enters and exits. A writer that unpublishes an item passes it to [`Grace::retire`] and
+//! never waits. No lock is involved: a walk is never delayed and never delays a writer. Invariant:
+//! an item is freed only after both reader counters were seen at 0 after it was unpublished. A
+//! reader increments a counter before it loads a pointer, so every reader that could have seen the
+//! item has left by then. The second counter exists for progress only: new readers use one counter
+//! while the other drains (SRCU, as in the Linux kernel).
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Its own cache line, so that the two sides do not disturb each other.
+/// Reader counter. It has its own cache line, so that the two sides do not share one.
 #[repr(align(64))]
 struct Side(AtomicUsize);
 
-/// Something that awaits its end.
+/// An unpublished item that is freed later.
 struct RetiredItem<T> {
     what: T,
     bytes: usize,
-    /// The sides that were seen empty since.
+    /// Which sides were seen at 0 since the item was retired.
     seen: [bool; 2],
 }
 
-/// See the module's text. `T` is what is retired.
+/// The readers and the retired items; see the module's text. `T` is the type of retired items.
 pub(crate) struct Grace<T> {
     phase: AtomicUsize,
     sides: [Side; 2],
     retired: Mutex<Vec<RetiredItem<T>>>,
 }
 
-/// A walk that may hold pointers into the code map. Async-signal-safe.
+/// Guard of a walk that may hold pointers into the code map. Async-signal-safe.
 pub(crate) struct WalkGuard<'grace> {
     side: &'grace AtomicUsize,
 }
@@ -49,7 +49,7 @@ impl<T> Grace<T> {
         }
     }
 
-    /// Counts a reader in. Two atomic operations; callable in a signal handler.
+    /// Registers a reader. Two atomic operations; async-signal-safe.
     #[inline]
     pub(crate) fn enter(&self) -> WalkGuard<'_> {
         let [even, odd] = &self.sides;
@@ -64,8 +64,8 @@ impl<T> Grace<T> {
         WalkGuard { side }
     }
 
-    /// Takes over something that was unpublished. Hands to `free` what can be freed by now.
-    /// Not in a signal handler.
+    /// Takes over an unpublished item, and passes items that can be freed by now to `free`. Not for
+    /// signal handlers.
     pub(crate) fn retire(&self, what: T, bytes: usize, free: impl FnMut(T)) {
         let mut retired = self.lock();
         retired.push(RetiredItem {
@@ -73,14 +73,14 @@ impl<T> Grace<T> {
             bytes,
             seen: [false; 2],
         });
-        // Amortised: the list stays short without a look at it on every call.
+        // Amortised: the list stays short although not every call checks it.
         if retired.len().is_multiple_of(32) {
             self.pass(&mut retired, free);
         }
     }
 
-    /// Hands to `free` what no walk can hold any more; says how many things remain. Never waits.
-    /// Not in a signal handler.
+    /// Passes items that no walk can hold any more to `free`. Returns the number of remaining
+    /// items. Never waits. Not for signal handlers.
     pub(crate) fn reclaim(&self, mut free: impl FnMut(T)) -> usize {
         let mut retired = self.lock();
         self.pass(&mut retired, &mut free);
@@ -88,14 +88,14 @@ impl<T> Grace<T> {
         retired.len()
     }
 
-    /// Bytes that wait to be freed.
+    /// Returns the size of the items that are not freed yet, bytes.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().iter().map(|item| item.bytes).sum()
     }
 
     fn pass(&self, retired: &mut Vec<RetiredItem<T>>, free: impl FnMut(T)) {
-        // Pairs with the fence in `enter`: whatever was unpublished before is invisible to a
-        // reader that is not yet in a count read below.
+        // Pairs with the fence in `enter`: a reader that is not yet in a count read below cannot
+        // see items that were unpublished before.
         fence(Ordering::SeqCst);
         let empty = self
             .sides
@@ -106,7 +106,7 @@ impl<T> Grace<T> {
                 *seen |= empty;
             }
         }
-        // New readers go to a side that is empty now, so that the other one drains.
+        // New readers use a side that is empty now, so that the other one drains.
         let active = self.phase.load(Ordering::Relaxed) & 1;
         if empty.get(1 - active) == Some(&true) && empty.get(active) == Some(&false) {
             self.phase.store(1 - active, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl<T> Grace<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<RetiredItem<T>>> {
-        // The list is a plain vector: a panic elsewhere cannot have left it half-made.
+        // A panic elsewhere cannot have left the list, a plain vector, inconsistent.
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         grace.retire(what.clone(), 10, drop);
         assert_eq!((grace.reclaim(drop), grace.waiting()), (1, 10));
         assert_eq!(Arc::strong_count(&what), 2);
-        // A reader that came after does not hold it back: it is on the other side.
+        // A reader that entered later does not delay it, because it uses the other side.
         let later = grace.enter();
         assert_eq!(grace.reclaim(drop), 1);
         drop(reader);

@@ -1,19 +1,18 @@
-//! Code heaps of a runtime: in which body of JITted code an address lies, by the runtime's own
-//! records.
+//! Code heaps of a runtime: finds the JITted body at an address in the runtime's own records.
 //!
-//! A runtime from .NET 10 on says where these records are and how they are laid out, for debuggers
-//! (`contract`), which is held against code that is known before it is used (`check`): a map of
-//! address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that
-//! says where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`,
-//! version 2, which .NET 11 calls c1; `vm/codeman.h` (`RangeSectionMap`, `HeapList`),
-//! `inc/nibblemapmacros.h`. How the body is unwound is [`jit`](crate::jit)'s.
+//! Walks use it for code that is not in the code map yet. A runtime from .NET 10 on exports the
+//! layout of these records for debuggers (`contract`). The layout is verified with known code
+//! before it is used (`check`). The records are a map of address ranges, a heap of code for each
+//! range, and for each heap a map with a nibble for 32 bytes that gives the starts of code. Source:
+//! dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`, version 2, which .NET 11 calls
+//! c1; `vm/codeman.h` (`RangeSectionMap`, `HeapList`), `inc/nibblemapmacros.h`. Unwinding the body
+//! is the task of [`jit`](crate::jit).
 //!
-//! Invariants: only what the runtime keeps for good is dereferenced; what can go is read by the
-//! kernel's leave, so that what is given back meanwhile makes a wrong answer and no fault; every
-//! loop is bounded; async-signal-safe but for [`CodeHeaps::of_runtime`]. An answer is a claim:
-//! whoever asks holds it against the code header, as
-//! [`jit::body_from_header`](crate::jit::body_from_header) does, and against the length of the
-//! body.
+//! Invariants: only memory that the runtime keeps until its end is dereferenced. Memory that may be
+//! freed is read through the kernel, so freed memory gives a wrong result and no fault. Every loop
+//! is bounded. All is async-signal-safe except [`CodeHeaps::of_runtime`]. A result may be wrong:
+//! the caller must verify it with the code header, as
+//! [`jit::body_from_header`](crate::jit::body_from_header) does, and with the body's length.
 
 mod check;
 mod contract;
@@ -24,30 +23,30 @@ pub use self::contract::{ContractError, SYMBOL};
 pub(crate) use self::unreported::UnreportedCode;
 use crate::own_memory::{peek, read_in_place};
 
-/// The versions of the contract that are known, each with that of the descriptor: of .NET 10 and
-/// 11, which mean the same.
+/// Known versions of the contract, each with the version of its descriptor: of .NET 10 and 11. Both
+/// have the same meaning.
 const VERSIONS: [(u64, &str); 2] = [(0, "2"), (2, "c1")];
-/// Levels of the map of ranges, each of 256 entries; the lowest has one for each 128 KiB.
+/// Levels of the map of ranges, each of 256 entries. The lowest has an entry for each 128 KiB.
 const LEVELS: u32 = 5;
 const CHUNK_SHIFT: u32 = 17;
-/// Ranges in one chunk that are looked at.
+/// Maximum number of ranges that are read in one chunk.
 const MAX_FRAGMENTS: usize = 256;
 
-/// Where a runtime's code heaps are recorded.
+/// Location and layout of a runtime's code heap records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodeHeaps {
-    /// The outermost table of the map of ranges.
+    /// Address of the outermost table of the map of ranges.
     ranges: u64,
     fragment: Fragment,
     section: Section,
     node: Node,
-    /// In a code header: the method.
+    /// Offset of the method in a code header.
     header_method: u64,
-    /// The word before code is a kind of stub up to this one.
+    /// Highest value of the word before code that is a kind of stub, not a header.
     last_stub: u64,
 }
 
-/// Offsets in a part of a range that lies in one chunk.
+/// Offsets in a fragment: the part of a range that is in one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Fragment {
     begin: u64,
@@ -62,7 +61,7 @@ struct Section {
     begin: u64,
     end: u64,
     heap: u64,
-    /// Of what is not 0 while it is being given back.
+    /// Offset of a word that is not 0 while the section is being freed.
     next_to_go: u64,
 }
 
@@ -75,22 +74,22 @@ struct Node {
     map: u64,
 }
 
-/// A body that an address lies in, or somewhat behind.
+/// The body at an address, or shortly before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HeapCode {
     /// First address.
     pub start: u64,
-    /// FunctionID of its method.
+    /// FunctionID of the body's method.
     pub function: u64,
-    /// It may be unloaded before its runtime ends, by what the map of ranges says.
+    /// Whether it may be unloaded before its runtime ends, according to the map of ranges.
     pub may_go: bool,
 }
 
 impl CodeHeaps {
-    /// Those of the runtime whose contract is described at this address ([`SYMBOL`]).
+    /// Returns the heaps of the runtime whose contract descriptor ([`SYMBOL`]) is at this address.
     ///
     /// # Errors
-    /// Why they are not known: most often the runtime is older.
+    /// Why the heaps are unknown. In most cases the runtime is older.
     pub fn of_runtime(descriptor: u64) -> Result<CodeHeaps, ContractError> {
         let contract = Contract::at(descriptor)?;
         let manager = "ExecutionManager";
@@ -127,13 +126,12 @@ impl CodeHeaps {
         })
     }
 
-    /// The body at an address: the one that begins last before it, if there is one near.
-    /// Async-signal-safe.
+    /// Returns the body that begins last before `address`, if one is near. Async-signal-safe.
     pub fn code_at(&self, address: u64) -> Option<HeapCode> {
         self.code_by(read, address)
     }
 
-    /// By a way to read, which is told whether what is there may go.
+    /// Finds the body by `read`, whose first argument says whether the memory may be freed.
     fn code_by(
         &self,
         read: impl Fn(bool, u64, &mut [u8]) -> &[u8],
@@ -163,14 +161,15 @@ impl CodeHeaps {
         })
     }
 
-    /// Finds the pointer to the first range of the chunk of `address`, and whether that may go.
+    /// Returns the pointer to the first range of the chunk of `address`, and whether the range may
+    /// be freed.
     fn first_fragment(
         &self,
         word: impl Fn(bool, u64) -> Option<u64>,
         address: u64,
     ) -> Option<(u64, bool)> {
         // The lowest bit of a pointer to a table or a fragment says that all code there can be
-        // unloaded. It may be given back as we look, so whatever it leads to may be anything.
+        // unloaded. It may be freed during the read, so its memory may contain anything.
         let (mut next, mut may_go) = (self.ranges, false);
         for level in (0..LEVELS).rev() {
             may_go |= next & 1 != 0;
@@ -181,7 +180,7 @@ impl CodeHeaps {
         Some((next, may_go))
     }
 
-    /// The section of the range that has this address, and whether it may go.
+    /// Returns the section of the range with this address, and whether the section may be freed.
     fn section(
         &self,
         word: impl Fn(bool, u64) -> Option<u64>,
@@ -197,7 +196,7 @@ impl CodeHeaps {
             let field = |offset| word(may_go, fragment.wrapping_add(offset));
             if (field(self.fragment.begin)?..field(self.fragment.end)?).contains(&address) {
                 let section = field(self.fragment.section)?;
-                // It is being given back (`RangeSectionMap::RemoveRangeSection`).
+                // The section is being freed (`RangeSectionMap::RemoveRangeSection`).
                 let goes =
                     may_go && word(true, section.wrapping_add(self.section.next_to_go))? != 0;
                 return (!goes).then_some((section, may_go));
@@ -208,12 +207,12 @@ impl CodeHeaps {
     }
 }
 
-/// Only says of which type a closure is.
+/// Determines the type of a closure for type inference.
 pub(crate) fn reader<R: Fn(u64, &mut [u8]) -> &[u8]>(read: R) -> R {
     read
 }
 
-/// Reads what a runtime's records lead to. Async-signal-safe.
+/// Reads memory of a runtime's records. Async-signal-safe.
 pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
     if may_go {
         return peek(address, buffer);
@@ -224,20 +223,20 @@ pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
     unsafe { read_in_place(address, buffer) }
 }
 
-/// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these
-/// bytes.
+/// Bytes of code for a nibble (a bucket), and for a unit of eight nibbles. Code begins at most once
+/// in a bucket.
 const BUCKET: u64 = 32;
 const UNIT: u64 = 256;
-/// Nibbles from here on say that their unit is inside one body, and where that begins; those below
-/// say where in its bucket code begins, in steps of 4 bytes from 1 on.
+/// Lowest value of a nibble that says that its unit is inside one body, and where that body begins.
+/// Lower values give the start of code in the bucket, in steps of 4 bytes from 1 on.
 const POINTER: u32 = 9;
 const LAST_POINTER: u32 = 12;
 
-/// Where the code begins that has the byte at `offset` in a heap with this map; from the heap's
-/// first byte.
+/// Returns the start of the code that contains the byte at `offset`, in a heap with this map.
+/// Offsets are from the heap's first byte.
 fn start_by(peek: impl Fn(u64, &mut [u8]) -> &[u8], map: u64, offset: u64) -> Option<u64> {
     let unit = offset / UNIT;
-    // The unit before it and its own, at once.
+    // Reads its unit and the unit before it at once.
     let (first, count) = match unit.checked_sub(1) {
         Some(before) => (before, 2),
         None => (0, 1),
@@ -252,7 +251,7 @@ fn start_by(peek: impl Fn(u64, &mut [u8]) -> &[u8], map: u64, offset: u64) -> Op
     start_in(own, base, into).or_else(|| start_in(units.next()?, base - UNIT, UNIT as u32 - 1))
 }
 
-/// Where code begins by one unit, at the byte `into` of it or before.
+/// Returns the start of code according to one unit, at the byte `into` of it or before.
 fn start_in(unit: u32, base: u64, into: u32) -> Option<u64> {
     let last = unit & 0xf;
     if last >= POINTER {
@@ -278,7 +277,7 @@ mod tests {
     use crate::heaps::contract::tests::Laid;
     use proptest::prelude::*;
 
-    /// The map that the runtime would write for bodies of such begins and lengths
+    /// Returns the map that the runtime would write for bodies with these starts and lengths
     /// (`EEJitManager::NibbleMapSetUnlocked`).
     fn map_of(bodies: &[(u64, u64)], size: u64) -> Vec<u32> {
         let mut units = vec![0_u32; (size / UNIT + 1) as usize];
@@ -312,8 +311,8 @@ mod tests {
         assert_eq!(starts, [None, found, found, found, found, found]);
     }
 
-    /// A heap with bodies, and all that leads to it, in memory of our own, laid out as by .NET 10
-    /// and 11.
+    /// A heap with bodies, and all records that lead to it, in the test's memory, in the layout of
+    /// .NET 10 and 11.
     pub(super) struct Runtime {
         pub(super) bodies: Vec<(u64, u64)>,
         _tables: Vec<Vec<u64>>,
@@ -328,7 +327,8 @@ mod tests {
 
     pub(super) const FUNCTION: u64 = 0x7777_0000;
 
-    /// The contracts of .NET 10.0 and .NET 11.0, cut to the parts that are read and the like.
+    /// The contracts of .NET 10.0 and .NET 11.0, reduced to the parts that are read and similar
+    /// ones.
     const TEN: &str = r#"{"version":0,"types":{"RangeSectionMap":{"TopLevelData":0},
         "RangeSectionFragment":{"RangeBegin":8,"RangeEndOpen":16,"RangeSection":24,"Next":0},"RangeSection":{"RangeBegin":0,"RangeEndOpen":8,
         "HeapList":40,"NextForDelete":64},"RealCodeHeader":{"MethodDesc":24},"CodeHeapListNode":{"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40}},
@@ -337,12 +337,13 @@ mod tests {
     pub(super) const ELEVEN: &str = include_str!("heaps/tests/contract-11.0.json");
 
     impl Runtime {
-        /// Gaps and lengths of bodies, in words: before each is a word for the header.
+        /// Makes a heap from gaps and lengths of bodies, in words. Before each body is a word for
+        /// the header.
         fn of(parts: &[(u64, u64)]) -> Runtime {
             Runtime::with(parts, true)
         }
 
-        /// `may_go`: as of code that can be unloaded.
+        /// As [`Runtime::of`]; with `may_go`, marked as code that can be unloaded.
         pub(super) fn with(parts: &[(u64, u64)], may_go: bool) -> Runtime {
             let mut bodies = Vec::new();
             let mut at = 8;
@@ -365,17 +366,17 @@ mod tests {
             let mut section = vec![base, base + at, 2, 0x10_0008, 0, node.as_ptr() as u64];
             section.extend([0; 3]);
             let (first_chunk, last_chunk) = (base >> CHUNK_SHIFT, (base + at) >> CHUNK_SHIFT);
-            // Of a heap that begins and ends in the chunk.
+            // The fragment of a heap that begins and ends in the chunk.
             let (before, section_at) = (first_chunk << CHUNK_SHIFT, section.as_ptr() as u64);
             let other = vec![0, before, before + 1, section_at];
             let mut tables = vec![node, headers];
-            // A range that ends before comes first, and says of the next that its code can go.
+            // The first range ends before and marks the next one's code as unloadable.
             let fragment = vec![0, base, base + at, section_at];
             let mark = u64::from(may_go);
             let next = fragment.as_ptr() as u64 | mark;
             let first = vec![next, before, before + 1, other.as_ptr() as u64];
             let chunks = first_chunk..=last_chunk;
-            // All of it has the same path but for the lowest level, or the test says so.
+            // All addresses must have the same path except for the lowest level.
             assert_eq!(chunks.start() >> 8, chunks.end() >> 8, "another place");
             let mut level = vec![0; 256];
             for chunk in chunks.clone() {
@@ -384,7 +385,7 @@ mod tests {
             tables.extend([other, first]);
             for up in 1..LEVELS {
                 let mut above = vec![0; 256];
-                // As a table is marked that was made for code that can go.
+                // Marked like a table that was made for unloadable code.
                 let mark = u64::from(may_go && up == 1);
                 above[(base >> (CHUNK_SHIFT + 8 * up)) as usize & 0xff] =
                     level.as_ptr() as u64 | mark;
@@ -410,7 +411,7 @@ mod tests {
             CodeHeaps::of_runtime(self.contract.at()).unwrap()
         }
 
-        /// By another description of it.
+        /// Reads the heaps with another description of them.
         pub(super) fn by(&self, text: &str) -> Result<CodeHeaps, ContractError> {
             CodeHeaps::of_runtime(contract(text, self.top).at())
         }
@@ -422,7 +423,7 @@ mod tests {
         Laid::of(text, &pointers)
     }
 
-    /// Only says of which type a closure is.
+    /// Determines the type of a closure for type inference.
     fn any_reader<R: Fn(bool, u64, &mut [u8]) -> &[u8]>(read: R) -> R {
         read
     }
@@ -471,14 +472,14 @@ mod tests {
         }
         let doctored = TEN.replace(&manager("2"), &manager("\"c1\""));
         assert_eq!(runtime.by(&doctored), missing);
-        // Another version of the descriptor, and none.
+        // Another version of the descriptor, and no version.
         for other in ["\"version\":3", "\"version\":0", "\"other\":2"] {
             let doctored = ELEVEN.replace("\"version\":2", other);
             assert_eq!(runtime.by(&doctored), missing, "{other}");
         }
     }
 
-    /// A fragment that is given back as it is read may hold anything.
+    /// A fragment that is freed during the read may contain anything.
     #[test]
     fn what_a_fragment_leads_to_that_may_go_is_read_with_care() {
         let mut runtime = Runtime::of(&[(0, 20)]);
@@ -534,7 +535,7 @@ mod tests {
             prop_assert_eq!(heaps.code_at(last), None);
         }
 
-        /// Any content of the maps gives an answer or none.
+        /// Any content of the maps gives a body or none, without a fault.
         #[test]
         fn any_memory_makes_an_answer(words in prop::collection::vec(any::<u64>(), 64), address: u64) {
             let runtime = Runtime::of(&[(0, 20)]);

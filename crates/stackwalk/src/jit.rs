@@ -1,9 +1,10 @@
-//! JIT bodies: how code that the CLR's JIT made is unwound.
+//! JIT bodies: reads the unwind rules of code that the CLR's JIT compiled.
 //!
-//! It does not find bodies (the runtime's JITCompilationFinished does) and does not keep them
-//! (the code map does). The invariant: what the runtime's private structures say is believed only
-//! where it is consistent in itself and with what the profiling API said; else the instructions
-//! of the prologue are read; else the frame pointer is assumed, and the frame says so.
+//! Input is a body's address, as reported by the runtime's JITCompilationFinished or found in its
+//! heaps ([`crate::heaps`]); output is a [`Body`] for the code map. Invariant: private structures
+//! of the runtime are used only if they are consistent in themselves and with the profiling API.
+//! Otherwise the instructions of the prologue are decoded. If that fails, the frame pointer is
+//! assumed, and the frame is marked.
 //!
 //! Source of the layout: dotnet/runtime `vm/codeman.h` (`CodeHeader`, `RealCodeHeader`),
 //! `inc/win64unwind.h`, `jit/unwindamd64.cpp`; it holds on 3.1 and 8.
@@ -19,11 +20,11 @@ use functions::{Functions, FunctionsBuilder};
 mod functions;
 pub(crate) mod unreported;
 
-/// Where a body's unwind rules come from.
+/// Source of a body's unwind rules.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum RuleSource {
-    /// The UNWIND_INFO that the JIT left beside the code.
+    /// The UNWIND_INFO that the JIT stored with the code.
     Header = 0,
     /// The decoded instructions of the prologue.
     Prologue = 1,
@@ -31,22 +32,22 @@ pub enum RuleSource {
     FramePointer = 2,
 }
 
-/// Why a code header was not believed.
+/// Why a code header was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Mismatch {
     /// The memory before the code, or what it points to, cannot be read.
     Unreadable = 0,
-    /// The word before the code is no pointer to a code header.
+    /// The word before the code is not a pointer to a code header.
     NoHeader = 1,
-    /// No word of the header is the method that the profiling API named.
+    /// No word of the header is the method that the profiling API reported.
     OtherMethod = 2,
     /// Ranges or unwind data are not consistent.
     Inconsistent = 3,
 }
 
 impl Mismatch {
-    /// The reason as reports print it.
+    /// Returns the reason's name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Mismatch::Unreadable => "unreadable code header",
@@ -67,16 +68,15 @@ pub struct Body {
     functions: Functions,
 }
 
-/// Largest body that is believed. Bytes.
+/// Maximum size of a body that is accepted, bytes.
 const MAX_BODY: u32 = 1 << 28;
-/// Most functions that are believed.
+/// Maximum number of functions of a body that is accepted.
 const MAX_FUNCTIONS: usize = 4096;
 
-/// The body at `code_start` from the header that the runtime keeps beside it.
+/// Reads the body at `code_start` from the header that the runtime stores with it.
 ///
-/// `function_id` is the FunctionID of the method, which the header must name. Reads memory that
-/// may not be readable by a system call, so a wrong guess is an error, not a fault. Not in a
-/// signal handler.
+/// `function_id` is the FunctionID of the method, which the header must contain. Reads through a
+/// system call, so unreadable memory is an error, not a fault. Not in a signal handler.
 ///
 /// # Safety
 /// `code_start` is the start of a body of code that the runtime published and keeps until it was
@@ -85,31 +85,31 @@ pub unsafe fn body_from_header(code_start: u64, function_id: u64) -> Result<Body
     header_by(peek, code_start, function_id).map(|(body, _)| body)
 }
 
-/// [`body_from_header`] without a system call, some ten times faster: it believes that the word
+/// [`body_from_header`] without a system call, some ten times faster. It assumes that the word
 /// before the code is a pointer to readable memory.
 ///
 /// # Safety
-/// As of [`body_from_header`], and this runtime keeps its headers as `body_from_header` reads
+/// As of [`body_from_header`], and this runtime stores its headers as `body_from_header` reads
 /// them: that has succeeded for other bodies of the same runtime.
 pub unsafe fn body_from_known_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
     header_by(copy_at, code_start, function_id).map(|(body, _)| body)
 }
 
-/// Why a body's GcInfo is not known.
+/// Why a body's GcInfo cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NoGcInfo {
-    /// The code header was not believed.
+    /// The code header was rejected.
     Header(Mismatch),
-    /// The bytes that it points to were not believed.
+    /// The bytes that it points to were rejected.
     Bytes(gc_info::Error),
 }
 
-/// Bytes of GcInfo that are read at first, and at most. The largest that are known have some
-/// hundred thousand.
+/// Bytes of GcInfo that are read at first, and at most. The largest known ones have some hundred
+/// thousand.
 const GC_INFO_BYTES: (usize, usize) = (2 << 10, 4 << 20);
 
-/// The body at `code_start`, and its GcInfo in a runtime that writes this version; all that can be
-/// asked of it is there. As [`body_from_header`] it reads by system calls.
+/// Reads the body at `code_start` and its complete GcInfo, in a runtime that writes this version.
+/// Like [`body_from_header`] it reads through system calls.
 ///
 /// # Safety
 /// As of [`body_from_header`].
@@ -121,7 +121,7 @@ pub unsafe fn gc_info(
     gc_info_by(peek, code_start, function_id, version)
 }
 
-/// [`gc_info()`] of whatever memory `peek` reads.
+/// [`gc_info()`] of any memory that `peek` reads.
 fn gc_info_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
@@ -146,22 +146,22 @@ fn gc_info_by(
     }
 }
 
-/// Why a body's IL map is not known.
+/// Why a body's IL map cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NoIlMap {
-    /// The code header was not believed.
+    /// The code header was rejected.
     Header(Mismatch),
-    /// The bytes that it points to were not believed.
+    /// The bytes that it points to were rejected.
     Bytes(debug_info::Error),
 }
 
-/// Bytes of debug information that are read at most. Of methods with thousands of statements there
-/// are more; the runtime may be asked about these.
+/// Maximum length of debug information that is read, bytes. Methods with thousands of statements
+/// have more; for these the runtime's own function can be used.
 const IL_MAP_BYTES: usize = 16 << 10;
 
-/// Appends native offset and IL offset of the places in the body at `code_start` that have one, in
-/// a runtime that writes them so, and answers what was skipped. As [`body_from_header`] it reads by
-/// system calls; code that is here for good is meant, as the bytes must be.
+/// Appends native and IL offset of the mapped places of the body at `code_start`, in a runtime that
+/// uses `format`. Returns what was skipped. Like [`body_from_header`] it reads through system
+/// calls. The code must be permanent, because the bytes must be.
 ///
 /// # Safety
 /// As of [`body_from_header`].
@@ -179,13 +179,13 @@ pub unsafe fn il_map(
     debug_info::decode(bytes.iter().copied(), format, into).map_err(NoIlMap::Bytes)
 }
 
-/// [`il_map`] without a system call, some ten times faster. One with more than the common parts
-/// only where `knows_more` says that it may.
+/// [`il_map`] without a system call, some ten times faster. Debug information with more than the
+/// common parts is decoded only if `knows_more`.
 ///
 /// # Safety
-/// As of [`il_map`], and this runtime writes headers and debug information as that reads them: it
-/// has succeeded for other bodies of the same runtime, and said of them what the runtime says; for
-/// such with more parts if these are to be read too.
+/// As of [`il_map`], and this runtime writes headers and debug information as `il_map` reads them:
+/// it has succeeded for other bodies of the same runtime, with the results of the runtime itself.
+/// With `knows_more`, some of those bodies had more parts.
 pub unsafe fn il_map_of_known_header(
     code_start: u64,
     function_id: u64,
@@ -208,9 +208,8 @@ pub unsafe fn il_map_of_known_header(
     debug_info::decode(bytes, format, into).map_err(NoIlMap::Bytes)
 }
 
-/// Where the debug information of a body is: the first word of the header, if the header is this
-/// method's. `None` where there is none, as of methods that call native code and that .NET 11
-/// compiles as they are.
+/// Returns the address of a body's debug information: the first word of the header, if the header
+/// is this method's. `None` if there is none, as for native-call methods that .NET 11 compiles.
 fn debug_info_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
@@ -224,7 +223,7 @@ fn debug_info_by(
     Ok((debug_info != 0).then_some(debug_info))
 }
 
-/// The first words of a body's header, one of which is its method.
+/// The first words of a body's header. One of them is its method.
 struct Header {
     at: u64,
     words: [u64; 5],
@@ -233,7 +232,7 @@ struct Header {
 }
 
 impl Header {
-    /// By `peek`, which copies as much as is readable at an address.
+    /// Reads the header by `peek`, which copies the readable bytes at an address.
     fn read(
         peek: impl Fn(u64, &mut [u8]) -> &[u8],
         code_start: u64,
@@ -244,12 +243,12 @@ impl Header {
             return Err(Mismatch::Unreadable);
         }
         let at = u64::from_le_bytes(buffer);
-        // Up to 0xf the word is the kind of a stub.
+        // Values up to 0xf are the kind of a stub.
         if at <= 0xf || at % 8 != 0 || function_id == 0 {
             return Err(Mismatch::NoHeader);
         }
-        // The method comes after three or four pointers, depending on the version; the count of
-        // unwind structures comes after it, and one of these at least.
+        // The method follows three or four pointers, depending on the version. The count of unwind
+        // structures comes after it, followed by at least one of these.
         let mut buffer = [0; 40];
         let (words, _) = peek(at, &mut buffer).as_chunks::<8>();
         let words: &[[u8; 8]; 5] = words.try_into().map_err(|_| Mismatch::Unreadable)?;
@@ -262,7 +261,7 @@ impl Header {
         })
     }
 
-    /// Where its RUNTIME_FUNCTIONs begin, and how many there are.
+    /// Returns the address and the number of its RUNTIME_FUNCTIONs.
     fn functions(&self, peek: impl Fn(u64, &mut [u8]) -> &[u8]) -> Result<(u64, usize), Mismatch> {
         let count_at = self.at + self.method as u64 * 8 + 8;
         let mut buffer = [0; 4];
@@ -275,18 +274,18 @@ impl Header {
     }
 }
 
-/// Bytes of a RUNTIME_FUNCTION.
+/// Size of a RUNTIME_FUNCTION, bytes.
 const FUNCTION: usize = 12;
 
-/// The RUNTIME_FUNCTIONs of a body, one after the other: sorted and disjoint, the first where the
-/// code starts.
+/// Reads the RUNTIME_FUNCTIONs of a body one by one. They are sorted and disjoint; the first is
+/// where the code starts.
 struct FunctionEntries {
     code_start: u64,
     base_rva: Option<u32>,
     end: u32,
 }
 
-/// One of them: offsets from the body's start, and where its UNWIND_INFO is.
+/// A function's offsets from the body's start, and the address of its UNWIND_INFO.
 #[derive(Clone, Copy)]
 struct FunctionEntry {
     begin: u32,
@@ -303,7 +302,7 @@ impl FunctionEntries {
         }
     }
 
-    /// The next. Async-signal-safe.
+    /// Returns the next function. Async-signal-safe.
     fn next(&mut self, function: &[u8; FUNCTION]) -> Result<FunctionEntry, Mismatch> {
         let (words, _) = function.as_chunks::<4>();
         let words: &[[u8; 4]; 3] = words.try_into().map_err(|_| Mismatch::Inconsistent)?;
@@ -327,7 +326,7 @@ impl FunctionEntries {
 }
 
 impl FunctionEntry {
-    /// Its UNWIND_INFO, read into so much room as it takes. Async-signal-safe, if `room` is.
+    /// Reads its UNWIND_INFO, into as much room as it takes. Async-signal-safe if `room` is.
     fn info<'b>(
         self,
         peek: impl Fn(u64, &mut [u8]) -> &[u8],
@@ -344,7 +343,7 @@ impl FunctionEntry {
     }
 }
 
-/// Room for bytes that are read: for few it is on the stack.
+/// Buffer for bytes that are read. A small one is on the stack.
 struct Buffer {
     few: [u8; 64],
     many: Vec<u8>,
@@ -358,7 +357,7 @@ impl Buffer {
         }
     }
 
-    /// So many bytes, whatever was in them.
+    /// Returns `length` bytes with unspecified content.
     fn room(&mut self, length: usize) -> &mut [u8] {
         match self.few.get_mut(..length) {
             Some(few) => few,
@@ -370,15 +369,15 @@ impl Buffer {
     }
 }
 
-/// Reads a body's header by `peek`, which copies as much as is readable at an address; and says
-/// where the body's GcInfo is. Of a header that is one, nothing is read that does not belong to it.
+/// Reads a body's header by `peek`, which copies the readable bytes at an address. Also returns the
+/// address of the body's GcInfo. Only data that belongs to a valid header is read.
 fn header_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
     function_id: u64,
 ) -> Result<(Body, u64), Mismatch> {
     let header = Header::read(&peek, code_start, function_id)?;
-    // The word before it is where the GcInfo is.
+    // The word before it is the address of the GcInfo.
     let gc_info = header.method.checked_sub(1);
     let gc_info = gc_info.and_then(|before| header.words.get(before));
     let gc_info = gc_info.copied().unwrap_or(0);
@@ -408,9 +407,9 @@ fn header_by(
     Ok((body, gc_info))
 }
 
-/// The body at `code_start` of `len` bytes from its instructions; its source is
-/// [`RuleSource::Prologue`], or [`RuleSource::FramePointer`] if they say nothing. Funclets are not seen
-/// so: they are unwound like the body's main part.
+/// Makes the body at `code_start` of `len` bytes from its instructions. Its source is
+/// [`RuleSource::Prologue`], or [`RuleSource::FramePointer`] if the prologue cannot be decoded.
+/// Funclets are not detected: they are unwound like the body's main part.
 ///
 /// # Safety
 /// As of [`body_from_header`]; all `len` bytes are readable.
@@ -431,25 +430,25 @@ pub unsafe fn body_from_code(code_start: u64, len: u32) -> Body {
 }
 
 impl Body {
-    /// First address.
+    /// Returns the first address.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// First address behind the body.
+    /// Returns the first address after the body.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len.into())
     }
 
-    /// Where its rules come from.
+    /// Returns the source of its rules.
     pub fn source(&self) -> RuleSource {
         self.source
     }
 
-    /// Whether it is entered with a frame that other code has made: a body that replaces a running
-    /// loop (OSR). Its unwind codes then begin with those of that frame, which no instruction of
-    /// its own makes (src/coreclr/jit, `genOSRRecordTier0CalleeSavedRegistersAndFrame`); without
-    /// codes, most of them begin by reading that frame.
+    /// Whether other code has made the frame with which it is entered: a body that replaces a
+    /// running loop (OSR). Its unwind codes then begin with those of that frame, without
+    /// instructions for them (src/coreclr/jit, `genOSRRecordTier0CalleeSavedRegistersAndFrame`).
+    /// Most such bodies without codes begin by reading that frame.
     pub fn begins_on_a_frame(&self) -> bool {
         match self.source {
             RuleSource::Header => unwind_info::UnwindInfo::parse(self.functions.infos())
@@ -458,21 +457,22 @@ impl Body {
         }
     }
 
-    /// Where `this` may be in the frame of this body, which has this GcInfo: see
+    /// Returns the slots that may hold `this` in the frame of this body with this GcInfo; see
     /// [`gc_info::this_homes`].
     pub fn this_homes(&self, info: &GcInfo<'_>) -> Result<Vec<gc_info::Home>, gc_info::Error> {
         gc_info::this_homes(info, self.bytes_at(self.start), &self.functions.begins())
     }
 
-    /// Whether the instructions of the prologue say the same as the rules of this body: `None`
-    /// where they say nothing. For tests and counters: one source checks the other.
+    /// Whether the instructions of the prologue agree with the rules of this body; `None` if they
+    /// cannot be decoded. For tests and counters: one source verifies the other.
     pub fn agrees_with_code(&self) -> Option<bool> {
         let main = self.functions.at(0, self.len)?;
         let infos = self.functions.infos();
         let code = self.bytes_at(self.start);
         let decoded = x86::prologue(code.get(..main.end as usize)?)?;
         let known = unwind_info::UnwindInfo::parse(infos)?.prologue_end();
-        // At each instruction's end, as far as both know them; inside an instruction nothing is.
+        // Compared at each instruction's end, as far as both sources have rules. Inside an
+        // instruction no rule is needed.
         let (codes, _) = decoded.info.get(4..)?.as_chunks::<2>();
         let mut ends: Vec<u32> = codes.iter().map(|[end, _]| u32::from(*end)).collect();
         ends.retain(|end| *end <= u32::from(known));
@@ -486,19 +486,20 @@ impl Body {
         Some(ours == said(&decoded.info) || ours == said(&decoded.without_frame))
     }
 
-    /// Where the frame of the function at `lookup` keeps its caller's registers. Async-signal-safe.
+    /// Returns the locations at which the frame of the function at `lookup` saves its caller's
+    /// registers. Async-signal-safe.
     pub(crate) fn saved(&self, lookup: u64) -> Option<Saved> {
         let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
         let function = self.functions.at(offset, self.len)?;
         let info = self.functions.infos().get(function.info as usize..)?;
-        // Nothing is known of registers where there are no codes of the JIT's own.
+        // Saved registers are known from the JIT's own codes only.
         match self.source {
             RuleSource::Header => unwind_info::saved(info, offset - function.begin, |_| &[]),
             RuleSource::Prologue | RuleSource::FramePointer => None,
         }
     }
 
-    /// The rule for the instruction at `lookup`. Async-signal-safe.
+    /// Returns the rule for the instruction at `lookup`. Async-signal-safe.
     pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
         let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
         let function = self.functions.at(offset, self.len)?;
@@ -525,17 +526,17 @@ impl Body {
         })
     }
 
-    /// The code from `address` to the end of the body. Async-signal-safe.
+    /// Returns the code from `address` to the end of the body. Async-signal-safe.
     pub(crate) fn bytes_at(&self, address: u64) -> &[u8] {
         if !(self.start..self.end()).contains(&address) {
             return &[];
         }
-        // SAFETY: whoever made the body promised that its code stays readable until it was
+        // SAFETY: the creator of the body guarantees that its code stays readable until it was
         // removed from the map and no walk can see it; the range was just checked.
         unsafe { std::slice::from_raw_parts(address as *const u8, (self.end() - address) as usize) }
     }
 
-    /// Private memory behind it, itself not counted.
+    /// Returns the size of its heap memory, bytes, without the body itself.
     pub(crate) fn bytes(&self) -> usize {
         self.functions.bytes()
     }
@@ -543,7 +544,7 @@ impl Body {
 
 #[cfg(test)]
 impl Body {
-    /// One function with this UNWIND_INFO, consistent or not.
+    /// Makes a body of one function with this UNWIND_INFO, consistent or not.
     pub(crate) fn of_parts(code: &'static [u8], info: Vec<u8>) -> Self {
         let len = code.len() as u32;
         Body {
@@ -554,7 +555,7 @@ impl Body {
         }
     }
 
-    /// A body of code that is never read.
+    /// Makes a body whose code is never read.
     pub(crate) fn at(start: u64, len: u32) -> Self {
         Body {
             start,
@@ -565,7 +566,7 @@ impl Body {
     }
 }
 
-/// Copies what lies at `address`. Only for [`body_from_known_header`] and
+/// Copies the bytes at `address`. Only for [`body_from_known_header`] and
 /// [`il_map_of_known_header`], whose callers vouch for the addresses.
 fn copy_at(address: u64, buffer: &mut [u8]) -> &[u8] {
     // SAFETY: the callers promised that the header's pointers lead to readable memory that is what

@@ -1,34 +1,35 @@
-//! Registers and stack to frames: native, managed, and back.
+//! Stack walker: turns a thread's registers and stack into the addresses of its frames.
 //!
-//! Its tasks: [`walk`] turns the registers of an interrupted thread into the addresses of all its
-//! frames, leaf first, inside a signal handler. [`CodeMap`] is the table that it walks by: which
-//! address belongs to which code, and how that code is unwound. It does not name anything, time
-//! anything, or know what a runtime is.
+//! [`walk`] runs in a signal handler. It takes the registers of an interrupted thread and writes
+//! the addresses of all frames, native and managed, leaf first. [`CodeMap`] is the table behind it:
+//! it maps an address to its code and to the rule by which that code is unwound. This crate does
+//! not symbolize frames, schedule samples or call a runtime.
 //!
 //! # How
 //!
-//! Each frame needs one *rule* (where the caller's registers are), found by one *lookup
-//! address*: the instruction pointer itself where the instruction has not run yet (the leaf, a
-//! frame interrupted by a signal), the return address − 1 for a caller. Rules are packed into 31
-//! bits and kept in one cache for all threads; a hit costs one load. A miss asks the code map:
+//! Each frame needs one *rule* (where the caller's registers are). A rule is found by a *lookup
+//! address*. For an instruction that has not run yet (the leaf, a frame interrupted by a signal) it
+//! is the instruction pointer. For a caller it is the return address − 1. Rules are packed into 31
+//! bits and stored in one cache for all threads. A hit costs one load. A miss looks the rule up in
+//! the code map:
 //!
 //! | code | source of its rule |
 //! | --- | --- |
 //! | native | the module's `.eh_frame`, read from a mapping of its file (`cfi`, `native`) |
 //! | JIT body | a copy of the UNWIND_INFO that lies beside the code, or its decoded prologue ([`jit`]) |
 //! | ReadyToRun | the image's exception directory, in place ([`pe`]) |
-//! | anything else | a return address on top of the stack behind a call; else the frame pointer |
+//! | anything else | a return address on top of the stack after a call, or the frame pointer |
 //!
-//! Why not framehop: it decides per module how to parse, keeps a cache per thread (300 KiB
-//! each), and takes new modules only by `&mut`. JIT bodies come thousands of times a second and
-//! must be visible at once to walks that run at that moment.
+//! Why not framehop: it decides per module how to parse, keeps a cache per thread (300 KiB each),
+//! and takes new modules only by `&mut`. Thousands of JIT bodies can appear in a second, and each
+//! must be visible at once to running walks.
 //!
 //! # Invariants
 //!
-//! - [`walk`] takes no lock, allocates nothing, calls nothing of libc, takes at most 1,800 bytes of
-//!   stack, and ends: each step goes up the stack or ends the walk.
-//! - It reads stack memory only within the bounds it was given, by one function.
-//! - It never panics, whatever the registers, the stack and the tables hold.
+//! - [`walk`] takes no lock, allocates nothing, calls nothing of libc, and uses at most 1,800 bytes
+//!   of stack. It terminates: each step goes up the stack or ends the walk.
+//! - It reads stack memory only within the bounds it was given, in one function.
+//! - It never panics, for any content of the registers, the stack and the tables.
 
 #![warn(missing_docs)]
 

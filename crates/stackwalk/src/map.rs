@@ -1,12 +1,13 @@
-//! The code map: address → the code it belongs to, readable in a signal handler at any time.
+//! The code map: maps an address to its code and unwind rules; read in the signal handler.
 //!
-//! It is not the rule cache, though it owns it, and it names nothing: `user` is the caller's own
-//! word. The invariant: what a walk can reach was published whole and is freed only after a
-//! grace period; writers serialise on one mutex that no walk ever takes.
+//! The agent adds and removes code; walks look it up. The map owns the rule cache
+//! ([`crate::cache`]). It has no names: `user` is a word of the caller for each region. Invariant:
+//! data that a walk can reach was published whole and is freed only after a grace period. Writers
+//! serialise on one mutex that walks never take.
 //!
-//! Two structures, because the two kinds of code differ: modules are few and large, so they lie in
-//! one sorted array, of which a change makes another; JIT bodies are many and small and come and go
-//! all the time, so they lie in chunks of 16 KiB of address space, each with its own bucket, in
+//! Modules and JIT bodies have separate structures. Modules are few and large: they are in one
+//! sorted array, which each change replaces. JIT bodies are many and small, and are added and
+//! removed all the time. They are in buckets, one for each chunk of 16 KiB of address space, in
 //! which a body is one word that is stored or cleared.
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
@@ -32,13 +33,13 @@ use entries::Entries;
 use modules::{ModulePlace, Modules};
 use table::{ChunkSlot, Table};
 
-/// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most
+/// Chunks of 16 KiB hold some dozens of methods. An offset in a chunk has at most 16 bits
 /// ([`Bucket`]).
 const CHUNK_SHIFT: u32 = 14;
-/// No code lies below it: the kernel maps no such addresses (`vm.mmap_min_addr`).
+/// Lowest address of code: the kernel maps nothing below (`vm.mmap_min_addr`).
 const FIRST_ADDRESS: u64 = 1 << 16;
 
-/// The kind of code that an address belongs to.
+/// Kind of the code at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CodeKind {
@@ -50,33 +51,34 @@ pub enum CodeKind {
     ReadyToRun = 2,
 }
 
-/// Facts about an address, as [`CodeMap::lookup`] returns them.
+/// The result of [`CodeMap::lookup`] for an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// Kind of code.
     pub kind: CodeKind,
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after the code.
     pub end: u64,
-    /// The word its owner gave when it was added.
+    /// The caller's word, given when the code was added.
     pub user: u64,
 }
 
-/// How much memory a [`CodeMap`] holds, for the recording's own account.
+/// Memory use of a [`CodeMap`], for the recording's statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {
     /// JIT bodies in the map.
     pub jit_bodies: usize,
     /// Modules and images in the map.
     pub modules: usize,
-    /// Bytes of private memory in all, the fixed part included, mapped files not.
+    /// Bytes of private memory, with the fixed part and without mapped files.
     pub bytes: usize,
-    /// Bytes thereof that wait for walks to end.
+    /// Bytes thereof that are freed when running walks have ended.
     pub retired_bytes: usize,
 }
 
-/// Where code is, and how it is unwound. Few are modules: these do not make the others larger.
+/// Location of code and its unwind rules. Modules are few and boxed, so they do not enlarge the
+/// other variants.
 pub(crate) enum RegionCode {
     Jit(jit::Body),
     ReadyToRun(Box<pe::Image>),
@@ -92,7 +94,7 @@ impl RegionCode {
         }
     }
 
-    /// Its addresses.
+    /// Returns the code's addresses.
     pub(crate) fn range(&self) -> Range<u64> {
         match self {
             RegionCode::Jit(body) => body.start()..body.end(),
@@ -101,8 +103,8 @@ impl RegionCode {
         }
     }
 
-    /// The rule for the instruction at `lookup`; `Ok(None)` where nothing is known of it. With
-    /// `exact` the instruction is about to run. Async-signal-safe.
+    /// Returns the rule for the instruction at `lookup`; `Ok(None)` if there is none. With `exact`
+    /// the instruction has not run yet. Async-signal-safe.
     pub(crate) fn rule(
         &self,
         lookup: u64,
@@ -118,28 +120,29 @@ impl RegionCode {
 }
 
 impl RegionCode {
-    /// Whether parts of it, or of its tables, cannot be read any more: their file is shorter than
-    /// it was. To be asked before they are read. Async-signal-safe.
+    /// Whether parts of the code or its tables cannot be read any more because their file was
+    /// truncated. Check this before reading them. Async-signal-safe.
     pub(crate) fn is_cut_short(&self) -> bool {
         match self {
-            // In memory of the runtime's own, and in copies.
+            // In the runtime's own memory, and in copies.
             RegionCode::Jit(_) | RegionCode::Native(..) => false,
             RegionCode::ReadyToRun(image) => image.is_cut_short(),
         }
     }
 }
 
-/// A region with its unwind information. What it says is immutable once published. One cache line:
-/// it is made while a compiled method waits to run, and found by walks among thousands of others.
+/// A region with its unwind information, immutable once published except for `walked`. It is one
+/// cache line, because it is created while a compiled method waits to run, and walks look it up
+/// among thousands of others.
 #[repr(align(64))]
 pub(crate) struct MapEntry {
     pub(crate) code: RegionCode,
-    /// Its owner's word.
+    /// The caller's word.
     user: u64,
-    /// A walk came to it and looked for a rule: some may be in the cache, see
+    /// Whether a walk looked up a rule here. Some rules may then be cached; see
     /// [`CodeMap::keep_rule`].
     walked: AtomicBool,
-    /// Of JITted code: which block of [`Entries`] it lies in.
+    /// Block of [`Entries`] that contains the entry of JITted code.
     block: u32,
 }
 
@@ -155,7 +158,7 @@ impl MapEntry {
         }
     }
 
-    /// The answer of a look-up. Async-signal-safe.
+    /// Returns the result of a look-up. Async-signal-safe.
     fn region(&self) -> Region {
         let Range { start, end } = self.code.range();
         Region {
@@ -166,50 +169,49 @@ impl MapEntry {
         }
     }
 
-    /// A walk looks for a rule here. Async-signal-safe.
+    /// Marks that a walk looked up a rule here. Async-signal-safe.
     pub(crate) fn mark_walked(&self) {
-        // Seldom the first: the line stays with all processors that read it.
+        // Rarely the first time, so the cache line can stay shared between processors.
         if !self.walked.load(Ordering::Relaxed) {
             self.walked.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// The body that [`CodeMap::take_jit_body`] took out.
+/// The body that [`CodeMap::take_jit_body`] removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenBody {
-    /// Where it was, and its owner's word.
+    /// Its addresses and the caller's word.
     pub region: Region,
-    /// A walk came to it: its addresses may be in stacks that have not been read yet.
+    /// Whether a walk found it: its addresses may be in stacks that have not been read yet.
     pub was_walked: bool,
 }
 
-/// Memory that waits until no walk can hold it.
+/// Memory to free when no walk can hold it any more.
 pub(crate) enum RetiredMemory {
-    /// Of a JITted body, to be freed by [`Entries`].
+    /// A JITted body, freed by [`Entries`].
     Jit(OwnedEntry),
-    /// The entry of a module, a bucket, a table, a list of modules: freed by being dropped.
+    /// The entry of a module, a bucket, a table, or a list of modules, freed by dropping it.
     Other(Box<dyn Any + Send>),
 }
 
-/// An entry that is published nowhere any more.
+/// An entry that is not published any more.
 pub(crate) struct OwnedEntry(*const MapEntry);
 
-// SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked
-// in `entries`).
+// SAFETY: only its holder may free the entry, and an entry is `Send` (checked in `entries`).
 unsafe impl Send for OwnedEntry {}
 
-/// State that only writers touch.
+/// State that only writers use.
 struct MapWriter {
-    /// Chunks of the current table that are taken.
+    /// Number of used chunks in the current table.
     taken: usize,
     memory: Memory,
-    /// Where JIT entries lie.
+    /// Storage of JIT entries.
     entries: Entries,
 }
 
 impl MapWriter {
-    /// A JIT entry that no walk can hold any more.
+    /// Frees a JIT entry that no walk can hold any more.
     fn free(&mut self, OwnedEntry(entry): OwnedEntry) {
         // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is
         // published nowhere, once; a grace period has passed, so no walk has it.
@@ -217,19 +219,19 @@ impl MapWriter {
     }
 }
 
-/// Address → code and its unwind rules, for any number of threads. `const`-constructible, so it
-/// can be a `static` (about 160 KiB, zero at start).
+/// Maps addresses to code and its unwind rules, for any number of threads. `const`-constructible,
+/// so it can be a `static` (about 160 KiB, zero at start).
 ///
 /// Methods that change it take a mutex and allocate: never call them in a signal handler.
-/// [`walk`](crate::walk()) and [`CodeMap::lookup`] may run at any time, in handlers too.
+/// [`walk`](crate::walk()) and [`CodeMap::lookup`] may run at any time, also in handlers.
 pub struct CodeMap {
     pub(crate) rules: RuleCache,
     pub(crate) grace: Grace<RetiredMemory>,
-    /// Moves on whenever code goes away; see [`CodeMap::keep_rule`].
+    /// Incremented whenever code is removed; see [`CodeMap::keep_rule`].
     epoch: AtomicU64,
     chunks: AtomicPtr<Table>,
     modules: AtomicPtr<Modules>,
-    /// Where code is looked for that is not here.
+    /// Where code that is not in the map is searched.
     pub(crate) unreported: UnreportedCode,
     writer: Mutex<MapWriter>,
     /// Taken before `writer`, and never by a walk.
@@ -243,7 +245,7 @@ impl Default for CodeMap {
 }
 
 impl CodeMap {
-    /// An empty map.
+    /// Creates an empty map.
     pub const fn new() -> Self {
         Self {
             rules: RuleCache::new(),
@@ -266,17 +268,17 @@ impl CodeMap {
         }
     }
 
-    /// Adds a JIT body; walks see it from now on. `user` is the caller's own word for it.
+    /// Adds a JIT body, visible to walks at once. `user` is the caller's word for it.
     ///
-    /// Bodies that still lie in the same addresses are removed first (the code heap was used again
-    /// without a notice). Answers false for a range that cannot be code (empty, or outside user
-    /// space); nothing is added then.
+    /// Bodies at the same addresses are removed first (the code heap was reused without a
+    /// callback). Returns false, and adds nothing, for a range that cannot be code (empty, or
+    /// outside user space).
     pub fn add_jit_body(&self, body: jit::Body, user: u64) -> bool {
         self.replace_jit_bodies(body, user).is_some()
     }
 
-    /// [`CodeMap::add_jit_body`], which answers how many bodies it took the place of; `None` where
-    /// nothing was added.
+    /// As [`CodeMap::add_jit_body`]. Returns the number of replaced bodies, or `None` if nothing
+    /// was added.
     pub fn replace_jit_bodies(&self, body: jit::Body, user: u64) -> Option<usize> {
         let range = body.start()..body.end();
         if !is_sound(&range) {
@@ -293,21 +295,21 @@ impl CodeMap {
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
-        // The announcement of its end finds it here from now on.
+        // The callback of its unload finds it here from now on.
         self.unreported.learned(range.start);
         Some(replaced)
     }
 
-    /// Adds a ReadyToRun image. `user` is the caller's own word for it. Answers false if
-    /// something else has its addresses: nothing is added then.
+    /// Adds a ReadyToRun image. `user` is the caller's word for it. Returns false, and adds
+    /// nothing, if its addresses are in use.
     pub fn add_r2r(&self, image: pe::Image, user: u64) -> bool {
         let code = RegionCode::ReadyToRun(Box::new(image));
         self.add_module(&mut self.lock(), MapEntry::new(code, user))
     }
 
-    /// Removes the JIT body or the image that starts at `start`. What walks can still see is
-    /// freed later; the code itself must stay readable until [`CodeMap::quiesce`] says so.
-    /// Answers whether there was one.
+    /// Removes the JIT body or the image that starts at `start`. Data that walks can still see is
+    /// freed later. The code itself must stay readable until [`CodeMap::quiesce`] returns true.
+    /// Returns whether there was one.
     pub fn remove(&self, start: u64) -> bool {
         match self.lookup(start) {
             Some(region) if region.start == start && region.kind != CodeKind::Native => {
@@ -317,8 +319,8 @@ impl CodeMap {
         }
     }
 
-    /// Removes all JIT bodies and ReadyToRun images that have an address in `range`; says how
-    /// many. See [`CodeMap::remove`].
+    /// Removes all JIT bodies and ReadyToRun images that have an address in `range`. Returns their
+    /// number. See [`CodeMap::remove`].
     pub fn remove_range(&self, range: Range<u64>) -> usize {
         let mut writer = self.lock();
         let bodies = self.remove_jit_overlapping(&mut writer, &range);
@@ -328,15 +330,15 @@ impl CodeMap {
         bodies + images
     }
 
-    /// Brings the list of native modules up to date with the dynamic linker's.
+    /// Updates the list of native modules from the dynamic linker's.
     ///
-    /// `on_change` hears of each module that is gone (its answer does not matter), then of each
-    /// that is new, and its answer becomes that module's `user`. It may use the map, but not call
-    /// this method. Cheap when the linker's
-    /// counters of loads and unloads have not moved. Takes the dynamic linker's lock: not in a
-    /// signal handler, nor in a constructor of a library that is being loaded.
+    /// Calls `on_change` for each unloaded module (its return value is ignored), then for each new
+    /// one, whose return value becomes that module's `user`. `on_change` may use the map, but not
+    /// call this method. Cheap if the linker's counters of loads and unloads have not changed.
+    /// Takes the dynamic linker's lock: not for signal handlers, nor for a constructor of a library
+    /// that is being loaded.
     ///
-    /// Answers how many modules came or went.
+    /// Returns the number of loaded and unloaded modules.
     pub fn refresh_native(&self, on_change: &mut dyn FnMut(ModuleChange<'_>) -> u64) -> usize {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let (new, gone) = loaded.refresh();
@@ -355,8 +357,8 @@ impl CodeMap {
         changes
     }
 
-    /// Forgets all native modules, whose tables take memory: the next [`CodeMap::refresh_native`]
-    /// finds them anew.
+    /// Removes all native modules and their tables from memory. The next
+    /// [`CodeMap::refresh_native`] adds them again.
     pub fn forget_native(&self) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         *loaded = Loaded::new();
@@ -365,41 +367,42 @@ impl CodeMap {
         self.quiesce(64);
     }
 
-    /// Adds the heaps of a runtime, in which unreported code is looked for from now on. False:
-    /// there are too many runtimes.
+    /// Adds the heaps of a runtime, in which walks search unreported code from now on. Returns
+    /// false if there are too many runtimes.
     pub fn add_heaps(&self, heaps: CodeHeaps) -> bool {
         self.unreported.add(heaps)
     }
 
-    /// The body at an address, by its runtime's own records ([`CodeMap::add_heaps`]).
+    /// Returns the body at an address from its runtime's own records ([`CodeMap::add_heaps`]).
     /// Async-signal-safe.
     pub fn unreported_code(&self, address: u64) -> Option<HeapCode> {
         self.unreported.code_at(address)
     }
 
-    /// Removes a body that was never put into the map. Answers whether a walk may have found it in
-    /// its runtime's heap, and its addresses may be in stacks that have not been read yet.
+    /// Removes the mark of a body that was never added to the map. Returns whether a walk may have
+    /// found it in its runtime's heap, so that its addresses may be in stacks that have not been
+    /// read yet.
     pub fn take_unreported(&self, start: u64) -> bool {
         let was_walked = self.unreported.was_walked(start);
         self.unreported.learned(start);
         was_walked
     }
 
-    /// All that walks had met a round ago has been read: see [`CodeMap::take_unreported`]. To be called
-    /// between two rounds in which all samples are read.
+    /// Forgets bodies that walks found before the last call; see [`CodeMap::take_unreported`]. Call
+    /// it between two rounds (complete readings of all samples).
     pub fn age_unreported(&self) {
         self.unreported.age();
     }
 
-    /// The code that `address` belongs to. Async-signal-safe.
+    /// Returns the code that contains `address`. Async-signal-safe.
     pub fn lookup(&self, address: u64) -> Option<Region> {
         let reader = self.grace.enter();
         self.find(&reader, address).map(MapEntry::region)
     }
 
-    /// The JITted body that begins at `start`, or else the module that `start` is in: what there is
-    /// of a method at an address that its runtime gives as the start of a body. Cheaper than
-    /// [`CodeMap::lookup`] where nothing is known there yet. Async-signal-safe.
+    /// Returns the JITted body that begins at `start`, or else the module that contains `start`.
+    /// For an address that the runtime reports as the start of a body. Cheaper than
+    /// [`CodeMap::lookup`] if the body is unknown. Async-signal-safe.
     pub fn at_start(&self, start: u64) -> Option<Region> {
         let reader = self.grace.enter();
         if let Some((chunk, bucket)) = self.bucket(&reader, start) {
@@ -409,7 +412,7 @@ impl CodeMap {
             if let Some(region) = region.filter(|region| region.start == start) {
                 return Some(region);
             }
-            // No page holds code that was JITted and a module's too.
+            // No page holds both JITted code and a module's.
             if is_page_theirs {
                 return None;
             }
@@ -426,7 +429,7 @@ impl CodeMap {
         )
     }
 
-    /// The start of the ReadyToRun function (or funclet) that `address` is in.
+    /// Returns the start of the ReadyToRun function (or funclet) that contains `address`.
     /// Async-signal-safe.
     pub fn r2r_function_start(&self, address: u64) -> Option<u64> {
         let reader = self.grace.enter();
@@ -436,10 +439,11 @@ impl CodeMap {
         }
     }
 
-    /// The IL map of the ReadyToRun method whose code starts at `start`: [`pe::Image::il_map`].
+    /// Returns the IL map of the ReadyToRun method whose code starts at `start`:
+    /// [`pe::Image::il_map`].
     ///
     /// # Errors
-    /// There is no such code, or what is said of it is not understood.
+    /// There is no such code, or its map cannot be decoded.
     pub fn r2r_il_map(
         &self,
         start: u64,
@@ -452,10 +456,10 @@ impl CodeMap {
         }
     }
 
-    /// Where the frame of the managed code at `lookup` (of a caller, its return address less 1)
-    /// keeps its caller's values of registers. `None` for native code, of which nothing is said,
-    /// and where nothing is known. True behind the prologue and before the epilogue, as at every
-    /// call. Async-signal-safe.
+    /// Returns where the frame of the managed code at `lookup` saves its caller's registers. For a
+    /// caller, `lookup` is its return address − 1. `None` for native code and if the rules are
+    /// unknown. Valid after the prologue and before the epilogue, as at every call.
+    /// Async-signal-safe.
     pub fn saved_registers(&self, lookup: u64) -> Option<Saved> {
         let reader = self.grace.enter();
         match &self.find(&reader, lookup)?.code {
@@ -465,32 +469,32 @@ impl CodeMap {
         }
     }
 
-    /// Whether `address` is in code whose file is shorter than it was: neither we nor its owner can
-    /// read all of it any more.
+    /// Whether `address` is in code whose file was truncated, so that parts of it are not readable
+    /// any more.
     pub fn is_cut_short(&self, address: u64) -> bool {
         let reader = self.grace.enter();
         let entry = self.find(&reader, address);
         entry.is_some_and(|entry| entry.code.is_cut_short())
     }
 
-    /// Frees what no walk can see any more; says how many things still wait. Takes the writers'
-    /// mutex, and waits for no walk. Call it now and then from the agent thread.
+    /// Frees data that no walk can see any more. Returns the number of items that remain. Takes the
+    /// writers' mutex, and does not wait for walks. Call it periodically from the agent thread.
     pub fn reclaim(&self) -> usize {
         let mut gone = Vec::new();
         let mut writer = self.lock();
         let left = self.grace.reclaim(|what| match what {
             RetiredMemory::Jit(entry) => writer.free(entry),
-            // Freed without the mutex: memory may be unmapped, which takes its time.
+            // Freed without the mutex, because unmapping memory takes time.
             RetiredMemory::Other(other) => gone.push(other),
         });
         drop(writer);
         left
     }
 
-    /// Waits until every walk that was under way has ended, so that code which was removed
-    /// before may be unmapped. Yields the processor at most `tries` times between looks; answers
-    /// whether all is quiet. A walk takes microseconds, so more than a few tries mean that a
-    /// thread was descheduled in its handler. Not in a signal handler.
+    /// Waits until all walks that were running have ended, so that code removed before may be
+    /// unmapped. Yields the processor at most `tries` times. Returns whether all those walks have
+    /// ended. A walk takes microseconds, so if a few tries are not enough, a thread was descheduled
+    /// in its handler. Not in a signal handler.
     pub fn quiesce(&self, tries: usize) -> bool {
         (0..tries).any(|_| {
             let quiet = self.reclaim() == 0;
@@ -501,7 +505,7 @@ impl CodeMap {
         }) || self.reclaim() == 0
     }
 
-    /// The memory that the map holds. Takes the writers' mutex.
+    /// Returns the map's memory use. Takes the writers' mutex.
     pub fn memory(&self) -> Memory {
         let writer = self.lock();
         let retired_bytes = self.grace.waiting();
@@ -515,7 +519,7 @@ impl CodeMap {
         }
     }
 
-    /// The entry that `address` lies in, for as long as `reader` lives. Async-signal-safe.
+    /// Returns the entry that contains `address`, for the lifetime of `reader`. Async-signal-safe.
     pub(crate) fn find<'reader>(
         &self,
         reader: &'reader WalkGuard<'_>,
@@ -532,8 +536,8 @@ impl CodeMap {
         in_chunk().or_else(|| self.module(reader, address))
     }
 
-    /// The bucket of the chunk that `address` lies in, and the chunk, where anything was JITted
-    /// there. Async-signal-safe.
+    /// Returns the bucket of the chunk that contains `address`, and the chunk, if it has JITted
+    /// code. Async-signal-safe.
     fn bucket<'reader>(
         &self,
         _reader: &'reader WalkGuard<'_>,
@@ -553,7 +557,7 @@ impl CodeMap {
         }
     }
 
-    /// The module that `address` lies in. Async-signal-safe.
+    /// Returns the module that contains `address`. Async-signal-safe.
     fn module<'reader>(
         &self,
         _reader: &'reader WalkGuard<'_>,
@@ -566,17 +570,17 @@ impl CodeMap {
         }
     }
 
-    /// The epoch to hand to [`CodeMap::keep_rule`], taken before the entry was found.
+    /// Returns the epoch for [`CodeMap::keep_rule`]. Read it before the entry is looked up.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Keeps a rule that was worked out from `entry`, which was found after `epoch` was read.
+    /// Caches a rule of `entry`, which was found after `epoch` was read.
     ///
-    /// If code went away meanwhile the rule may be about that code, and its address may soon be
-    /// other code: then it is taken out again. Whoever removes code moves the epoch before it asks
-    /// whether the code has rules in the cache and clears them, so either it sees that there are
-    /// some, or this sees the epoch.
+    /// If code was removed in the meantime, the rule may belong to it, and its address may soon be
+    /// that of other code, so the rule is removed again. A writer that removes code first
+    /// increments the epoch, and then checks whether the code has cached rules and clears them. So
+    /// either the writer sees the rules, or this function sees the new epoch.
     pub(crate) fn keep_rule(&self, entry: &MapEntry, address: u64, packed: u32, epoch: u64) {
         entry.mark_walked();
         self.rules.put(address, packed);
@@ -586,21 +590,21 @@ impl CodeMap {
         }
     }
 
-    /// Forgets the cached rules of all addresses in `range`: they will be worked out again. Code
-    /// that is removed through this map's methods needs no such call. Callable at any time.
+    /// Removes the cached rules of all addresses in `range`; they are computed again when needed.
+    /// The map's own methods of removal do this themselves. Callable at any time.
     pub fn forget_rules_in(&self, range: Range<u64>) {
         self.new_epoch();
         self.rules.invalidate(&range);
     }
 
-    /// Begins an epoch: rules found until now may be gone, see [`CodeMap::keep_rule`].
+    /// Begins an epoch: rules found until now may be outdated, see [`CodeMap::keep_rule`].
     fn new_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     fn lock(&self) -> MutexGuard<'_, MapWriter> {
-        // Every step of a writer leaves a map that is whole, so a poisoned one is usable.
+        // Every step of a writer leaves a consistent map, so a poisoned one is usable.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -613,8 +617,8 @@ impl CodeMap {
         entry: *const MapEntry,
     ) {
         let offset = offset_in(chunk, range.start);
-        // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has
-        // the `MapWriter` holds the writers' mutex: both live.
+        // SAFETY: only writers free tables and buckets, after they unpublish them, and the holder
+        // of the `MapWriter` holds the writers' mutex: both live.
         let known = unsafe {
             let table = self.chunks.load(Ordering::Relaxed).as_ref();
             let slot = table.and_then(|table| table.slot(chunk));
@@ -637,9 +641,10 @@ impl CodeMap {
         self.set(writer, &slot.bucket, Some(bucket), Bucket::bytes);
     }
 
-    /// Takes a body out of all its chunks.
+    /// Removes a body from all its chunks.
     fn unpublish(&self, writer: &mut MapWriter, table: &Table, entry: *const MapEntry) {
-        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it out.
+        // SAFETY: a published entry, and the caller has the `MapWriter`: no other code takes it
+        // out.
         let range = unsafe { (*entry).code.range() };
         for chunk in chunks_of(&range) {
             let slot = table.slot(chunk);
@@ -656,7 +661,7 @@ impl CodeMap {
         }
     }
 
-    /// Publishes something, or nothing, in place of what is published there, which is retired.
+    /// Publishes a value or null in place of the present one, which is retired.
     fn set<T: Any + Send>(
         &self,
         writer: &mut MapWriter,
@@ -675,7 +680,7 @@ impl CodeMap {
         }
     }
 
-    /// Something that takes so many bytes is published nowhere any more.
+    /// Retires an item of `bytes` bytes that is not published any more.
     fn retire(&self, writer: &mut MapWriter, what: RetiredMemory, bytes: usize) {
         writer.memory.bytes -= bytes;
         self.grace.retire(what, bytes, |what| match what {
@@ -684,8 +689,8 @@ impl CodeMap {
         });
     }
 
-    /// The current table, at most half full; a larger one takes its place if need be, and chunks
-    /// that hold nothing any more are left behind.
+    /// Returns the current table, at most half full. If needed, a larger one replaces it, without
+    /// the empty chunks.
     fn table_with_room(&self, writer: &mut MapWriter) -> &Table {
         let table = self.table(writer);
         if let Some(table) = table
@@ -717,13 +722,13 @@ impl CodeMap {
         unsafe { &*self.chunks.load(Ordering::Relaxed) }
     }
 
-    /// The chunks' table. For writers.
+    /// Returns the chunks' table, for writers.
     fn table(&self, _writer: &MapWriter) -> Option<&Table> {
         // SAFETY: as in `publish`.
         unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Removes every JIT body that overlaps `range`; says how many.
+    /// Removes every JIT body that overlaps `range`. Returns their number.
     fn remove_jit_overlapping(&self, writer: &mut MapWriter, range: &Range<u64>) -> usize {
         let Some(table) = self.table(writer) else {
             return 0;
@@ -739,7 +744,7 @@ impl CodeMap {
         removed
     }
 
-    /// A body of a chunk that has an address in `range`.
+    /// Returns a body of a chunk that has an address in `range`.
     fn overlapping(
         &self,
         _writer: &MapWriter,
@@ -758,15 +763,16 @@ impl CodeMap {
             range.end.saturating_sub(base),
         );
         let reaches = |entry: &*const MapEntry| {
-            // SAFETY: the bucket has it, so it is published, and whoever has the `MapWriter` is the
-            // only one to take it out and retire it.
+            // SAFETY: the bucket has it, so it is published, and the holder of the `MapWriter` is
+            // the only one to take it out and retire it.
             overlap(&unsafe { (**entry).code.range() }, range)
         };
         let (from_before, within) = bucket.around(first, behind);
         from_before.filter(reaches).or(within)
     }
 
-    /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
+    /// Adds to the sorted array of modules. Returns false, and adds nothing, if it overlaps
+    /// another.
     fn add_module(&self, writer: &mut MapWriter, entry: MapEntry) -> bool {
         let range = entry.code.range();
         // SAFETY: as in `publish`, for the list of modules.
@@ -781,7 +787,7 @@ impl CodeMap {
         true
     }
 
-    /// Removes the modules and images that `which` picks; says how many.
+    /// Removes the modules and images that `which` selects. Returns their number.
     fn remove_modules(&self, writer: &mut MapWriter, which: impl Fn(&RegionCode) -> bool) -> usize {
         // SAFETY: as in `publish`, for the list of modules.
         let Some(modules) = (unsafe { self.modules.load(Ordering::Relaxed).as_ref() }) else {
@@ -801,8 +807,8 @@ impl CodeMap {
         gone.len()
     }
 
-    /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether
-    /// a walk had come to it.
+    /// Retires an entry that is not published any more, and removes its cached rules. Returns
+    /// whether a walk had found it.
     fn drop_entry(&self, writer: &mut MapWriter, entry: *const MapEntry) -> bool {
         // SAFETY: it was published, and each caller drops it once: it is not freed before this has
         // retired it.
@@ -832,7 +838,7 @@ impl CodeMap {
 
 #[cfg(test)]
 impl CodeMap {
-    /// Adds native code that no linker knows.
+    /// Adds native code that the linker does not list.
     pub(crate) fn add_native(&self, code: Range<u64>, native: NativeCode) -> bool {
         let code = RegionCode::Native(code, Box::new(native));
         self.add_module(&mut self.lock(), MapEntry::new(code, 0))
@@ -846,8 +852,8 @@ impl Drop for CodeMap {
         self.remove_modules(&mut writer, |_| true);
         let table = self.chunks.swap(std::ptr::null_mut(), Ordering::Relaxed);
         let modules = self.modules.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: made by `Box::into_raw`; `&mut self` says that no thread reads them; all buckets
-        // of the table and entries of the list are gone by the removals above.
+        // SAFETY: made by `Box::into_raw`; `&mut self` shows that no thread reads them; all buckets
+        // of the table and entries of the list were removed above.
         unsafe {
             if !table.is_null() {
                 drop(Box::from_raw(table));
@@ -857,13 +863,13 @@ impl Drop for CodeMap {
             }
         }
         drop(writer);
-        // All that was retired: no walk runs.
+        // All retired items, because no walk runs.
         self.reclaim();
     }
 }
 
 impl RegionCode {
-    /// Private memory behind it.
+    /// Returns the size of its private memory, bytes.
     fn bytes(&self) -> usize {
         match self {
             RegionCode::Jit(body) => body.bytes(),
@@ -883,13 +889,13 @@ fn is_sound(range: &Range<u64>) -> bool {
     range.start < range.end && range.start >= FIRST_ADDRESS && range.end <= ADDRESS_LIMIT
 }
 
-/// How far into a chunk an address is; 0 for one before it.
+/// Returns the offset of an address in a chunk; 0 for one before it.
 fn offset_in(chunk: u64, address: u64) -> u16 {
     let offset = address.saturating_sub(chunk << CHUNK_SHIFT);
     u16::try_from(offset).unwrap_or(u16::MAX)
 }
 
-/// The chunks that a range touches.
+/// Returns the chunks that a range touches.
 fn chunks_of(range: &Range<u64>) -> Range<u64> {
     let last = range.end.saturating_sub(1).min(ADDRESS_LIMIT - 1) >> CHUNK_SHIFT;
     range.start >> CHUNK_SHIFT..last + 1

@@ -1,13 +1,14 @@
-//! Native modules: which are loaded, and where the bytes of their unwind tables are.
+//! Native modules: lists the loaded ELF modules and copies their unwind tables.
 //!
-//! It does not interpret the tables (`cfi`) and names no symbol. The invariant: a walk reads a
-//! module's tables from a copy, and its code by the kernel, never as memory of the loaded module:
-//! `dlclose` on one thread cannot pull them away under a walk on another, and neither can who cuts
-//! the file short.
+//! Input is the dynamic linker's list (`dl_iterate_phdr`), read on the agent thread; output is
+//! [`NativeModule`]s with the bytes that `cfi` interprets. Symbols are not read here. Invariant: a
+//! walk reads a module's tables from a copy, and its code through the kernel, never as memory of
+//! the loaded module. So neither `dlclose` on another thread nor truncating the file causes a fault
+//! in a walk.
 //!
-//! The file is not mapped: dumps and debuggers find a module by the lowest mapping of its file, and
-//! would take a second one for it (ClrMD, `createdump`, `libmscordaccore.so`). A copy of the tables
-//! costs an eighth of the module's code: 0.8 MB for libcoreclr.so.
+//! The file is not mapped, because dumps and debuggers find a module by the lowest mapping of its
+//! file, and would use a second mapping instead (ClrMD, `createdump`, `libmscordaccore.so`). A copy
+//! of the tables costs an eighth of the module's code: 0.8 MB for libcoreclr.so.
 
 use crate::own_memory;
 use std::collections::HashMap;
@@ -21,13 +22,13 @@ use std::path::{Path, PathBuf};
 /// A native module as the dynamic linker lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NativeModule {
-    /// Its file; for the main program what `/proc/self/exe` names, for the vdso `[vdso]`.
+    /// Its file: for the main program the target of `/proc/self/exe`, for the vdso `[vdso]`.
     pub path: PathBuf,
     /// Address in the process − address in the file (base AVMA − base SVMA).
     pub bias: u64,
-    /// The addresses that its segments cover, from the first to the last.
+    /// Addresses of its segments, from the first to the last.
     pub range: Range<u64>,
-    /// The addresses that its executable segments cover, from the first to the last.
+    /// Addresses of its executable segments, from the first to the last.
     pub code: Range<u64>,
     /// The linker's build id; empty if it has none.
     pub build_id: Vec<u8>,
@@ -36,26 +37,26 @@ pub struct NativeModule {
 /// A change that [`CodeMap::refresh_native`](crate::CodeMap::refresh_native) found.
 #[derive(Debug)]
 pub enum ModuleChange<'a> {
-    /// It is new. Answer with the word that [`Region::user`](crate::Region) shall hold.
+    /// The module is new. The return value becomes its [`Region::user`](crate::Region).
     Loaded {
         /// The module.
         module: &'a NativeModule,
     },
-    /// It is gone. The answer does not matter.
+    /// The module was unloaded. The return value is ignored.
     Unloaded {
         /// The module.
         module: &'a NativeModule,
     },
 }
 
-/// Part of a module's addresses whose bytes can be read until it is dropped.
+/// Readable bytes of a part of a module's addresses, valid until they are dropped.
 struct ModuleBytes {
-    /// Where the loaded module has it.
+    /// Address in the loaded module.
     avma: u64,
     at: *mut u8,
     len: usize,
-    /// A mapping of our own; otherwise the loaded module itself: only of the vdso, which is never
-    /// unloaded.
+    /// Whether the bytes are a mapping of their own. If not, they are the loaded module itself:
+    /// only of the vdso, which is never unloaded.
     is_copy: bool,
 }
 
@@ -65,8 +66,8 @@ unsafe impl Send for ModuleBytes {}
 unsafe impl Sync for ModuleBytes {}
 
 impl ModuleBytes {
-    /// Room for a copy, filled with zeros, in memory that goes back to the kernel at the end:
-    /// `malloc` would keep it. `None` for no bytes.
+    /// Allocates zeroed room for a copy, in a mapping that is returned to the kernel when dropped
+    /// (`malloc` would keep it). `None` for no bytes.
     fn room(avma: u64, len: usize) -> Option<Self> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -80,14 +81,14 @@ impl ModuleBytes {
         })
     }
 
-    /// A copy of bytes that are there already.
+    /// Copies bytes from memory.
     fn of(avma: u64, bytes: &[u8]) -> Option<Self> {
         let mut part = ModuleBytes::room(avma, bytes.len())?;
         part.room_mut().copy_from_slice(bytes);
         Some(part)
     }
 
-    /// A copy of a file's bytes there.
+    /// Copies bytes from a file.
     fn of_file(file: &File, avma: u64, offset: u64, len: usize) -> Option<Self> {
         let mut part = ModuleBytes::room(avma, len)?;
         file.read_exact_at(part.room_mut(), offset).ok()?;
@@ -119,15 +120,15 @@ impl Drop for ModuleBytes {
     }
 }
 
-/// A module's unwind tables, and the way to its code.
+/// A module's unwind tables, and access to its code.
 pub(crate) struct NativeCode {
     parts: Box<[ModuleBytes]>,
-    /// Address of `.eh_frame_hdr`, 0 if it has none.
+    /// Address of `.eh_frame_hdr`; 0 if the module has none.
     pub(crate) eh_frame_hdr: u64,
 }
 
 impl NativeCode {
-    /// The bytes from `avma` to the end of what was copied there. Empty where nothing was.
+    /// Returns the copied bytes from `avma` to the end of their part; empty if there are none.
     /// Async-signal-safe.
     pub(crate) fn bytes_at(&self, avma: u64) -> &[u8] {
         let found = self.parts.iter().find_map(|part| {
@@ -137,8 +138,8 @@ impl NativeCode {
         found.unwrap_or_default()
     }
 
-    /// The code from `address` on, as much as `window` holds and as can be read: the module may be
-    /// gone. Async-signal-safe.
+    /// Returns the code from `address` on, as much as fits into `window` and is readable: the
+    /// module may be unloaded. Async-signal-safe.
     pub(crate) fn code_at<'a>(&self, address: u64, window: &'a mut [u8]) -> &'a [u8] {
         let copied = self.bytes_at(address);
         if copied.is_empty() {
@@ -152,24 +153,24 @@ impl NativeCode {
         into
     }
 
-    /// Private memory behind it.
+    /// Returns the size of its private memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let copies = self.parts.iter().filter(|part| part.is_copy);
         copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts)
     }
 }
 
-/// A module as one look at the linker's list found it. Owned: nothing in it points into the module,
-/// which may be gone as soon as the linker's lock is released.
+/// A module of one scan of the linker's list. It has no pointers into the module, which may be
+/// unloaded as soon as the linker's lock is released.
 struct ListedModule {
     module: NativeModule,
     segments: Vec<LoadSegment>,
-    /// `.eh_frame_hdr`: its address, 0 if there is none, and its length.
+    /// Address (0 if there is none) and length of `.eh_frame_hdr`.
     eh_frame_hdr: (u64, u64),
-    /// The program headers, and the first bytes of `.eh_frame_hdr`: the file must have the same.
+    /// The program headers, and the first bytes of `.eh_frame_hdr`, to verify the file.
     headers: Vec<u8>,
     hdr_start: Vec<u8>,
-    /// The readable segment that holds unwind tables, if a copy was asked for.
+    /// The readable segment that holds unwind tables, if a copy was requested.
     copy: Option<ModuleBytes>,
     vdso: bool,
 }
@@ -182,19 +183,19 @@ struct LoadSegment {
     file_len: u64,
 }
 
-/// The modules that the last look found.
+/// The modules of the last scan.
 pub(crate) struct Loaded {
-    /// `dlpi_adds`, `dlpi_subs` of the last look.
+    /// `dlpi_adds`, `dlpi_subs` of the last scan.
     counters: Option<(u64, u64)>,
     modules: Vec<NativeModule>,
     /// The main program's file.
     program: Option<PathBuf>,
 }
 
-/// Modules with their code, and modules that are gone.
+/// New modules with their code, and unloaded modules.
 type Changes = (Vec<(NativeModule, NativeCode)>, Vec<NativeModule>);
 
-/// At most this much is copied of a module: one with larger tables is known, and has no rules.
+/// Maximum bytes that are copied of a module. A module with larger tables is listed without rules.
 const COPY_LIMIT: u64 = 32 << 20;
 
 impl Loaded {
@@ -206,7 +207,7 @@ impl Loaded {
         }
     }
 
-    /// Compares the linker's list with the last one.
+    /// Compares the linker's list with the last scan.
     pub(crate) fn refresh(&mut self) -> Changes {
         let mut look = LinkerScan {
             known: self.counters,
@@ -236,7 +237,7 @@ impl Loaded {
             .cloned()
             .collect();
         let known = std::mem::take(&mut self.modules);
-        // One whose file has been cut short is where it was: its frames have its name.
+        // A module whose file was truncated is still loaded, and its frames keep its name.
         let unreadable = |old: &&NativeModule| look.unreadable.contains(&old.bias);
         self.modules = (seen.iter().map(|seen| &seen.module))
             .chain(known.iter().filter(unreadable))
@@ -254,8 +255,8 @@ impl Loaded {
             }
         }
         if !without_file.is_empty() {
-            // Their tables are copied under the linker's lock, in a second look, so that only
-            // these modules cost memory.
+            // A second scan copies their tables under the linker's lock, so that only these modules
+            // cost memory.
             let starts: Vec<u64> = without_file.keys().copied().collect();
             let copy = |start: u64| starts.contains(&start);
             let mut look = LinkerScan {
@@ -267,7 +268,7 @@ impl Loaded {
             };
             look.run();
             for seen in look.seen {
-                // The same range with the same build: it has not been replaced in between.
+                // Same range and build id: it has not been replaced in between.
                 if let Some(module) = without_file.remove(&seen.module.range.start)
                     && module.build_id == seen.module.build_id
                     && module.range == seen.module.range
@@ -280,40 +281,40 @@ impl Loaded {
     }
 }
 
-/// Looks at the linker's list by `dl_iterate_phdr`.
+/// Scan of the linker's list by `dl_iterate_phdr`.
 ///
-/// The linker holds a lock meanwhile, and whoever replaces the program's allocator (a heap
-/// profiler) may wait for that lock with a lock of its own held: so nothing is allocated until the
-/// lock is released. Modules are copied into room that was there before, and read afterwards; where
-/// the room did not suffice, once more into as much as was needed.
+/// The linker holds a lock during the scan. A replaced allocator (a heap profiler) may wait for
+/// that lock with its own lock held, so nothing is allocated until the linker's lock is released.
+/// Modules are copied into room allocated before, and read afterwards. If the room was too small,
+/// the scan is repeated with as much as was needed.
 struct LinkerScan<'a> {
-    /// With these counters there is nothing to see.
+    /// If the counters are equal to these, nothing has changed.
     known: Option<(u64, u64)>,
     counters: Option<(u64, u64)>,
     seen: Vec<ListedModule>,
-    /// The biases of modules that cannot be read, or have no code.
+    /// Biases of modules that cannot be read, or have no code.
     unreadable: Vec<u64>,
-    /// Whether the module, by the start of its range, is to be copied.
+    /// Whether to copy the module with this start of its range.
     copy: &'a dyn Fn(u64) -> bool,
 }
 
-/// Room for so many modules and bytes at first: a web server has some 80 modules of 1 KiB each.
+/// Initial room, modules and bytes: a web server has some 80 modules of 1 KiB each.
 const ROOM: (usize, usize) = (256, 256 << 10);
-/// Modules come while we look: in the end they must fit.
+/// Maximum number of scans. Modules may be loaded meanwhile, but finally all must fit.
 const MAX_SCANS: u32 = 8;
 
-/// Copies that are made of the modules under the linker's lock.
+/// Copies of the modules, made under the linker's lock.
 struct CopyRoom<'a> {
     known: Option<(u64, u64)>,
     counters: Option<(u64, u64)>,
     copy: &'a dyn Fn(u64) -> bool,
     modules: Vec<CopiedModule>,
     bytes: Vec<u8>,
-    /// Modules and bytes that there are.
+    /// Number of modules, and bytes, that were needed.
     needed: (usize, usize),
 }
 
-/// A module under the linker's lock: where in the room its parts are.
+/// A module under the linker's lock: positions of its parts in the room.
 #[derive(Default)]
 struct CopiedModule {
     bias: u64,
@@ -322,23 +323,23 @@ struct CopiedModule {
     headers: Range<usize>,
     notes: [Range<usize>; MAX_NOTES],
     hdr_start: Range<usize>,
-    /// The readable segment that holds the unwind tables and its address, if it was to be copied.
+    /// Address and copy of the readable segment that holds the unwind tables, if it was requested.
     copy: (u64, Range<usize>),
 }
 
-/// Segments with notes that are looked at for a build id.
+/// Maximum number of note segments that are searched for a build id.
 const MAX_NOTES: usize = 4;
-/// Longest name of a file.
+/// Maximum length of a file name.
 const MAX_NAME: usize = libc::PATH_MAX as usize;
-/// Most bytes of notes: a build id takes 36.
+/// Maximum length of notes that are read, bytes. A build id takes 36.
 const MAX_NOTE: u64 = 4096;
 
 impl CopyRoom<'_> {
-    /// Copies so many bytes at an address into the room. Counts them where there is none. `None`:
-    /// they cannot be read.
+    /// Copies `length` bytes at `address` into the room, or only counts them if the room is full.
+    /// `None` if they cannot be read.
     ///
     /// # Safety
-    /// So many bytes are mapped there, though their file may have been cut short.
+    /// `length` bytes are mapped there, though their file may have been truncated.
     unsafe fn take(&mut self, address: u64, length: usize) -> Option<Range<usize>> {
         self.needed.1 += length;
         let start = self.bytes.len();
@@ -353,7 +354,7 @@ impl CopyRoom<'_> {
         Some(start..start + length)
     }
 
-    /// Copies the parts of a module; `None` where one cannot be read. Allocates nothing.
+    /// Copies the parts of a module; `None` if one cannot be read. Allocates nothing.
     ///
     /// # Safety
     /// `info` describes a module that stays mapped during the call.
@@ -403,13 +404,13 @@ impl CopyRoom<'_> {
         let Some((hdr, length)) = hdr else {
             return Some(raw);
         };
-        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and
+        // SAFETY: the linker reports that these bytes are the module's .eh_frame_hdr, loaded and
         // readable.
         raw.hdr_start = unsafe { self.take(hdr, length.min(4096) as usize) }?;
         if !(self.copy)(range_start) {
             return Some(raw);
         }
-        // Unwind tables only: code and data of the module are of no use without a file.
+        // Unwind tables only: copies of code and data are not needed without a file.
         for at in 0..count {
             let phdr = header(self, at)?;
             let start = bias.wrapping_add(phdr.p_vaddr);
@@ -428,7 +429,7 @@ impl CopyRoom<'_> {
     }
 }
 
-/// A program header; any bytes are one.
+/// Reads a program header. Any bytes are a valid one.
 fn header(headers: &[u8], at: usize) -> Option<libc::Elf64_Phdr> {
     const SIZE: usize = size_of::<libc::Elf64_Phdr>();
     let bytes = headers.get(at * SIZE..at.checked_add(1)? * SIZE)?;
@@ -438,7 +439,7 @@ fn header(headers: &[u8], at: usize) -> Option<libc::Elf64_Phdr> {
 
 impl LinkerScan<'_> {
     fn run(&mut self) {
-        // Mostly nothing has changed, which needs no room.
+        // In most cases nothing has changed, which needs no room.
         let (mut modules, mut bytes) = if self.known.is_some() { (0, 0) } else { ROOM };
         for _ in 0..MAX_SCANS {
             let mut room = CopyRoom {
@@ -453,8 +454,8 @@ impl LinkerScan<'_> {
             // panics.
             unsafe { libc::dl_iterate_phdr(Some(each), std::ptr::from_mut(&mut room).cast()) };
             let is_whole = room.needed.0 <= modules && room.needed.1 <= bytes;
-            // More than was needed: others may come meanwhile, and headers that did not fit were
-            // not read.
+            // More than was needed, because others may be loaded meanwhile, and headers that did
+            // not fit were not read.
             modules = ROOM.0.max(2 * room.needed.0.max(modules));
             bytes = ROOM.1.max(2 * room.needed.1.max(bytes));
             if is_whole {
@@ -464,7 +465,7 @@ impl LinkerScan<'_> {
         }
     }
 
-    /// Describes the modules in the room. The linker's lock is released.
+    /// Describes the modules in the room. The linker's lock has been released.
     fn read(&mut self, room: &CopyRoom<'_>) {
         self.counters = room.counters;
         for raw in &room.modules {
@@ -477,7 +478,7 @@ impl LinkerScan<'_> {
     }
 }
 
-/// The callback of `dl_iterate_phdr`: takes one module. Allocates nothing.
+/// Callback of `dl_iterate_phdr`: copies one module. Allocates nothing.
 unsafe extern "C" fn each(
     info: *mut libc::dl_phdr_info,
     size: usize,
@@ -507,7 +508,7 @@ unsafe extern "C" fn each(
     0
 }
 
-/// Reads a module's copied parts; `None` where it has no code.
+/// Describes a module from its copied parts; `None` if it has no code.
 fn describe(raw: &CopiedModule, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<ListedModule> {
     let bias = raw.bias;
     let headers = bytes.get(raw.headers.clone())?;
@@ -550,7 +551,7 @@ fn describe(raw: &CopiedModule, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Opt
     let name = bytes.get(raw.name.clone()).unwrap_or_default();
     // The kernel's own: linux-vdso.so.1, a name without a file.
     let vdso = name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate");
-    // The main program has no name here, and gets it from its caller.
+    // The main program has no name here. The caller adds it.
     let path = match vdso {
         true => PathBuf::from("[vdso]"),
         false => PathBuf::from(OsStr::from_bytes(name)),
@@ -581,7 +582,7 @@ fn describe(raw: &CopiedModule, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Opt
     })
 }
 
-/// The descriptor of the note NT_GNU_BUILD_ID.
+/// Returns the descriptor of the note NT_GNU_BUILD_ID.
 fn build_id_of(mut notes: &[u8], align: u64) -> Option<&[u8]> {
     let align = if align == 8 { 8 } else { 4 };
     let word = |bytes: &[u8], at: usize| {
@@ -602,12 +603,12 @@ fn build_id_of(mut notes: &[u8], align: u64) -> Option<&[u8]> {
 }
 
 impl ListedModule {
-    /// The module's code with its tables, from its file; `None` if the file is not the one that
-    /// was loaded, or cannot be read.
+    /// Returns the module's code with its tables from its file; `None` if the file is not the
+    /// loaded one, or cannot be read.
     fn code(&self) -> Option<NativeCode> {
         let (hdr_at, hdr_len) = self.eh_frame_hdr;
         let parts = if self.vdso {
-            // It has no file and never goes away.
+            // It has no file and is never unloaded.
             let part = |load: &LoadSegment| ModuleBytes {
                 avma: load.avma,
                 at: load.avma as *mut u8,
@@ -616,7 +617,7 @@ impl ListedModule {
             };
             self.segments.iter().map(part).collect()
         } else {
-            // Non-blocking, in case something else than a file is there by now.
+            // Non-blocking, in case the path is not a regular file any more.
             let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
             let mut options = File::options();
             let file = options.read(true).custom_flags(flags);
@@ -641,7 +642,7 @@ impl ListedModule {
         })
     }
 
-    /// Copies of `.eh_frame_hdr`, which lies at these addresses, and of `.eh_frame`.
+    /// Copies `.eh_frame_hdr`, which is at these addresses, and `.eh_frame`.
     fn tables(&self, file: &File, hdr: Range<u64>) -> Option<Box<[ModuleBytes]>> {
         let hdr = self.part(file, hdr)?;
         if !hdr.bytes().starts_with(&self.hdr_start) {
@@ -651,14 +652,14 @@ impl ListedModule {
             // A search table in a form that no linker writes, or an empty one.
             return Some(Box::new([hdr]));
         };
-        // The last entry ends behind its length.
+        // The last entry ends after its length field.
         let last = self.part(file, frames.end..frames.end.checked_add(4)?)?;
         let length = u32::from_le_bytes(last.bytes().try_into().ok()?);
         let end = frames.end.checked_add(4 + u64::from(length))?;
         Some(Box::new([hdr, self.part(file, frames.start..end)?]))
     }
 
-    /// A copy of what the file has for these addresses.
+    /// Copies the file's bytes for these addresses.
     fn part(&self, file: &File, range: Range<u64>) -> Option<ModuleBytes> {
         let len = range.end.checked_sub(range.start)?;
         let (into, load) = self.segments.iter().find_map(|load| {
@@ -670,7 +671,7 @@ impl ListedModule {
         ModuleBytes::of_file(file, range.start, offset, len)
     }
 
-    /// The module's code with its tables as they were copied out of memory, or without any.
+    /// Returns the module's code with its tables copied from memory, or without tables.
     fn copied(self) -> NativeCode {
         NativeCode {
             parts: self.copy.into_iter().collect(),
@@ -679,10 +680,10 @@ impl ListedModule {
     }
 }
 
-/// The part of an `.eh_frame` that is used, where its `.eh_frame_hdr` is these bytes at `at`: up to
-/// the *start* of the last entry that the search table names. `None` if it names none.
+/// Returns the used part of an `.eh_frame` with this `.eh_frame_hdr` at `at`: up to the *start* of
+/// the last entry in the search table. `None` if the table is empty.
 fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
-    // The version, and encodings: of where `.eh_frame` is (four bytes, signed, from their own
+    // The version, and encodings: of the address of `.eh_frame` (four bytes, signed, from their own
     // place), of the number of entries (four bytes), and of the table (signed four bytes relative
     // to the header). No linker writes others.
     let rest = hdr.strip_prefix(&[1, 0x1b, 0x03, 0x3b])?;
@@ -706,7 +707,7 @@ fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
 }
 
 impl NativeCode {
-    /// Bytes at `avma` that begin with an `.eh_frame_hdr`. For tests and probes.
+    /// Makes a module of bytes at `avma` that begin with an `.eh_frame_hdr`. For tests and probes.
     pub(crate) fn of_bytes(bytes: &[u8], avma: u64) -> Self {
         Self {
             parts: ModuleBytes::of(avma, bytes).into_iter().collect(),
@@ -715,12 +716,12 @@ impl NativeCode {
     }
 }
 
-/// A module's file, as if it were loaded at address 0; `None` if it is none for x86-64.
+/// Opens a module's file as if loaded at address 0; `None` if it is not for x86-64.
 pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     const X86_64: [u8; 2] = [62, 0];
     let file = std::fs::read(path).ok()?;
     let u64_at = |at: usize| Some(u64::from_le_bytes(*file.get(at..)?.first_chunk()?));
-    // 64 bits, little end first.
+    // 64 bits, little-endian.
     if !file.starts_with(b"\x7fELF\x02\x01") || *file.get(18..)?.first_chunk()? != X86_64 {
         return None;
     }

@@ -1,8 +1,7 @@
-//! The oracle for managed code, in tests: it follows a function's instructions one by one and
-//! knows after each where the frame is. What a rule says at an instruction must be true there.
+//! Test oracle for managed code: simulates a function's instructions to find the frame after each.
 //!
-//! It reads instructions with iced-x86, not with `x86`, and does not look at unwind codes, but
-//! for the prologue's length.
+//! The result is compared with the unwind rule at each instruction. It decodes instructions with
+//! iced-x86, not with `x86`, and uses unwind codes only for the prologue's length.
 
 use crate::rule::{Bp, Cfa, Rule};
 use iced_x86::{
@@ -16,17 +15,17 @@ enum RbpValue {
     Callers,
     /// The address CFA + offset.
     At(i64),
-    /// Anything.
+    /// Any value.
     Other,
 }
 
-/// All addresses are relative to the CFA.
+/// State of a frame after an instruction. All addresses are relative to the CFA.
 #[derive(Clone, Copy, Debug)]
 struct FrameState {
-    /// `None` where the function has moved it by an amount that is not in the code.
+    /// `None` if the function has moved it by an amount that is not in the code.
     sp: Option<i64>,
     bp: RbpValue,
-    /// Where the caller's `rbp` was pushed.
+    /// Address at which the caller's `rbp` was pushed.
     saved: Option<i64>,
     r11: Option<i64>,
     rax: Option<i64>,
@@ -35,11 +34,11 @@ struct FrameState {
 /// Findings about one function.
 #[derive(Default, Debug)]
 pub(crate) struct Verdict {
-    /// Instructions whose rule was checked.
+    /// Number of instructions whose rule was checked.
     pub(crate) checked: u32,
-    /// Instructions where the stack pointer is known to no reader of the code.
+    /// Number of instructions at which the stack pointer cannot be determined from the code.
     pub(crate) unjudged: u32,
-    /// The wrong rules: offset, instruction, what the state was, what the rule says.
+    /// The wrong rules: offset and text of the instruction, the state, and the rule.
     pub(crate) wrong: Vec<(u64, String)>,
 }
 
@@ -60,8 +59,8 @@ pub(crate) fn check(
         rax: None,
     };
     if code.starts_with(&[0x48, 0x8b, 0x45, 0x00]) {
-        // An OSR body begins on the frame of another body, how large only its unwind codes say;
-        // what is checked is that every instruction keeps to it.
+        // An OSR body begins on the frame of another body, whose size only its unwind codes give.
+        // The check is that every instruction is consistent with it.
         if let Some(Rule::Frame {
             cfa: Cfa::Sp(offset),
             bp: Bp::FromCfa(-16),
@@ -83,11 +82,11 @@ pub(crate) fn check(
     let mut instruction = Instruction::default();
     while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
-        // Padding and data behind the code.
+        // Padding and data after the code.
         if instruction.is_invalid() || instruction.code() == Code::Int3 {
             break;
         }
-        // 3.1 does not put the set-up of rbp into the codes where the frame can do without.
+        // 3.1 does not put the set-up of rbp into the codes if the frame does not need it.
         let sets_frame = matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Mov)
             && instruction.op0_register() == Register::RBP;
         let sets_frame = sets_frame || instruction.mnemonic() == Mnemonic::Vzeroupper;
@@ -197,7 +196,7 @@ fn step(instruction: &Instruction, state: &mut FrameState) {
         RAX => state.rax = new,
         _ => {}
     };
-    // Anything else that writes it, or may.
+    // Any other instruction that writes it, or may.
     if instruction.mnemonic() != Mnemonic::Lea
         && !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test)
         && (instruction.flow_control() == FlowControl::Call
@@ -253,7 +252,7 @@ fn step(instruction: &Instruction, state: &mut FrameState) {
                 RbpValue::Other
             };
         }
-        // Calls, returns and what only compares or stores does not move it.
+        // Calls, returns, comparisons and stores do not move it.
         (Mnemonic::Call | Mnemonic::Ret | Mnemonic::Cmp | Mnemonic::Test, _) => {}
         (_, Some(to @ (RSP | RBP | R11))) => set(state, to, None),
         _ => {}

@@ -1,18 +1,16 @@
-//! This process's own memory, read by the kernel: a page that is not there is an answer and no
-//! fault.
+//! Reads this process's own memory through the kernel: a missing page gives an error, not a fault.
 //!
-//! A mapped file may be cut short by any process; from then on an access to its pages behind the
-//! new end is a SIGBUS, also to those that were written to. Nothing here knows what the memory is.
-//! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by `copy`
-//! where the kernel does not know the call, and by `read_in_place` for callers that know that a page is
-//! there.
+//! A mapped file may be truncated by any process. After that, an access to its pages behind the new
+//! end is a SIGBUS, also to pages that were written to. All functions are async-signal-safe and use
+//! nothing of libc. Invariant: no address is dereferenced, except by `copy` if the kernel does not
+//! support the call, and by `read_in_place` for callers that guarantee that the page exists.
 
 use std::arch::asm;
 
-/// Errors of the kernel, which come back below zero.
+/// Errors of the kernel, as negative return values.
 const FAULT: i64 = -(libc::EFAULT as i64);
 
-/// `process_vm_readv` of this process: bytes read, or an error below zero.
+/// `process_vm_readv` of this process. Returns the bytes read, or a negative error.
 fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
     let remote = libc::iovec {
         iov_base: address as *mut libc::c_void,
@@ -21,7 +19,7 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
     read_all(std::slice::from_ref(&remote), buffer, length)
 }
 
-/// As [`read`], one range behind the other, up to the first that cannot be read.
+/// As [`read`], for several ranges in order, up to the first that cannot be read.
 fn read_all(ranges: &[libc::iovec], buffer: *mut u8, length: usize) -> i64 {
     if !syscalls::is_allowed(syscalls::Call::ProcessVmReadv) {
         return -i64::from(libc::ENOSYS);
@@ -57,8 +55,8 @@ fn read_all(ranges: &[libc::iovec], buffer: *mut u8, length: usize) -> i64 {
     result
 }
 
-/// Reads the word at each of these addresses, 0 for one where none can be read. Answers how often
-/// the kernel was asked: once, and at most once more for each that was not there.
+/// Reads the word at each of these addresses, or 0 if it cannot be read. Returns the number of
+/// system calls: one, and at most one more for each unreadable word.
 pub fn peek_words<const N: usize>(addresses: &[u64; N], words: &mut [u64; N]) -> usize {
     const WORD: usize = size_of::<u64>();
     let ranges = addresses.map(|address| libc::iovec {
@@ -70,14 +68,14 @@ pub fn peek_words<const N: usize>(addresses: &[u64; N], words: &mut [u64; N]) ->
     while let (Some(ranges @ [_, ..]), Some(room)) = (ranges.get(from..), words.get_mut(from..)) {
         let length = WORD * room.len();
         let bytes = read_all(ranges, room.as_mut_ptr().cast(), length);
-        // A word that cannot be read stops it, and stays 0.
+        // A word that cannot be read ends the call, and its result is 0.
         from += usize::try_from(bytes).unwrap_or(0) / WORD + 1;
         asked += 1;
     }
     asked
 }
 
-/// Reads as much of what lies at `address` as can be read.
+/// Reads the readable bytes at `address`, up to the buffer's length.
 pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
     let read = read(address, buffer.as_mut_ptr(), buffer.len());
     buffer
@@ -85,12 +83,11 @@ pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Reads what lies at `address`, as [`peek`] and without the kernel. Nothing for an address that
-/// none of a program is.
+/// As [`peek`], without the kernel. Returns nothing for an address outside user space.
 ///
 /// # Safety
-/// So many bytes can be read there, unless the address is below the first page or beyond a
-/// program's.
+/// The buffer's length can be read at `address`, unless it is below the first page or outside user
+/// space.
 pub(crate) unsafe fn read_in_place(address: u64, buffer: &mut [u8]) -> &[u8] {
     if address < 4096 || address >> 47 != 0 {
         return &[];
@@ -101,19 +98,18 @@ pub(crate) unsafe fn read_in_place(address: u64, buffer: &mut [u8]) -> &[u8] {
     buffer
 }
 
-/// Whether there is no page at `address`, or none that can be read. False where the kernel does not
-/// say.
+/// Whether no readable page is at `address`. False if the kernel does not report it.
 ///
-/// `rt_sigprocmask` with an operation that there is none of: it copies the set of signals, eight
-/// bytes, before it looks what is to be done with them (kernel/signal.c), so it answers EFAULT or
-/// EINVAL and changes nothing. That takes a tenth of the time of [`peek`], which looks up a process
-/// and pins its pages; and a sandbox that forbids it is not known.
+/// `rt_sigprocmask` with an invalid operation copies the set of signals, eight bytes, before it
+/// checks the operation (kernel/signal.c). So it returns EFAULT or EINVAL and changes nothing. It
+/// takes a tenth of the time of [`peek`], which looks up a process and pins its pages. No sandbox
+/// is known to forbid it.
 pub fn is_missing(address: u64) -> bool {
     const SET: u64 = 8;
     let no_operation = -1_i64;
     let mut result = libc::SYS_rt_sigprocmask;
     // SAFETY: the kernel checks the address, which is read and not kept; without an operation the
-    // mask stays as it is, and no old one is asked for.
+    // mask stays as it is, and no old one is requested.
     unsafe {
         asm!(
             "syscall",
@@ -128,19 +124,19 @@ pub fn is_missing(address: u64) -> bool {
             options(nostack),
         );
     }
-    // 0 is the answer for no set at all, which is what address 0 means.
+    // 0 is the result for a null set, which is address 0.
     matches!(result, FAULT | 0)
 }
 
 /// Whether one of two pages is missing; as [`is_missing`].
 ///
-/// For the first and the last page of a file: while it is being cut to nothing its pages go from
-/// the first to the last, and where it is cut to a part the first stays.
+/// For the first and the last page of a file. While a file is truncated to nothing, its pages are
+/// removed from the first to the last. If it is truncated to a part, the first page remains.
 pub fn is_one_missing(first: u64, last: u64) -> bool {
     is_missing(first) || is_missing(last)
 }
 
-/// The bytes at `address`; `None` where a page of them is missing.
+/// Copies the bytes at `address`; `None` if a page of them is missing.
 ///
 /// # Safety
 /// As [`copy_into`].
@@ -151,16 +147,16 @@ pub(crate) unsafe fn copy(address: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies what lies at `address` into `bytes`; `None` where a page of it is missing. Allocates
+/// Copies the bytes at `address` into `bytes`; `None` if a page of them is missing. Allocates
 /// nothing.
 ///
 /// # Safety
-/// So many bytes are mapped there, for reading, though their file may have been cut short.
+/// `bytes.len()` bytes are mapped there, for reading, though their file may have been truncated.
 pub(crate) unsafe fn copy_into(address: u64, bytes: &mut [u8]) -> Option<()> {
     let length = bytes.len();
     match read(address, bytes.as_mut_ptr(), length) {
         read if usize::try_from(read) == Ok(length) => Some(()),
-        // As far as there is something, or nothing at all.
+        // Copied in part, or not at all.
         FAULT | 0.. => None,
         // The kernel does not say.
         // SAFETY: the caller's promise; the buffer is as long, and is the caller's alone.
@@ -199,7 +195,7 @@ mod tests {
             )
         };
         assert_ne!(at, libc::MAP_FAILED);
-        // A page of our own does not outlive the file's either.
+        // A written (private) page does not outlive the file's end either.
         // SAFETY: within the mapping, which no other code knows.
         unsafe { at.cast::<u8>().add(2 * PAGE).write(9) };
         let start = at as u64;
@@ -218,7 +214,7 @@ mod tests {
         // SAFETY: this mapping is the test's.
         unsafe { libc::munmap(at, 3 * PAGE) };
         assert!(is_missing(start) && is_missing(0));
-        // No address of a program, and one of the kernel's.
+        // An address outside of user space, and one of the kernel's.
         assert!(is_missing(u64::MAX) && is_missing(1 << 60));
     }
 

@@ -1,8 +1,8 @@
-//! ReadyToRun images: how code that was compiled ahead of time is unwound.
+//! ReadyToRun images: reads the unwind rules of code that was compiled ahead of time.
 //!
-//! It reads a PE image that the runtime has mapped section by section, in place, and copies
-//! little more than its section list. The invariant: every read lies inside a section, and sections
-//! lie inside the image. Whoever reads asks `Image::is_cut_short` a moment before.
+//! Input is a PE image that the runtime has mapped section by section. It is read in place; little
+//! more than the section list is copied. Invariant: every read is inside a section, and sections
+//! are inside the image. Callers check `Image::is_cut_short` just before a read.
 //!
 //! Format: "PE Format" of Microsoft; the header of ReadyToRun images from dotnet/runtime
 //! `docs/design/coreclr/botr/readytorun-format.md`.
@@ -26,17 +26,17 @@ pub struct Image {
     sections: Box<[Range<u32>]>,
     /// RVAs of executable sections, from the first to the last.
     code: Range<u32>,
-    /// Where the RUNTIME_FUNCTIONs are, and how many.
+    /// RVA and number of the RUNTIME_FUNCTIONs.
     functions: (u32, u32),
     /// RVA of the last byte that is in the file.
     last: u32,
-    /// RVA of its export directory, 0 where it has none.
+    /// RVA of its export directory; 0 if it has none.
     exports: u32,
     /// RVA and size of the CLR's own header.
     clr: (u32, u32),
-    /// Where each [`RUN`]th function begins; filled by the first [`Image::function_start`].
+    /// RVA of each [`RUN`]th function; filled by the first [`Image::function_start`].
     begins: OnceLock<Box<[u32]>>,
-    /// Where it has its maps to IL, where it has any; filled by the first [`Image::il_map`].
+    /// Location of its IL maps, if it has any; filled by the first [`Image::il_map`].
     il_maps: OnceLock<Option<IlMaps>>,
 }
 
@@ -44,17 +44,17 @@ pub struct Image {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum NotReadyToRun {
-    /// No PE32+ image is mapped there.
+    /// No PE32+ image is mapped at the address.
     NotAnImage = 0,
-    /// An image for another machine.
+    /// The image is for another machine.
     OtherMachine = 1,
-    /// It has no code of its own: IL only.
+    /// The image has no code of its own: IL only.
     NoCode = 2,
-    /// Its tables lead out of it.
+    /// The image's tables lead outside of it.
     Malformed = 3,
 }
 
-/// IMAGE_FILE_MACHINE_AMD64, and the value that marks images for Linux (exclusive-or 0x7b79).
+/// IMAGE_FILE_MACHINE_AMD64, and the same value marked for Linux (exclusive-or 0x7b79).
 const MACHINES: [u16; 2] = [0x8664, 0x8664 ^ 0x7b79];
 const EXECUTABLE: u32 = 0x2000_0000;
 /// IMAGE_DIRECTORY_ENTRY_EXPORT
@@ -69,13 +69,13 @@ const MAX_SECTIONS: u16 = 96;
 const OWNER: u32 = 116;
 /// READYTORUN_SECTION_COMPONENT_ASSEMBLIES
 const COMPONENTS: u32 = 115;
-/// More sections no header has.
+/// Maximum number of sections that is accepted.
 const MAX_R2R_SECTIONS: u32 = 64;
-/// Longest file name.
+/// Maximum length of a file name.
 const MAX_NAME: usize = 255;
 
-/// The file name of the composite image that has the code of the image at `base`; `None` where that
-/// is no component of one.
+/// Returns the file name of the composite image that has the code of the image at `base`; `None` if
+/// the image is not a component of one.
 ///
 /// # Safety
 /// As [`r2r_image`].
@@ -86,8 +86,8 @@ pub unsafe fn composite_of(base: u64) -> Option<String> {
     image.text_at(image.r2r_section(OWNER)?)
 }
 
-/// Whether a composite image begins at `start` that was made under this file name. Any address may
-/// be asked about: nothing is read but by the kernel. False where that does not read for us.
+/// Whether a composite image begins at `start` that was made under this file name. Any address is
+/// allowed: all reads are through the kernel. False if the kernel does not support them.
 pub fn is_composite(start: u64, name: &str) -> bool {
     let mut page = [0; 4096];
     let Ok(image) = layout(start, own_memory::peek(start, &mut page)) else {
@@ -117,7 +117,7 @@ pub unsafe fn r2r_image(base: u64) -> Result<Image, NotReadyToRun> {
     Ok(image)
 }
 
-/// [`r2r_image`] with the first bytes of the image given.
+/// As [`r2r_image`], with the first bytes of the image.
 fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     let image = layout(base, headers)?;
     let (table, count) = image.functions;
@@ -130,7 +130,7 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     Ok(image)
 }
 
-/// An image as its first bytes describe it, be there code or none.
+/// Reads an image's layout from its first bytes, with or without code.
 fn layout(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     use NotReadyToRun::{Malformed, NotAnImage, OtherMachine};
     let u16_at = |at: usize| {
@@ -177,7 +177,8 @@ fn layout(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     for index in 0..usize::from(count) {
         let at = first + index * 40;
         let field = |offset: usize| u32_at(at + offset).ok_or(Malformed);
-        // The mapped part is the smaller of the two sizes' pages; beyond is zeroed or nothing.
+        // The mapped part has the smaller number of pages of the two sizes. The rest is zeroed or
+        // absent.
         let (virtual_len, start, raw_len) = (field(8)?, field(12)?, field(16)?);
         let len = if virtual_len == 0 {
             raw_len
@@ -213,10 +214,10 @@ fn layout(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     })
 }
 
-/// RUNTIME_FUNCTIONs from one that [`Image::begins`] has to the next.
+/// Number of RUNTIME_FUNCTIONs from one in [`Image::begins`] to the next.
 const RUN: u32 = 64;
 
-/// A number in a RUNTIME_FUNCTION.
+/// Returns a field of a RUNTIME_FUNCTION.
 fn field(entry: &[u8; 12], at: usize) -> u32 {
     let bytes = entry.get(at..).and_then(|rest| rest.first_chunk());
     bytes.map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
@@ -230,43 +231,42 @@ struct RuntimeFunction {
 }
 
 impl Image {
-    /// Address of the image.
+    /// Returns the address of the image.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Addresses of its executable sections, from the first to the last.
+    /// Returns the addresses of its executable sections, from the first to the last.
     pub fn code(&self) -> Range<u64> {
         self.base + u64::from(self.code.start)..self.base + u64::from(self.code.end)
     }
 
-    /// Address of the last byte that is in its file.
+    /// Returns the address of the last byte that is in its file.
     pub fn last(&self) -> u64 {
         self.base.wrapping_add(self.last.into())
     }
 
-    /// Whether its file is shorter than it was, so that parts of it cannot be read.
-    /// Async-signal-safe.
+    /// Whether its file was truncated, so that parts of it cannot be read. Async-signal-safe.
     pub(crate) fn is_cut_short(&self) -> bool {
         own_memory::is_one_missing(self.base, self.last())
     }
 
-    /// How many functions and funclets it has.
+    /// Returns the number of its functions and funclets.
     pub fn functions(&self) -> usize {
         self.functions.1 as usize
     }
 
-    /// The bytes from an RVA to the end of its section; empty where there is none.
+    /// Returns the bytes from an RVA to the end of its section; empty if it is in no section.
     fn rva_bytes(&self, rva: u32) -> &[u8] {
         let Some((at, length)) = self.place(rva) else {
             return &[];
         };
-        // SAFETY: inside a section of a mapped image, which whoever made this value promised to
+        // SAFETY: inside a section of a mapped image, which the creator of this value guarantees to
         // keep until no walk can see it.
         unsafe { std::slice::from_raw_parts(at as *const u8, length) }
     }
 
-    /// Address of an RVA, and how many bytes there are to the end of its section.
+    /// Returns the address of an RVA, and the number of bytes to the end of its section.
     fn place(&self, rva: u32) -> Option<(u64, usize)> {
         let section = self
             .sections
@@ -276,12 +276,12 @@ impl Image {
         Some((self.base.wrapping_add(rva.into()), length))
     }
 
-    /// The major version of its ReadyToRun header. Not in a signal handler.
+    /// Returns the major version of its ReadyToRun header. Not in a signal handler.
     pub fn major(&self) -> Option<u32> {
         Some(self.u32_at(self.header()?.checked_add(4)?)? & 0xffff)
     }
 
-    /// RVA of its ReadyToRun header.
+    /// Returns the RVA of its ReadyToRun header.
     fn header(&self) -> Option<u32> {
         // IMAGE_COR20_HEADER: ManagedNativeHeader.
         if self.clr.1 < 72 {
@@ -292,10 +292,10 @@ impl Image {
         (self.u32_at(header)? == 0x0052_5452).then_some(header)
     }
 
-    /// RVA of a section of its ReadyToRun header.
+    /// Returns the RVA of a section of its ReadyToRun header.
     fn r2r_section(&self, kind: u32) -> Option<u32> {
         let header = self.header()?;
-        // Behind "RTR\0", two versions, and flags.
+        // After "RTR\0", two versions, and flags.
         let count = self.u32_at(header.checked_add(12)?)?;
         let mut section = header.checked_add(16)?;
         for _ in 0..count.min(MAX_R2R_SECTIONS) {
@@ -307,7 +307,7 @@ impl Image {
         None
     }
 
-    /// The text at an RVA, to its zero.
+    /// Copies the zero-terminated text at an RVA.
     fn text_at(&self, rva: u32) -> Option<String> {
         let (at, length) = self.place(rva)?;
         // SAFETY: inside a section of an image, or of what looks like one and the kernel reads
@@ -317,7 +317,7 @@ impl Image {
         Some(text.to_str().ok()?.to_owned())
     }
 
-    /// A copy of the four bytes at an RVA, of which the page may go away at any time.
+    /// Copies the four bytes at an RVA. Their page may become unreadable at any time.
     fn u32_at(&self, rva: u32) -> Option<u32> {
         let (at, _) = self.place(rva).filter(|place| place.1 >= 4)?;
         // SAFETY: as in `text_at`.
@@ -325,11 +325,11 @@ impl Image {
         Some(u32::from_le_bytes(*copy.first_chunk()?))
     }
 
-    /// The GcInfo of the method whose code starts at `start`. It lies behind the UNWIND_INFO of its
-    /// first function, which always has a personality routine.
+    /// Returns the GcInfo of the method whose code starts at `start`. It is stored after the
+    /// UNWIND_INFO of its first function, which always has a personality routine.
     ///
-    /// Not in a signal handler; ask [`CodeMap::is_cut_short`](crate::CodeMap::is_cut_short) a
-    /// moment before.
+    /// Not in a signal handler. Check [`CodeMap::is_cut_short`](crate::CodeMap::is_cut_short) just
+    /// before.
     pub fn gc_info(&self, start: u64) -> Result<GcInfo<'_>, gc_info::Error> {
         use gc_info::Error::Malformed;
         let version = self.major().and_then(gc_info::Version::of_image);
@@ -344,7 +344,7 @@ impl Image {
         let info = unwind_info::UnwindInfo::parse(unwind).filter(|info| info.chained.is_none());
         let behind = info.ok_or(Malformed("unwind codes"))?.len + 4;
         let bytes = unwind.get(behind..).unwrap_or_default();
-        // The method ends where one of its funclets does.
+        // The method's end is that of one of its funclets.
         let length = gc_info::code_length(bytes, version)?;
         let last = function.begin.checked_add(length);
         let end = last
@@ -356,8 +356,8 @@ impl Image {
         gc_info::decode(bytes, version, length)
     }
 
-    /// Where `this` may be in the frame of the method whose code starts at `start` and which has
-    /// this GcInfo: see [`gc_info::this_homes`].
+    /// Returns the slots that may hold `this` in the frame of the method whose code starts at
+    /// `start` and which has this GcInfo; see [`gc_info::this_homes`].
     pub fn this_homes(
         &self,
         start: u64,
@@ -377,7 +377,7 @@ impl Image {
         gc_info::this_homes(info, self.bytes_at(start), &entries)
     }
 
-    /// The code from `address` to the end of its section. Async-signal-safe.
+    /// Returns the code from `address` to the end of its section. Async-signal-safe.
     pub(crate) fn bytes_at(&self, address: u64) -> &[u8] {
         let rva = address
             .checked_sub(self.base)
@@ -385,7 +385,7 @@ impl Image {
         rva.map_or(&[], |rva| self.rva_bytes(rva))
     }
 
-    /// The RUNTIME_FUNCTIONs, sorted.
+    /// Returns the RUNTIME_FUNCTIONs, sorted.
     fn table(&self) -> &[[u8; 12]] {
         let bytes = self.rva_bytes(self.functions.0);
         let table = bytes.get(..self.functions.1 as usize * 12);
@@ -406,14 +406,14 @@ impl Image {
             .then_some(function)
     }
 
-    /// Where the function begins that `address` is in. Not in a signal handler: it copies what it
-    /// reads, of which a page may go away at any time.
+    /// Returns the start of the function that contains `address`. Not in a signal handler: it
+    /// copies all bytes it reads, because their page may become unreadable at any time.
     pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
         let (_, begin) = self.function_at(address)?;
         Some(self.base + u64::from(begin))
     }
 
-    /// Finds the function that `address` is in, and the RVA at which that begins. As
+    /// Returns the function that contains `address`, and the RVA of its start. As
     /// [`Image::function_start`].
     fn function_at(&self, address: u64) -> Option<(u32, u32)> {
         let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
@@ -436,7 +436,7 @@ impl Image {
         is_in.then_some((first + u32::try_from(before).ok()?, begin))
     }
 
-    /// A copy of so many RUNTIME_FUNCTIONs, as far as there are.
+    /// Copies up to `count` RUNTIME_FUNCTIONs.
     fn entries(&self, first: u32, count: u32) -> Option<Vec<u8>> {
         let (table, all) = self.functions;
         let count = count.min(all.checked_sub(first)?);
@@ -445,7 +445,8 @@ impl Image {
         unsafe { own_memory::copy(at, count as usize * 12) }
     }
 
-    /// Where the frame of the function at `lookup` keeps its caller's registers. Async-signal-safe.
+    /// Returns where the frame of the function at `lookup` saves its caller's registers.
+    /// Async-signal-safe.
     pub(crate) fn saved(&self, lookup: u64) -> Option<Saved> {
         let rva = u32::try_from(lookup.checked_sub(self.base)?).ok()?;
         let function = self.find(rva)?;
@@ -453,7 +454,7 @@ impl Image {
         unwind_info::saved(info, rva - function.begin, |rva| self.rva_bytes(rva))
     }
 
-    /// The rule for the instruction at `lookup`. Async-signal-safe.
+    /// Returns the rule for the instruction at `lookup`. Async-signal-safe.
     pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
         let rva = u32::try_from(lookup.checked_sub(self.base)?).ok()?;
         let function = self.find(rva)?;

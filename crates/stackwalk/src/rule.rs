@@ -1,22 +1,21 @@
-//! How one frame leads to its caller: a rule, and its packed form of 31 bits.
+//! Unwind rule: locations of a caller's registers relative to one frame, packed into 31 bits.
 //!
-//! It is not the way to find a rule (`cfi`, `unwind_info`, `jit`, `pe`) and not the memory reads
-//! that follow one (`walk`). The invariant: `Rule::unpack(rule.pack()?) == rule`, and a packed
-//! rule is never 0, so 0 can mean "empty" in the rule cache.
+//! Rules are found by `cfi`, `unwind_info`, `jit` and `pe`, and applied by `walk`. Invariant:
+//! `Rule::unpack(rule.pack()?) == rule`, and a packed rule is never 0, so 0 can mean "empty" in the
+//! rule cache.
 //!
-//! Only the instruction pointer, the stack pointer and the frame pointer are tracked: on x86-64
-//! the unwind tables that gcc, clang, glibc and the CLR's JIT make need nothing else, except in a
-//! few hand-written functions. That is what makes a rule fit into half a word, and a walk into a
-//! few loads per frame.
+//! Only the instruction pointer, the stack pointer and the frame pointer are tracked. On x86-64 the
+//! unwind tables of gcc, clang, glibc and the CLR's JIT need nothing else, except in a few
+//! hand-written functions. So a rule fits into half a word, and a walk needs a few loads per frame.
 
-/// A register that every frame has.
+/// A register that is known in every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Base {
     Sp,
     Bp,
 }
 
-/// Where the canonical frame address lies: the stack pointer of the caller after the return.
+/// Location of the canonical frame address: the stack pointer of the caller after the return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cfa {
     /// `sp + offset`
@@ -27,55 +26,55 @@ pub(crate) enum Cfa {
     Slot(i32),
     /// `*(register + at) + add`: OpenSSL's assembler keeps its caller's stack pointer in a slot.
     Word(Base, i32, i32),
-    /// Another register, by its DWARF number, + offset. It is known where a frame was interrupted,
-    /// and of a caller where its callee has saved it.
+    /// Another register, by its DWARF number, + offset. It is known in an interrupted frame, and in
+    /// a caller if its callee has saved it.
     Other(u8, i32),
 }
 
-/// Where the caller's frame pointer is.
+/// Location of the caller's frame pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bp {
     /// Still in the register.
     Same,
     /// At `CFA + offset`; the offset is negative.
     FromCfa(i32),
-    /// At `bp + offset` with this frame's own frame pointer.
+    /// At `bp + offset`, from this frame's own frame pointer.
     FromOwn(i32),
 }
 
-/// How to get from a frame to its caller.
+/// How the caller's registers are found from a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    /// There is no caller: the unwind table says that the return address is undefined.
+    /// No caller: the unwind table says that the return address is undefined.
     Root,
-    /// The frame that the kernel made for a signal: the interrupted registers lie in a
-    /// `ucontext_t` at the stack pointer.
+    /// The frame that the kernel made for a signal: the interrupted registers are in a `ucontext_t`
+    /// at the stack pointer.
     SignalFrame,
-    /// The stub that a hijacked method returns to (module `hijack`), which is never called: the
+    /// The stub that a hijacked method returns to (module `hijack`), which is never called. The
     /// stack pointer of the method's caller is `sp + offset`, and the word below it is where the
-    /// return address was replaced. Not packed: whether that word is the true return address again
-    /// must be asked each time.
+    /// return address was replaced. Not packed: each walk must check whether that word is the
+    /// original return address again.
     HijackStub(i32),
     /// The table's row needs the frame's registers and memory (`cfi::evaluate`). Not packed.
     Evaluate,
     /// The next instruction jumps into another frame, whose stack pointer and frame pointer are in
-    /// the registers already: to the address in this register, by its DWARF number. Not packed: it
-    /// holds of that instruction only.
+    /// the registers already. Its target is in this register, by its DWARF number. Not packed,
+    /// because the rule is valid for that instruction only.
     Landing(u8),
     /// An ordinary frame.
     Frame {
         /// Canonical frame address.
         cfa: Cfa,
-        /// The return address lies at `CFA + ra`; −8 but for some hand-written code.
+        /// The return address is at `CFA + ra`: −8, except in some hand-written code.
         ra: i32,
         /// The caller's frame pointer.
         bp: Bp,
-        /// The rule is the frame-pointer convention and not a fact about this code.
+        /// Whether the rule is the frame-pointer convention instead of data about this code.
         assumed: bool,
     },
 }
 
-/// `push rbp; mov rbp, rsp`, where nothing better is known.
+/// The rule after `push rbp; mov rbp, rsp`, used if no better one is known.
 pub(crate) const FRAME_POINTER: Rule = Rule::Frame {
     cfa: Cfa::Bp(16),
     ra: -8,
@@ -83,7 +82,7 @@ pub(crate) const FRAME_POINTER: Rule = Rule::Frame {
     assumed: true,
 };
 
-/// A function that has pushed nothing: the return address is at the stack pointer.
+/// The rule of a function that has pushed nothing: the return address is at the stack pointer.
 pub(crate) const LEAF: Rule = Rule::Frame {
     cfa: Cfa::Sp(8),
     ra: -8,
@@ -91,9 +90,9 @@ pub(crate) const LEAF: Rule = Rule::Frame {
     assumed: false,
 };
 
-// Bits: 0..3 kind, 3..19 CFA offset / 8 (signed), 19..30 frame-pointer field, 30 assumed. Of the
-// kinds that read a word for the CFA: 3..14 its offset / 8, 14..19 what is added / 8 (both signed).
-// Of another register: 3..7 its number, 7..19 the offset / 8 (signed).
+// Bits: 0..3 kind, 3..19 CFA offset / 8 (signed), 19..30 frame-pointer field, 30 assumed. Kinds
+// that read a word for the CFA: 3..14 its offset / 8, 14..19 the addend / 8 (both signed). Kind of
+// another register: 3..7 its number, 7..19 the offset / 8 (signed).
 const KIND_OTHER: u32 = 0;
 const KIND_ROOT: u32 = 1;
 const KIND_SP: u32 = 2;
@@ -105,13 +104,13 @@ const KIND_WORD_BP: u32 = 7;
 /// Number of bits in a packed rule.
 pub(crate) const PACKED_BITS: u32 = 31;
 
-/// A packed rule of the two usual kinds, `sp + offset` and `bp + offset`, taken apart without a
-/// branch between the two.
+/// A packed rule of the two usual kinds, `sp + offset` and `bp + offset`, unpacked without a branch
+/// between the two.
 #[derive(Clone, Copy)]
 pub(crate) struct Usual(u32);
 
 impl Usual {
-    /// `None` for a rule of another kind, and for 0.
+    /// Unpacks a rule; `None` for another kind, and for 0.
     #[inline(always)]
     pub(crate) fn new(packed: u32) -> Option<Self> {
         (packed & 6 == KIND_SP).then_some(Self(packed))
@@ -129,8 +128,8 @@ impl Usual {
         self.0 >> 19 & 0x7ff == 0
     }
 
-    /// How far below the CFA the caller's frame pointer is. With [`Usual::same_bp`], where the
-    /// return address is: a word that may be read as well.
+    /// Returns the distance of the caller's frame pointer below the CFA. With [`Usual::same_bp`] it
+    /// is that of the return address, a word that may be read as well.
     #[inline(always)]
     pub(crate) fn bp_below(self) -> u64 {
         u64::from((self.0 >> 19 & 0x7ff).max(1)) * 8
@@ -143,7 +142,7 @@ impl Usual {
 }
 
 impl Rule {
-    /// The rule in [`PACKED_BITS`] bits, or `None` for one that does not fit.
+    /// Packs the rule into [`PACKED_BITS`] bits; `None` if it does not fit.
     pub(crate) fn pack(self) -> Option<u32> {
         let (cfa, bp, assumed) = match self {
             Rule::Root => return Some(KIND_ROOT),
@@ -174,8 +173,8 @@ impl Rule {
             }
             Cfa::Other(..) => return None,
         };
-        // The field counts words below the CFA; for a slot's kind it is an offset from this frame's
-        // bp, biased so that 0 still means "same register"; for another register it is either.
+        // The field counts words below the CFA. For a slot's kind it is an offset from this frame's
+        // bp, biased so that 0 still means "same register". For another register it is either.
         let field = match (bp, cfa) {
             (Bp::Same, _) => 0,
             (Bp::FromOwn(at), Cfa::Slot(_)) => words(at, 11)? ^ 1024,
@@ -186,7 +185,7 @@ impl Rule {
             }
             _ => return None,
         };
-        // Only "same register" is 0, and nothing lies above the CFA.
+        // Only "same register" is 0, and no slot is above the CFA.
         let below = matches!(bp, Bp::FromCfa(_));
         let limit = if matches!(cfa, Cfa::Other(..)) {
             1024
@@ -197,11 +196,11 @@ impl Rule {
             return None;
         }
         let packed = kind | where_from << 3 | field << 19 | u32::from(assumed) << 30;
-        // 0 would say that there is none.
+        // 0 means that there is no rule.
         (packed != 0).then_some(packed)
     }
 
-    /// The inverse of [`Rule::pack`]. Any other value gives some rule or `None`, never a panic.
+    /// Inverse of [`Rule::pack`]. Any other value gives some rule or `None`, never a panic.
     #[inline]
     pub(crate) fn unpack(packed: u32) -> Option<Rule> {
         if packed == 0 {
@@ -244,14 +243,14 @@ impl Rule {
     }
 }
 
-/// An offset in words, as a signed field of so many bits.
+/// Encodes an offset in words as a signed field of `bits` bits.
 fn words(offset: i32, bits: u32) -> Option<u32> {
     let words = offset / 8;
     let fits = offset % 8 == 0 && (-(1 << (bits - 1))..1 << (bits - 1)).contains(&words);
     fits.then_some(words.cast_unsigned() & ((1 << bits) - 1))
 }
 
-/// The inverse of [`words`]; what lies above the field is ignored.
+/// Inverse of [`words`]. Bits above the field are ignored.
 fn bytes(field: u32, bits: u32) -> i32 {
     ((field << (32 - bits)).cast_signed() >> (32 - bits)) * 8
 }

@@ -1,8 +1,8 @@
-//! The share of a library's code that can be walked, by kind of rule: for tests and measurements.
+//! Survey of a library's code by kind of unwind rule, for tests and measurements.
 //!
-//! It is no part of a walk. It reads a library's file as a walk reads a module's, row by row of its
-//! unwind tables, so that what it says is what a walk would do there. The invariant: every byte of
-//! a function that the tables know is in exactly one [`LeaveRow`].
+//! It reads a library's file like a walk reads a module, row by row of its unwind tables, and
+//! reports how a walk would leave each row. Walks do not use it. Invariant: every byte of a
+//! function that the tables describe is in exactly one [`LeaveRow`].
 
 use crate::cfi::{self, CfiFrame};
 use crate::native::{self, NativeCode};
@@ -10,25 +10,25 @@ use crate::rule::{Cfa, Rule};
 use std::ops::Range;
 use std::path::Path;
 
-/// How a frame is left whose instruction lies in a [`LeaveRow`].
+/// How a walk leaves a frame whose instruction is in a [`LeaveRow`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LeaveMethod {
-    /// There is nothing to leave: the outermost frame.
+    /// Not at all: the outermost frame.
     Root,
-    /// By a rule that the cache keeps.
+    /// By a rule that fits into the cache.
     Packed,
-    /// By a rule that the cache cannot keep.
+    /// By a rule that does not fit into the cache.
     Unpacked,
-    /// By the table, evaluated with the frame's registers and memory.
+    /// By evaluating the table with the frame's registers and memory.
     Evaluated,
-    /// By a register other than stack and frame pointer: known where the frame was interrupted,
-    /// and of a caller where its callee has kept it.
+    /// By a register other than stack and frame pointer. It is known in an interrupted frame, and
+    /// in a caller if its callee preserved it.
     Register,
-    /// By the context that the kernel has saved.
+    /// By the context that the kernel saved.
     Signal,
-    /// Not: the table is malformed.
+    /// Impossible: the table is malformed.
     Malformed,
-    /// Not: an expression has operations that are not known.
+    /// Impossible: an expression has unknown operations.
     UnknownExpression,
 }
 
@@ -37,25 +37,24 @@ pub enum LeaveMethod {
 pub struct LeaveRow<'a> {
     /// Addresses in the file's own address space.
     pub range: Range<u64>,
-    /// The bytes there, as the file has them.
+    /// The bytes of the range, from the file.
     pub code: &'a [u8],
-    /// How it is left.
+    /// How the row is left.
     pub way: LeaveMethod,
 }
 
-/// Tells `each` of every row of the library at `path`, and answers how many bytes its executable
-/// segments have; `None` if it is no x86-64 library with unwind tables.
+/// Calls `each` for every row of the library at `path`. Returns the size of its executable
+/// segments, bytes, or `None` if it is not an x86-64 library with unwind tables.
 pub fn survey(path: &Path, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<u64> {
     let (module, code) = native::open(path)?;
     rows(&code, each)?;
     Some(module.code.end - module.code.start)
 }
 
-/// Reads any bytes as unwind tables, as a walk would at every row. For fuzzing: what must hold is
-/// that it returns.
+/// Reads any bytes as unwind tables, as a walk would at every row. For fuzzing: it must return.
 pub fn probe(bytes: &[u8]) {
     const AT: u64 = 0x10000;
-    // As they are, and as the program of a function in sound tables.
+    // Directly, and as the program of a function in sound tables.
     let mut framed = SOUND.to_vec();
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     framed.extend(len.wrapping_add(13).to_le_bytes());
@@ -83,10 +82,10 @@ const SOUND: [u8; 43] = [
     1, 0x1b, 3, 0x3b, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 43, 0, 0, 0, // header
     19, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0,
 ];
-/// The rest of the FDE behind its length: 0x20000 to 0x20100.
+/// The rest of the FDE after its length: 0x20000 to 0x20100.
 const FUNCTION: [u8; 13] = [27, 0, 0, 0, 0xcd, 0xff, 0, 0, 0, 1, 0, 0, 0];
 
-/// Any register, any memory.
+/// Frame whose registers and memory hold any values.
 struct AnyFrame;
 
 impl CfiFrame for AnyFrame {
@@ -98,7 +97,7 @@ impl CfiFrame for AnyFrame {
     }
 }
 
-/// Tells `each` of every row of the tables; `None` if there are none.
+/// Calls `each` for every row of the tables; `None` if there are none.
 fn rows(code: &NativeCode, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<()> {
     let mut state = cfi::RowProgram::new();
     let mut tell = |start: u64, end: u64, way: LeaveMethod| {
@@ -110,7 +109,7 @@ fn rows(code: &NativeCode, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<()> {
             way,
         });
     };
-    // Where the tables of functions overlap the walk takes the later one.
+    // If the tables of functions overlap, the walk uses the later one.
     let mut functions = cfi::functions(code).peekable();
     functions.peek()?;
     while let Some((start, end)) = functions.next() {
@@ -148,7 +147,7 @@ fn rows(code: &NativeCode, each: &mut dyn FnMut(LeaveRow<'_>)) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// The probe's own tables are sound: the function is found, and its program decides.
+    /// The probe's own tables are sound: the function is found and its program is run.
     #[test]
     fn what_is_probed_is_run_as_a_program() {
         // CFA = rsp + 48; after four bytes CFA = *(rsp + 8 × r9)

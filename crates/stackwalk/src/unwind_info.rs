@@ -1,14 +1,12 @@
-//! Rules from Windows x64 UNWIND_INFO, which the CLR's JIT and ReadyToRun compilers write on
-//! Linux too.
+//! Decoder of Windows x64 UNWIND_INFO, which the CLR's compilers write on Linux too.
 //!
-//! It reads one structure out of one slice and knows nothing of where the slice came from. The
-//! invariant: each code is at least two bytes, so every loop is bounded by 255 codes; a structure
-//! that is not wholly understood gives `None`, never half a rule.
+//! Input is a slice that starts with one structure, found by `jit` or `pe`. Invariants: each code
+//! is at least two bytes, so every loop is bounded by 255 codes. A structure with any unknown part
+//! gives `None`, never a partial rule.
 //!
 //! Format: "x64 exception handling" of the Windows ABI; the Unix-only code 11,
-//! UWOP_SET_FPREG_LARGE, from the runtime's `inc/win64unwind.h`. Of the registers only `rbp`
-//! matters to a rule: the JIT uses no other frame register on Unix. Where a frame keeps the others
-//! is for who reads their values out of it ([`Saved`]).
+//! UWOP_SET_FPREG_LARGE, from the runtime's `inc/win64unwind.h`. A rule needs `rbp` only: the JIT
+//! uses no other frame register on Unix. [`Saved`] has the locations of the other registers.
 
 use crate::rule::{Bp, Cfa, Rule};
 
@@ -22,24 +20,24 @@ const EPILOG: u8 = 6;
 const SAVE_XMM128: u8 = 8;
 const SAVE_XMM128_FAR: u8 = 9;
 const SET_FPREG_LARGE: u8 = 11;
-/// `rbp` in the numbering of the instruction set.
+/// `rbp`, in the register numbers of the instruction set.
 const RBP: u8 = 5;
 const CHAINED: u8 = 4;
 
-/// How long the structure is that begins with these bytes, its chained RUNTIME_FUNCTION included.
-/// 528 bytes at most.
+/// Returns the length of the structure that begins with these bytes, with its chained
+/// RUNTIME_FUNCTION: at most 528 bytes.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let &[head, _, count, _] = bytes.first_chunk::<4>()?;
     let chained = if (head >> 3) & CHAINED != 0 { 12 } else { 0 };
     Some(4 + codes_len(count) + chained)
 }
 
-/// Codes are two bytes each, padded to four.
+/// Returns the length of `count` codes, two bytes each, padded to four.
 fn codes_len(count: u8) -> usize {
     usize::from(count).next_multiple_of(2) * 2
 }
 
-/// A validated view of the fixed part.
+/// A validated view of a structure's fixed part.
 #[derive(Clone, Copy)]
 pub(crate) struct UnwindInfo<'a> {
     pub(crate) prologue_len: u8,
@@ -49,7 +47,7 @@ pub(crate) struct UnwindInfo<'a> {
     codes: &'a [[u8; 2]],
     /// The RUNTIME_FUNCTION {begin, end, unwind data} whose codes continue these.
     pub(crate) chained: Option<[u32; 3]>,
-    /// Bytes from the start to the end of the codes (and of the chained function).
+    /// Length up to the end of the codes (and of the chained function), bytes.
     pub(crate) len: usize,
 }
 
@@ -63,7 +61,7 @@ struct Op {
 }
 
 impl<'a> UnwindInfo<'a> {
-    /// The structure at the start of `bytes`.
+    /// Parses the structure at the start of `bytes`.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (&[head, prologue_len, count, frame], rest) = bytes.split_first_chunk::<4>()?;
         let (version, flags) = (head & 7, head >> 3);
@@ -92,23 +90,23 @@ impl<'a> UnwindInfo<'a> {
             chained,
             len,
         };
-        // Every code must be one that we know, with its operands inside.
+        // Every code must be known, with its operands inside.
         info.ops().all(|op| op.is_some()).then_some(info)
     }
 
-    /// Where the last instruction that has a code ends. SizeOfProlog says less in some images of
-    /// 3.1.
+    /// Returns the end of the last instruction that has a code. SizeOfProlog is smaller in some
+    /// images of 3.1.
     pub(crate) fn prologue_end(&self) -> u8 {
         self.ops().flatten().map(|op| op.at).max().unwrap_or(0)
     }
 
-    /// Whether something was pushed before the first instruction.
+    /// Whether the codes describe a push before the first instruction.
     pub(crate) fn begins_on_a_frame(&self) -> bool {
         let pushes = |op: Op| matches!(op.op, PUSH_NONVOL | ALLOC_SMALL | ALLOC_LARGE);
         self.ops().flatten().any(|op| op.at == 0 && pushes(op))
     }
 
-    /// The codes, last instruction first; `None` for one that is not known.
+    /// Iterates over the codes, last instruction first; `None` for an unknown one.
     fn ops(&self) -> impl Iterator<Item = Option<Op>> + use<'a> {
         let mut codes = self.codes.iter();
         std::iter::from_fn(move || {
@@ -135,7 +133,7 @@ impl<'a> UnwindInfo<'a> {
     }
 }
 
-/// Where the walk through the codes stands: an address as register + offset.
+/// An address during the walk through the codes, as register + offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CfaAddress {
     Sp(i64),
@@ -151,7 +149,7 @@ impl CfaAddress {
     }
 }
 
-/// The rule where the return address lies at `ra` and the caller's `rbp` at `bp` (or in the
+/// Returns the rule with the return address at `ra` and the caller's `rbp` at `bp` (or in the
 /// register).
 pub(crate) fn rule_at(ra: CfaAddress, bp: Option<CfaAddress>) -> Option<Rule> {
     let (cfa, base) = match ra {
@@ -175,21 +173,21 @@ pub(crate) fn rule_at(ra: CfaAddress, bp: Option<CfaAddress>) -> Option<Rule> {
     })
 }
 
-/// Where a frame keeps its caller's values of the registers that calls preserve, `rbp` aside.
+/// Where a frame saves its caller's callee-saved registers, except `rbp`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Saved {
-    /// Of rbx, r12, r13, r14, r15: offsets from the frame's CFA, all below it; 0 where the register
-    /// has the caller's value still.
+    /// Offsets of rbx, r12, r13, r14, r15 from the frame's CFA, all below it. 0 if the register
+    /// still has the caller's value.
     from_cfa: [i32; 5],
 }
 
 impl Saved {
-    /// The registers, numbered as in instructions, in the order they are kept here.
+    /// The registers, by their numbers in instructions, in the order of the offsets.
     pub const REGISTERS: [u8; 5] = [3, 12, 13, 14, 15];
 
-    /// Where the caller's value of a register is, from the frame's CFA (the stack pointer of the
-    /// caller behind the call): `None` where the frame does not keep it, so that it is as its
-    /// callee left it.
+    /// Returns the offset of a register's saved value from the frame's CFA (the stack pointer of
+    /// the caller after the call). `None` if the frame does not save it, so that it has the value
+    /// that the callee left.
     pub fn from_cfa(&self, register: u8) -> Option<i32> {
         let at = Self::REGISTERS
             .iter()
@@ -197,17 +195,17 @@ impl Saved {
         self.from_cfa.get(at).copied().filter(|offset| *offset != 0)
     }
 
-    /// Of all of [`Saved::REGISTERS`], 0 for one that is not kept.
+    /// Returns the offsets of all of [`Saved::REGISTERS`], 0 for one that is not saved.
     pub fn offsets(&self) -> [i32; 5] {
         self.from_cfa
     }
 }
 
-/// Longest chain of structures that is followed.
+/// Maximum length of a chain of structures.
 const CHAIN_LIMIT: usize = 8;
 
-/// The rule for the instruction at `offset` from the function's start, whose structure is at the
-/// start of `info`. `chained` finds the structure at an image's RVA. Async-signal-safe.
+/// Returns the rule for the instruction at `offset` from the function's start, whose structure is
+/// at the start of `info`. `chained` returns the structure at an image's RVA. Async-signal-safe.
 pub(crate) fn rule<'a>(
     info: &'a [u8],
     offset: u32,
@@ -222,7 +220,8 @@ pub(crate) fn rule<'a>(
     rule_at(ra, bp)
 }
 
-/// The registers that the frame has saved at `offset` from the function's start; as for [`rule`].
+/// Returns the registers that the frame has saved at `offset` from the function's start; as for
+/// [`rule`].
 pub(crate) fn saved<'a>(
     info: &'a [u8],
     offset: u32,
@@ -250,8 +249,8 @@ pub(crate) fn saved<'a>(
     Some(saved)
 }
 
-/// Undoes the codes that have run by `offset`: tells each register that was saved, and where, the
-/// earliest save last, and answers where the return address is.
+/// Undoes the codes that have run by `offset`. Reports each saved register with its location, the
+/// earliest save last. Returns the location of the return address.
 fn frame<'a>(
     info: &'a [u8],
     offset: u32,
@@ -259,12 +258,12 @@ fn frame<'a>(
     mut saves: impl FnMut(u8, CfaAddress),
 ) -> Option<CfaAddress> {
     let mut info = UnwindInfo::parse(info)?;
-    // A chained structure belongs to code whose prologue has run long ago.
+    // A chained structure belongs to code whose prologue has completed.
     let mut offset = offset;
     let mut at = CfaAddress::Sp(0);
     for _ in 0..CHAIN_LIMIT {
         let ran = |op: &Op| u32::from(op.at) <= offset;
-        // Where the frame register points from, once it is set.
+        // The base of the frame register, once it is set.
         let set = info
             .ops()
             .flatten()
@@ -302,7 +301,7 @@ fn frame<'a>(
     None
 }
 
-/// Writes a structure, for prologues that were decoded from their instructions.
+/// Writes a structure for a prologue that was decoded from instructions.
 #[derive(Clone)]
 pub(crate) struct Builder {
     /// (end of the instruction, op, info, operand slots), first instruction first.
@@ -333,7 +332,7 @@ impl Builder {
         self.ops.push((at, op, info, operand));
     }
 
-    /// `rbp = rsp + offset`
+    /// Adds the code of `rbp = rsp + offset`.
     pub(crate) fn set_frame(&mut self, at: u8, offset: u32) -> Option<()> {
         if !offset.is_multiple_of(16) {
             return None;
@@ -354,7 +353,7 @@ impl Builder {
         Some(())
     }
 
-    /// The same without `rbp`.
+    /// Returns the same structure without `rbp`.
     pub(crate) fn without_frame(mut self) -> Self {
         self.ops
             .retain(|op| op.1 != SET_FPREG && op.1 != SET_FPREG_LARGE);

@@ -1,8 +1,9 @@
-//! The walk itself: from registers to frames, one rule per frame.
+//! The stack walk: from a thread's registers to its frames, one unwind rule per frame.
 //!
-//! It finds no rules (the modules it asks do) and names no frames. The invariants: stack memory
-//! is read within a [`Window`] alone; the stack pointer rises with every frame on
-//! one stack, and a walk changes stacks at most once; so a walk ends.
+//! It runs in the signal handler, on the interrupted thread. The rules come from the rule cache and
+//! the [`CodeMap`]. Output is the frames' addresses; symbolizing them is not part of this crate.
+//! Invariants: stack memory is read within a [`Window`] only. The stack pointer rises with every
+//! frame on one stack, and a walk changes stacks at most once, so a walk terminates.
 
 use crate::cache::ADDRESS_LIMIT;
 use crate::cfi::CfiFrame as _;
@@ -15,20 +16,20 @@ pub use hijack::{HIJACKS, hijack_offset};
 
 /// Mask of the address in a word that [`walk`] writes.
 pub const ADDRESS: u64 = (1 << 48) - 1;
-/// The address is an instruction that has not run yet, not a return address. Look up the source
-/// line of this address itself; of any other frame that of the address − 1.
+/// Flag: the address is an instruction that has not run yet, not a return address. The source line
+/// of an exact frame is that of the address itself; of any other frame, that of the address − 1.
 pub const EXACT: u64 = 1 << 63;
-/// Where a word that [`walk`] writes is looked up: in the instruction that was interrupted, or in
-/// the call that is to return. Async-signal-safe.
+/// Returns the address at which a word written by [`walk`] is looked up: the interrupted
+/// instruction, or the call that is to return. Async-signal-safe.
 #[inline]
 pub fn lookup_address(word: u64) -> u64 {
     (word & ADDRESS).saturating_sub(u64::from(word & EXACT == 0))
 }
 
-/// The frame was found by the frame pointer because its callee's code has no unwind rule: a frame
-/// between the two may be missing.
+/// Flag: the frame was found by the frame pointer because its callee's code has no unwind rule. A
+/// frame between the two may be missing.
 pub const BY_FRAME_POINTER: u64 = 1 << 62;
-/// The frame was found by a look at the top of the stack: its callee was interrupted in code
+/// Flag: the frame was found at the top of the stack, because its callee was interrupted in code
 /// without an unwind rule.
 pub const HEURISTIC: u64 = 1 << 61;
 
@@ -41,40 +42,40 @@ pub struct Regs {
     pub sp: u64,
     /// Frame pointer, `rbp`.
     pub bp: u64,
-    /// Address of all registers of the interrupted context (`uc_mcontext.gregs`), readable while
-    /// the walk lasts; 0 where they are not known. Hand-written functions that keep their caller's
-    /// stack pointer in another register need them.
+    /// Address of all registers of the interrupted context (`uc_mcontext.gregs`), readable during
+    /// the walk; 0 if unknown. Needed for hand-written functions that keep their caller's stack
+    /// pointer in another register.
     pub all: u64,
 }
 
-/// Where a thread's stacks are.
+/// Bounds of a thread's stacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stack {
     /// Lowest address that the thread's stack can reach, 0 if not known.
     pub low: u64,
-    /// First address above the thread's stack. Everything from the stack pointer up to here is
-    /// readable memory.
+    /// First address above the thread's stack. All memory from the stack pointer up to it is
+    /// readable.
     pub end: u64,
     /// The alternate signal stack (`uc_stack` of the interrupted context), if there is one.
     pub alt: Option<Range<u64>>,
 }
 
-/// Working memory of a walk. One per thread, in memory that is there already: the stack that a
-/// signal handler runs on may be small. Needs no preparation and keeps nothing between walks but
-/// its counters.
+/// Working memory of a walk, one per thread. It lies in memory allocated beforehand, because the
+/// stack of a signal handler may be small. Needs no preparation. Only its counters keep their
+/// values between walks.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Where the runtimes keep what they have replaced on this thread's stack: addresses in the
-    /// thread's own thread objects ([`hijack_offset`]), 0 for none. Set before a walk by who
-    /// knows the thread; [`walk`] says what is promised.
+    /// Addresses at which runtimes store the return addresses they replaced on this thread's stack:
+    /// words in the thread's own thread objects ([`hijack_offset`]), 0 for none. The caller sets
+    /// them before a walk, under the contract of [`walk`].
     pub hijacks: [u64; HIJACKS],
     pub(crate) cfi: cfi::RowProgram,
-    /// Frames whose rule the cache did not have, since the scratch was made.
+    /// Number of frames whose rule was not cached, since the scratch was created.
     pub cold: u64,
 }
 
 impl Scratch {
-    /// A scratch, to be kept with the thread.
+    /// Creates a scratch, to be stored with its thread.
     pub const fn new() -> Self {
         Self {
             hijacks: [0; HIJACKS],
@@ -93,16 +94,16 @@ impl Default for Scratch {
 /// The result of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
-    /// How many words of `out` are frames.
+    /// Number of words of `out` that are frames.
     pub depth: usize,
-    /// How it ended.
+    /// How the walk ended.
     pub end: End,
 }
 
 /// How a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// At the thread's root: the stack is whole.
+    /// At the thread's root: the stack is complete.
     Root,
     /// `out` is full, and there is at least one more frame.
     Truncated,
@@ -110,25 +111,25 @@ pub enum End {
     Broken(Reason),
 }
 
-/// Why a walk could not go on.
+/// Why a walk stopped before the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
-    /// The stack pointer lies outside the stacks that were given, or is not aligned.
+    /// The stack pointer is outside the given stacks, or is not aligned.
     OffStack = 0,
-    /// A rule led out of the stack's bounds, or not upwards.
+    /// A rule led outside the stack's bounds, or not upwards.
     OutOfBounds = 1,
-    /// The code is known but has no unwind rule, and the frame pointer leads nowhere.
+    /// The code is known but has no unwind rule, and the frame pointer gives no caller.
     NoRule = 2,
-    /// The code belongs to nothing we know, and the frame pointer leads nowhere.
+    /// The code is unknown, and the frame pointer gives no caller.
     UnknownCode = 3,
-    /// The return address is not an address of user space.
+    /// The return address is not a user-space address.
     BadReturnAddress = 4,
-    /// The kernel's signal frame does not look like one.
+    /// The kernel's signal frame does not have the expected form.
     BadSignalFrame = 5,
-    /// The unwind table wants a register that is not tracked, or is malformed.
+    /// The unwind table needs a register that is not tracked, or is malformed.
     UnsupportedRule = 6,
-    /// The code's file is shorter than it was: it cannot be read, nor can its unwind table.
+    /// The code's file was truncated, so neither the code nor its unwind table can be read.
     CutShort = 7,
 }
 
@@ -145,7 +146,7 @@ impl Reason {
         Reason::CutShort,
     ];
 
-    /// The reason as reports print it.
+    /// Returns the reason's name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::OffStack => "stack pointer outside the stack",
@@ -160,25 +161,25 @@ impl Reason {
     }
 }
 
-/// A frame of [`trace`]: where it is, beside its address.
+/// A frame of [`trace`]: its address with its stack and frame pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Traced {
-    /// As [`walk`] writes it: the address with its flags.
+    /// The address with its flags, as [`walk`] writes it.
     pub word: u64,
-    /// The frame's stack pointer: the interrupted one of the leaf; of any other frame what it is
-    /// once the callee has returned.
+    /// The frame's stack pointer: the interrupted one for the leaf; for any other frame, its value
+    /// after the callee has returned.
     pub sp: u64,
-    /// The frame pointer (`rbp`) then.
+    /// The frame pointer (`rbp`) at that point.
     pub bp: u64,
 }
 
-/// Where a walk puts its frames. What it does must be async-signal-safe.
+/// Receiver of a walk's frames. Its functions must be async-signal-safe.
 pub trait Out {
-    /// Frame number `depth`, as [`walk`] writes it and [`trace`] knows it; false if there is no
-    /// room.
+    /// Stores frame number `depth`, with the word of [`walk`] and the pointers of [`trace`].
+    /// Returns false if there is no room.
     fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool;
-    /// The word of a frame that was put.
+    /// Returns the word of a stored frame.
     fn word(&self, at: usize) -> Option<u64>;
 }
 
@@ -212,9 +213,9 @@ impl Out for [Traced] {
     }
 }
 
-/// Reads memory that a [`Window`] has found to be within bounds.
+/// Reads memory at addresses that a [`Window`] has checked.
 pub(crate) trait Load {
-    /// The word at `address`.
+    /// Returns the word at `address`.
     ///
     /// # Safety
     /// `address` is 8-aligned and the eight bytes are readable.
@@ -234,8 +235,8 @@ impl Load for Process {
         unsafe { (address as *const u64).read_volatile() }
     }
 
-    /// The walk itself runs below, on the same stack: all that lies between is mapped. On another
-    /// stack nothing says so.
+    /// True on the handler's own stack only: the walk itself runs below, so everything in between
+    /// is mapped. Other stacks give no such guarantee.
     fn reaches_below(&self, sp: u64, stack: &Stack) -> bool {
         let here = 0u8;
         let here = &raw const here as u64;
@@ -251,7 +252,7 @@ impl Load for Process {
 #[derive(Clone, Copy)]
 struct Window {
     low: u64,
-    /// Last address at which a word fits.
+    /// Last address at which a whole word fits.
     last: u64,
 }
 
@@ -261,32 +262,32 @@ impl Window {
         (low.is_multiple_of(8) && low <= last).then_some(Window { low, last })
     }
 
-    /// Where a walk reads a stack; the only other place is the short way in [`walk_in`].
+    /// Reads a word of a stack. The only other place that does is the fast path in [`walk_in`].
     #[inline(always)]
     fn word(&self, memory: &impl Load, address: u64) -> Option<u64> {
         if address < self.low || address > self.last || !address.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: aligned and between the interrupted stack pointer and the stack's end, which
-        // the caller of `walk` vouches for.
+        // SAFETY: aligned and between the interrupted stack pointer and the stack's end, which the
+        // caller of `walk` guarantees.
         Some(unsafe { memory.load(address) })
     }
 }
 
-/// Walks a stack from `regs` into `out`, leaf first, and says how far it came.
+/// Walks a stack from `regs` into `out`, leaf first. Returns the depth and how the walk ended.
 ///
 /// Each word of `out` is an address ([`ADDRESS`]) with the flags [`EXACT`], [`BY_FRAME_POINTER`]
 /// and [`HEURISTIC`]. Async-signal-safe: no lock, no allocation, no libc; at most `out.len()`
 /// frames.
 ///
 /// # Safety
-/// `regs` are those of the calling thread at a point where it is stopped (it runs this in a
-/// signal handler, or they were captured by this very thread in a caller), and all memory from
-/// `regs.sp` to the end of the stack it lies in (`stack.end`, or the end of `stack.alt`) is
-/// mapped and readable; if it lies in `stack.alt`, so is the thread's stack from the stack
-/// pointer interrupted by the signal on. `regs.all` is 0 or the address of a `gregset_t` that
-/// stays readable until the walk has ended. Each of `scratch.hijacks` is 0 or the address of two
-/// aligned words that stay readable until the walk has ended.
+/// `regs` are those of the calling thread at a point where it is stopped: it runs this in a signal
+/// handler, or it captured them itself in a caller. All memory from `regs.sp` to the end of the
+/// stack that contains it (`stack.end`, or the end of `stack.alt`) is mapped and readable. If
+/// `stack.alt` contains it, so is the thread's stack from the stack pointer that the signal
+/// interrupted. `regs.all` is 0 or the address of a `gregset_t` that stays readable until the walk
+/// has ended. Each of `scratch.hijacks` is 0 or the address of two aligned words that stay readable
+/// until the walk has ended.
 pub unsafe fn walk(
     map: &CodeMap,
     regs: Regs,
@@ -297,8 +298,8 @@ pub unsafe fn walk(
     walk_in(&Process, map, regs, stack, scratch, out)
 }
 
-/// As [`walk`], with the stack and frame pointers of each frame, which is what a seed of
-/// `DoStackSnapshot` and a merge by stack pointer need.
+/// As [`walk`], with the stack and frame pointers of each frame. A seed of `DoStackSnapshot` and a
+/// merge by stack pointer need them.
 ///
 /// # Safety
 /// As [`walk`].
@@ -312,7 +313,7 @@ pub unsafe fn trace(
     walk_in(&Process, map, regs, stack, scratch, out)
 }
 
-/// As [`walk`], into whatever takes the frames: it may look at each while the walk goes on.
+/// As [`walk`], into any receiver of frames, which may inspect each one during the walk.
 ///
 /// # Safety
 /// As [`walk`].
@@ -326,13 +327,13 @@ pub unsafe fn walk_into(
     walk_in(&Process, map, regs, stack, scratch, out)
 }
 
-/// The frame that a step leaves.
+/// The frame that a step starts from.
 #[derive(Clone, Copy)]
 struct Here {
     ip: u64,
     sp: u64,
     bp: u64,
-    /// Its instruction has not run yet.
+    /// Whether its instruction has not run yet.
     exact: bool,
 }
 
@@ -344,13 +345,13 @@ struct To {
     bp: u64,
 }
 
-/// Where a step leads.
+/// Result of a step.
 enum Step {
     To {
         regs: To,
         flags: u64,
     },
-    /// The frame's return address was replaced; this is the true one.
+    /// The frame's return address was replaced. This is the original one.
     Instead(u64),
     Root,
     /// The return address is 0.
@@ -359,7 +360,7 @@ enum Step {
 }
 
 impl Step {
-    /// To a caller whose address was read.
+    /// Step to a caller whose address was read.
     #[inline(always)]
     fn to(regs: To, flags: u64) -> Step {
         match regs.ip {
@@ -370,7 +371,7 @@ impl Step {
     }
 }
 
-/// [`walk`] over any memory.
+/// [`walk`] over any kind of memory.
 pub(crate) fn walk_in(
     memory: &impl Load,
     map: &CodeMap,
@@ -399,7 +400,7 @@ pub(crate) fn walk_in(
         None
     };
     let (mut flags, mut depth) = (EXACT, 0);
-    // Three locals, not a struct: they shall stay in registers from one frame to the next.
+    // Three locals, not a struct, so that they stay in registers from one frame to the next.
     let Regs {
         mut ip,
         mut sp,
@@ -417,8 +418,8 @@ pub(crate) fn walk_in(
                 None => break End::Broken(Reason::OffStack),
             }
         }
-        // The short way: a rule of the usual kind, from the cache. Nearly all frames go by it: a
-        // chain of a few loads with no branch that depends on the kind of frame.
+        // Fast path: a cached rule of the usual kind. It serves nearly all frames, by a few
+        // dependent loads with no branch on the kind of frame.
         let exact = flags & EXACT != 0;
         let lookup = ip.wrapping_sub(u64::from(!exact));
         if let Some(usual) = map.rules.get(lookup).and_then(Usual::new) {
@@ -460,19 +461,19 @@ struct Walker<'a, M> {
     stack: &'a Stack,
     scratch: &'a mut Scratch,
     on_alt: bool,
-    /// From the current frame's stack pointer up.
+    /// The readable part, from the current frame's stack pointer up.
     window: Window,
-    /// Where this stack's part of the walk began.
+    /// Stack pointer at which this stack's part of the walk began.
     bottom: u64,
-    /// The word of `out` before the current frame's.
+    /// The word of `out` before the current frame's: the callee.
     callee: Option<u64>,
-    /// Steps in a row that went by the frame pointer through code we do not know.
+    /// Number of consecutive steps by the frame pointer through unknown code.
     assumed: u32,
-    /// Where all registers of the frame that was interrupted last are, 0 if that is not known.
+    /// Address of all registers of the frame that was interrupted last; 0 if unknown.
     all: u64,
 }
 
-/// A frame's registers and memory, as far as they are known.
+/// The known registers and memory of a frame.
 struct KnownFrame<'a, M> {
     memory: &'a M,
     stack: &'a Stack,
@@ -492,13 +493,13 @@ impl<M: Load> cfi::CfiFrame for KnownFrame<'_, M> {
         }
         let index = *GREGS.get(usize::try_from(register).ok()?)?;
         (here.exact && self.all != 0).then(|| {
-            // SAFETY: `all` is what the caller of `walk` vouches for, or lies in the window that
+            // SAFETY: `all` is guaranteed by the caller of `walk`, or lies in the window that
             // `leave_signal` has checked to the end of the context's registers.
             unsafe { self.memory.load(self.all.wrapping_add(index as u64 * 8)) }
         })
     }
 
-    /// From the frame's stack pointer up, or in its red zone.
+    /// Returns a word from the frame's stack pointer up, or in its red zone.
     fn word(&self, address: u64) -> Option<u64> {
         let here = self.here;
         let below = here.sp.wrapping_sub(address);
@@ -513,11 +514,11 @@ impl<M: Load> cfi::CfiFrame for KnownFrame<'_, M> {
     }
 }
 
-/// How many frames of unknown code in a row are believed.
+/// Maximum number of consecutive frames of unknown code that are accepted.
 const ASSUMED_LIMIT: u32 = 16;
 
 impl<'a, M: Load> Walker<'a, M> {
-    /// The long way: any other rule, or one that must be found first.
+    /// Slow path: a rule of another kind, or one that is not cached.
     #[inline(never)]
     fn step(&mut self, here: Here, lookup: u64) -> Step {
         match self.map.rules.get(lookup).and_then(Rule::unpack) {
@@ -526,9 +527,9 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// How a walk ends at a return address of 0 that an unwind rule led to. Native code may have no
-    /// caller: a thread or a coroutine may begin so. Managed code always has one; there it is
-    /// memory that has not been written yet, or none of a frame.
+    /// Returns how a walk ends at a return address of 0 that an unwind rule led to. Native code may
+    /// have no caller, at the start of a thread or coroutine. Managed code always has one, so there
+    /// the 0 is memory that is not written yet or not part of a frame.
     #[cold]
     #[inline(never)]
     fn end_at_zero(&self, lookup: u64) -> End {
@@ -541,14 +542,14 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// The caller by a rule that is known.
+    /// Steps to the caller by a known rule.
     fn apply(&mut self, rule: Rule, here: Here) -> Step {
         let (cfa, ra, bp, assumed) = match rule {
             Rule::Root => return Step::Root,
             Rule::SignalFrame => return self.leave_signal(here),
             Rule::HijackStub(offset) => return self.leave_hijack_stub(here, offset),
             Rule::Landing(register) => return self.step_landing(here, register.into()),
-            // Never from the cache, and what was found in the table is evaluated there.
+            // This rule is never cached, and one found in the table has been evaluated already.
             Rule::Evaluate => return Step::Broken(Reason::UnsupportedRule),
             Rule::Frame {
                 cfa,
@@ -589,9 +590,9 @@ impl<'a, M: Load> Walker<'a, M> {
         }
         let mut flags = if assumed { BY_FRAME_POINTER } else { 0 };
         if ra <= -8 - RED_ZONE {
-            // A frame that was made for a fault: its "return address" is the instruction that
-            // faulted, and its CFA that instruction's stack pointer (the runtime's
-            // `CallSignalHandlerWrapper`, pal/src/arch/amd64/signalhandlerhelper.cpp).
+            // A frame made for a fault: its "return address" is the instruction that faulted, and
+            // its CFA that instruction's stack pointer (the runtime's `CallSignalHandlerWrapper`,
+            // pal/src/arch/amd64/signalhandlerhelper.cpp).
             flags |= EXACT;
             self.all = 0;
         }
@@ -599,9 +600,9 @@ impl<'a, M: Load> Walker<'a, M> {
             .unwrap_or(Step::Broken(Reason::OutOfBounds))
     }
 
-    /// Into the frame that the next instruction jumps to. It is the one step that does not go up
-    /// the stack, and there is at most one for each interruption: no register but three is known of
-    /// the frame that it leads to.
+    /// Steps to the frame that the next instruction jumps to. This is the only step that does not
+    /// go up the stack. It happens at most once per interruption, because only three registers of
+    /// the next frame are known.
     #[cold]
     #[inline(never)]
     fn step_landing(&mut self, here: Here, register: u64) -> Step {
@@ -611,13 +612,13 @@ impl<'a, M: Load> Walker<'a, M> {
         self.all = 0;
         let Here { sp, bp, .. } = here;
         match Step::to(To { ip, sp, bp }, EXACT) {
-            // It is no return address: nothing ends here.
+            // The address is not a return address, so 0 does not mean the root.
             Step::Zero => Step::Broken(Reason::BadReturnAddress),
             step => step,
         }
     }
 
-    /// The known registers and memory of a frame.
+    /// Returns the known registers and memory of a frame.
     fn known_frame(&self, here: Here) -> KnownFrame<'a, M> {
         KnownFrame {
             memory: self.memory,
@@ -628,7 +629,8 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// The caller whose frame begins at `cfa`; `None` if that is not upwards on this stack.
+    /// Returns the step to the caller whose frame begins at `cfa`, or `None` if that is not upwards
+    /// on this stack.
     fn caller_at(
         &mut self,
         here: Here,
@@ -654,7 +656,7 @@ impl<'a, M: Load> Walker<'a, M> {
         Some(Step::to(To { ip, sp: cfa, bp }, flags))
     }
 
-    /// The caller by a rule that must be found first.
+    /// Steps to the caller by a rule that must be looked up first.
     #[cold]
     #[inline(never)]
     fn step_cold(&mut self, here: Here, lookup: u64) -> Step {
@@ -692,7 +694,8 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// The caller of a frame in code that is in no map: by its runtime's records, or by a guess.
+    /// Steps to the caller of a frame in code that is not in the map: by its runtime's records, or
+    /// by a guess.
     #[cold]
     #[inline(never)]
     fn step_unreported(&mut self, here: Here, lookup: u64) -> Step {
@@ -707,8 +710,8 @@ impl<'a, M: Load> Walker<'a, M> {
         self.apply(rule, here)
     }
 
-    /// The caller of a frame whose table, which was read a moment ago, must be evaluated with its
-    /// registers and its memory.
+    /// Steps to the caller of a frame whose table, read just before, must be evaluated with the
+    /// frame's registers and memory.
     #[cold]
     #[inline(never)]
     fn step_evaluated(&mut self, code: &RegionCode, here: Here) -> Step {
@@ -734,10 +737,10 @@ impl<'a, M: Load> Walker<'a, M> {
         Step::to(To { ip, sp: cfa, bp }, flags)
     }
 
-    /// A register of a frame as its callee has kept it. Saved: the dynamic linker's trampoline for
-    /// functions that are bound when they are first called has its frame in `rbx`. Or left alone,
-    /// by an interrupted callee: OpenSSL's assembler calls its own functions, which do not touch
-    /// the register that holds the caller's frame.
+    /// Returns a frame's register that its callee preserved. The callee may have saved it: the
+    /// dynamic linker's trampoline for lazily bound functions has its frame in `rbx`. Or an
+    /// interrupted callee has not changed it: OpenSSL's assembler calls its own functions, which do
+    /// not touch the register that holds the caller's frame.
     fn saved_by_callee(&mut self, here: Here, register: u64) -> Option<u64> {
         let callee = self.callee.filter(|_| !here.exact)?;
         let exact = callee & EXACT != 0;
@@ -747,8 +750,8 @@ impl<'a, M: Load> Walker<'a, M> {
             return None;
         };
         match cfi::register_home(code, lookup, register, &mut self.scratch.cfi)? {
-            // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
-            // walked already.
+            // The callee's CFA is this frame's stack pointer. The slot is below it, in the part
+            // that was walked already.
             cfi::RegisterHome::At(below) => Window {
                 low: self.bottom,
                 last: self.window.last,
@@ -758,21 +761,21 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// Whether a return address lies where one should be. A register of a frame that was not
-    /// interrupted may hold anything.
+    /// Whether the return address slot of `cfa` holds a plausible return address. A register of a
+    /// frame that was not interrupted may hold anything.
     fn is_caller_at(&self, cfa: u64, ra: i32) -> bool {
         let slot = cfa.checked_add_signed(ra.into());
         let ip = slot.and_then(|slot| self.window.word(self.memory, slot));
         ip.is_some_and(|ip| self.map.is_behind_call(ip))
     }
 
-    /// The caller of code without a rule. Every caller found here is marked, by [`HEURISTIC`] or
-    /// [`BY_FRAME_POINTER`].
+    /// Guesses the caller of code without a rule. Every caller found here is marked, by
+    /// [`HEURISTIC`] or [`BY_FRAME_POINTER`].
     fn guess(&mut self, here: Here, reason: Reason) -> Step {
         if here.exact {
-            // Stubs push at most two words, and most none: the return address is at the top.
-            // Compiled functions have frames, in which old return addresses may lie: there it
-            // must be that of a call to this very function, which has pushed nothing yet.
+            // Stubs push at most two words, and most push none, so the return address is at the
+            // top. Frames of compiled functions may contain old return addresses. There it must be
+            // that of a call to this very function, before it has pushed anything.
             let is_compiled = self.is_native(here.ip);
             let pushed = if is_compiled { 0..1 } else { 0..3u64 };
             for slot in pushed.map(|pushed| here.sp.wrapping_add(pushed * 8)) {
@@ -800,26 +803,26 @@ impl<'a, M: Load> Walker<'a, M> {
                 let reader = self.map.grace.enter();
                 self.map.find(&reader, ip.wrapping_sub(1)).is_some()
             };
-            // In known code it would have to be behind a call.
+            // A return address in known code would follow a call.
             if known || self.assumed > ASSUMED_LIMIT {
                 return Step::Broken(reason);
             }
         }
         match self.apply(FRAME_POINTER, here) {
-            // A zero that was guessed is no root.
+            // A guessed zero is not the root.
             Step::Broken(_) | Step::Zero => Step::Broken(reason),
             step => step,
         }
     }
 
-    /// Whether `ip` lies in native code that is known.
+    /// Whether `ip` is in known native code.
     fn is_native(&self, ip: u64) -> bool {
         let reader = self.map.grace.enter();
         let entry = self.map.find(&reader, ip);
         entry.is_some_and(|entry| matches!(entry.code, RegionCode::Native(..)))
     }
 
-    /// From the kernel's signal frame to the interrupted registers.
+    /// Steps from the kernel's signal frame to the interrupted registers.
     #[cold]
     #[inline(never)]
     fn leave_signal(&mut self, here: Here) -> Step {
@@ -829,7 +832,7 @@ impl<'a, M: Load> Walker<'a, M> {
                 .and_then(|slot| self.window.word(self.memory, slot))
         };
         let registers = (|| {
-            // Code and stack segment of a 64-bit user thread, and the FPU state above.
+            // Code and stack segment of a 64-bit user thread, and the FPU state above them.
             let segments = at(UC_SEGMENTS)?;
             let fpu = at(UC_FPU)?;
             let user = segments as u16 == USER_CODE_SEGMENT;
@@ -872,11 +875,11 @@ impl<'a, M: Load> Walker<'a, M> {
     }
 }
 
-/// Size in bytes of the area below the stack pointer that belongs to the interrupted function:
-/// System V ABI of x86-64, section 3.2.2.
+/// Size in bytes of the area below the stack pointer that belongs to the interrupted function
+/// (System V ABI of x86-64, section 3.2.2).
 const RED_ZONE: i32 = 128;
 
-/// Where in a `gregset_t` the registers are, by their DWARF numbers: `rax` … `r15`.
+/// Indexes of the registers in a `gregset_t`, by their DWARF numbers: `rax` … `r15`.
 const GREGS: [i32; 16] = [
     libc::REG_RAX,
     libc::REG_RDX,
@@ -896,14 +899,14 @@ const GREGS: [i32; 16] = [
     libc::REG_R15,
 ];
 
-/// The return address is the word below the CFA.
+/// Offset of the return address from the CFA: the word below it.
 const LEAF_RA: i32 = match LEAF {
     Rule::Frame { ra, .. } => ra,
     _ => -8,
 };
 
 // Offsets in the kernel's `struct ucontext` of x86-64 (asm/ucontext.h, asm/sigcontext.h): flags,
-// link and the stack are 40 bytes, then the registers.
+// link and the stack are 40 bytes, followed by the registers.
 const UC_GREGS: u64 = 40;
 const UC_RBP: u64 = 40 + 8 * libc::REG_RBP as u64;
 const UC_RSP: u64 = 40 + 8 * libc::REG_RSP as u64;
@@ -914,8 +917,8 @@ const UC_FPU: u64 = 40 + 8 * 23;
 const USER_CODE_SEGMENT: u16 = 0x33;
 
 impl CodeMap {
-    /// Whether `address` lies in known code and the instruction before it is a call, as that of
-    /// a return address is. Async-signal-safe; the code must not be unmapped meanwhile.
+    /// Whether `address` is in known code and the instruction before it is a call, as for a return
+    /// address. Async-signal-safe; the code must not be unmapped meanwhile.
     pub fn is_behind_call(&self, address: u64) -> bool {
         let reader = self.grace.enter();
         let Some(before) = address.checked_sub(1) else {
@@ -928,8 +931,8 @@ impl CodeMap {
     }
 
     /// Whether the instruction before `address`, in known code, is a direct call of the function
-    /// that `ip` lies in, as far as that can be told without its bounds. Async-signal-safe, as
-    /// [`CodeMap::is_behind_call`].
+    /// that contains `ip`. It does not know the function's bounds, so the result is an estimate.
+    /// Async-signal-safe, as [`CodeMap::is_behind_call`].
     fn is_behind_call_of(&self, address: u64, ip: u64) -> bool {
         let reader = self.grace.enter();
         let entry = address
@@ -946,11 +949,11 @@ impl CodeMap {
     }
 }
 
-/// How far into a function without a frame an instruction is believed to lie. Bytes.
+/// Maximum distance of an instruction from the start of a function without a frame, bytes.
 const LONGEST_LEAF: u64 = 4096;
 
-/// As [`CodeMap::is_behind_call`], in code that is not known: it may be gone, and is read by the
-/// kernel. Async-signal-safe.
+/// As [`CodeMap::is_behind_call`], for unknown code, which may be unmapped: the kernel reads it.
+/// Async-signal-safe.
 pub fn is_behind_unknown_call(address: u64) -> bool {
     const LONGEST: usize = 8;
     let mut before = [0; LONGEST];
@@ -959,7 +962,7 @@ pub fn is_behind_unknown_call(address: u64) -> bool {
 }
 
 impl MapEntry {
-    /// Up to 8 bytes of code that end before `address`.
+    /// Returns up to 8 bytes of code that end before `address`.
     fn code_before<'a>(&'a self, address: u64, window: &'a mut [u8; 8]) -> &'a [u8] {
         let start = address.saturating_sub(8).max(self.code.range().start);
         let bytes = match &self.code {
@@ -973,11 +976,11 @@ impl MapEntry {
     }
 }
 
-/// The registers and the alternate stack of an interrupted context. The registers hold for as long
-/// as the context does.
+/// Returns the registers and the alternate stack of an interrupted context. The registers are valid
+/// for as long as the context is.
 ///
-/// The alternate stack is the thread's own as it was set when the signal came; `None` where it
-/// has none. Async-signal-safe.
+/// The alternate stack is the thread's own, as it was set when the signal arrived; `None` if it has
+/// none. Async-signal-safe.
 ///
 /// # Safety
 /// `context` is the third argument of a handler installed with SA_SIGINFO, still valid.

@@ -1,16 +1,18 @@
-//! The few x86-64 instructions that a walker must read: calls, epilogues, prologues.
+//! Decoder of the few x86-64 instructions that a walker must read: calls, epilogues, prologues.
 //!
-//! It is not a disassembler. The invariant: an instruction that is not known ends the decoding
-//! with "no", and every step consumes at least one byte of the slice.
+//! Input is code bytes; output is an unwind rule, a prologue, or a property of an instruction.
+//! Invariant: an unknown instruction ends the decoding with a negative result, and every step
+//! consumes at least one byte of the slice.
 
 use crate::rule::{Cfa, Rule};
 use crate::unwind_info::{Builder, CfaAddress, rule_at};
 use std::ops::Range;
 
-/// `mov rax, [rbp]`, by which most OSR bodies begin: they take over the frame of another.
+/// `mov rax, [rbp]`, the first instruction of most OSR bodies, which take over another body's
+/// frame.
 pub(crate) const OSR_ENTRY: [u8; 4] = [0x48, 0x8b, 0x45, 0x00];
 
-/// Whether `before`, the bytes that end where a return address points, ends in a call.
+/// Whether `before`, the bytes that end at a return address, ends in a call.
 pub(crate) fn ends_in_call(before: &[u8]) -> bool {
     let at = |back: usize| {
         before
@@ -23,7 +25,7 @@ pub(crate) fn ends_in_call(before: &[u8]) -> bool {
     if at(5) == Some(0xe8) {
         return true;
     }
-    // call r/m64 is FF /2; the length of its operand must be exactly what is left.
+    // call r/m64 is FF /2. The length of its operand must be exactly the remaining bytes.
     (2..=7).any(|len| {
         let (Some(0xff), Some(modrm)) = (at(len), at(len - 1)) else {
             return false;
@@ -41,8 +43,8 @@ pub(crate) fn ends_in_call(before: &[u8]) -> bool {
     })
 }
 
-/// The target of the direct call that ends where a return address points; `before` are the bytes
-/// that end there.
+/// Returns the target of the direct call that ends at a return address. `before` are the bytes that
+/// end there.
 pub(crate) fn direct_call_target(before: &[u8], return_address: u64) -> Option<u64> {
     let [.., 0xe8, a, b, c, d] = before else {
         return None;
@@ -51,20 +53,20 @@ pub(crate) fn direct_call_target(before: &[u8], return_address: u64) -> Option<u
     return_address.checked_add_signed(offset.into())
 }
 
-/// Longest epilogue that is followed: eight registers and what comes before and after.
+/// Maximum number of instructions in an epilogue: eight registers and what comes before and after.
 const EPILOGUE_LIMIT: usize = 16;
 
-/// The rule in an epilogue: if the instructions from `ip` on do nothing but take the frame down
-/// and leave, they say where the return address is.
+/// Returns the rule in an epilogue: if the instructions from `ip` on do nothing but remove the
+/// frame and leave, they give the location of the return address.
 ///
 /// `code` are the bytes from `ip` to the end of the body and `body` its addresses. With
-/// `tail_calls` a jump out of the body, or through a pointer, counts as leaving; compilers other
+/// `tail_calls` a jump out of the body, or through a pointer, counts as leaving. Compilers other
 /// than the CLR's also jump to a cold part of the same function with the frame in place, so for
 /// their code it must be false.
 pub(crate) fn epilogue(code: &[u8], ip: u64, body: &Range<u64>, tail_calls: bool) -> Option<Rule> {
     let (mut at, mut bp) = (CfaAddress::Sp(0), None);
     let mut rest = code;
-    // Something has been taken down: this is an epilogue for certain.
+    // A part of the frame was removed, so this is certainly an epilogue.
     let mut started = false;
     for _ in 0..EPILOGUE_LIMIT {
         let (len, down) = match *rest {
@@ -79,7 +81,7 @@ pub(crate) fn epilogue(code: &[u8], ip: u64, body: &Range<u64>, tail_calls: bool
                 at = at.plus(i32::from_le_bytes([a, b, c, d]).into());
                 (7, true)
             }
-            // lea rsp, [rbp + disp]; once rbp is popped it is no longer this frame's
+            // lea rsp, [rbp + disp]; after `pop rbp` the register is no longer this frame's
             [0x48, 0x8d, 0x65, disp, ..] if bp.is_none() => {
                 at = CfaAddress::Bp(disp.cast_signed().into());
                 (4, true)
@@ -138,10 +140,10 @@ fn is_tail_call(rest: &[u8], ip: u64, code: &[u8], body: &Range<u64>, started: b
     match *rest {
         [0xeb, disp, ..] => outside(2, disp.cast_signed().into()),
         [0xe9, a, b, c, d, ..] => outside(5, i32::from_le_bytes([a, b, c, d]).into()),
-        // jmp [rip + disp]: switches do not jump so
+        // jmp [rip + disp]: not used by switches
         [0xff, 0x25, ..] | [0x48, 0xff, 0x25, ..] => true,
-        // With REX.W a jump through a register is marked as an epilogue's; without, it is a
-        // switch unless the frame is down already.
+        // With REX.W a jump through a register is marked as an epilogue's. Without it, the jump is
+        // a switch, unless the frame is removed already.
         [0x48..=0x4f, 0xff, modrm, ..] => modrm >> 3 & 7 == 4,
         [0xff, modrm, ..] | [0x41, 0xff, modrm, ..] => started && modrm >> 3 & 7 == 4,
         _ => false,
@@ -149,7 +151,7 @@ fn is_tail_call(rest: &[u8], ip: u64, code: &[u8], body: &Range<u64>, started: b
 }
 
 /// Whether `code`, which begins one byte before an instruction, is `pop rbp` and a jump: a tail
-/// call, which a table that does not describe epilogues gets wrong.
+/// call. A table that does not describe epilogues is wrong there.
 pub(crate) fn is_jump_after_pop(code: &[u8]) -> bool {
     match *code {
         [0x5d, 0xe9, ..] => true,
@@ -174,8 +176,8 @@ pub(crate) fn is_hijack_stub(code: &[u8]) -> bool {
 }
 
 /// Whether `code` is the start of the runtime's `RtlRestoreContext` as it is since .NET 9
-/// (pal/src/arch/amd64/context2.S): it puts the registers of a `CONTEXT` in place and goes on in
-/// that frame.
+/// (pal/src/arch/amd64/context2.S). It loads the registers of a `CONTEXT` and continues in that
+/// frame.
 pub(crate) fn restores_context(code: &[u8]) -> bool {
     // push rbp; mov r10, rdi; mov r11, rsi; test byte ptr [r10 + ContextFlags], CONTEXT_INTEGER
     code.starts_with(&[
@@ -183,9 +185,9 @@ pub(crate) fn restores_context(code: &[u8]) -> bool {
     ])
 }
 
-/// The last instructions of what goes on in another frame, behind those that make its stack pointer
-/// and frame pointer current: what comes before, the instruction itself, and the register (by its
-/// DWARF number) that holds the address.
+/// Last instructions of code that continues in another frame, after it has set that frame's stack
+/// and frame pointer: the preceding bytes, the instruction itself, and the register (by its DWARF
+/// number) that holds the address.
 const LANDINGS: [(&[u8], &[u8], u8); 2] = [
     // libgcc's `__builtin_eh_return`, of gcc 12 and later: mov rsp, rcx; pop rcx | jmp rcx
     (&[0x48, 0x89, 0xcc, 0x59], &[0xff, 0xe1], RCX),
@@ -193,8 +195,9 @@ const LANDINGS: [(&[u8], &[u8], u8); 2] = [
     (&[0x49, 0x8b, 0xa2, 0x98, 0, 0, 0], &[0xff, 0xe0], RAX),
 ];
 
-/// Where the next instruction, which begins `code`, goes on in another frame: the register that
-/// holds the address. `before` gives the code from so many bytes before the instruction on.
+/// Returns the register that holds the address at which the next instruction, which begins `code`,
+/// continues in another frame. `before` gives the code from so many bytes before the instruction
+/// on.
 pub(crate) fn landing<'a>(code: &[u8], before: impl Fn(usize) -> &'a [u8]) -> Option<u8> {
     let found = LANDINGS
         .iter()
@@ -214,10 +217,10 @@ const PROBE_LOOP: [u8; 20] = [
     0x48, 0x8d, 0xa4, 0x24, 0x00, 0xf0, 0xff, 0xff, 0x48, 0x85, 0x04, 0x24, 0x48, 0x3b, 0xe0, 0x7d,
     0xef, 0x48, 0x8d, 0xa0,
 ];
-/// Where its instructions begin.
+/// Offsets of its instructions.
 const PROBE_STEPS: [usize; 5] = [0, 8, 12, 15, 17];
 
-/// N of a probe loop at the start of `code`.
+/// Returns N of a probe loop at the start of `code`.
 fn probed(code: &[u8]) -> Option<i32> {
     let &[a, b, c, d, ..] = code.strip_prefix(&PROBE_LOOP)? else {
         return None;
@@ -225,10 +228,11 @@ fn probed(code: &[u8]) -> Option<i32> {
     Some(i32::from_le_bytes([a, b, c, d]))
 }
 
-/// The rule for an instruction of managed code that has not run yet, at `ip` and `into` so many
-/// bytes of its function: in an epilogue what is left of that (`rest`: the code from `ip` to the
-/// function's end), else what the unwind codes say, and the probe loops that these know nothing of
-/// (`before`: as for [`in_probe_loop`]). `body` is what a jump does not leave. Async-signal-safe.
+/// Returns the rule for an instruction of managed code that has not run yet, at `ip` and `into`
+/// bytes after the start of its function. In an epilogue, the rule follows from the remaining code
+/// (`rest`: from `ip` to the function's end). Elsewhere it follows from the unwind codes and from
+/// probe loops, which the unwind codes omit (`before`: as for [`in_probe_loop`]). A jump within
+/// `body` does not leave it. Async-signal-safe.
 pub(crate) fn interrupted<'a>(
     (ip, into): (u64, u32),
     body: &Range<u64>,
@@ -244,8 +248,8 @@ pub(crate) fn interrupted<'a>(
     Some(in_probe_loop(by_codes()?, before))
 }
 
-/// The rule inside a probe loop, where `rule` is that of the code before it; `rule` itself anywhere
-/// else. `before` gives the code from so many bytes before the instruction on.
+/// Returns the rule inside a probe loop, where `rule` is that of the code before it; elsewhere
+/// `rule` itself. `before` gives the code from so many bytes before the instruction on.
 fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
     let Rule::Frame {
         cfa: Cfa::Sp(offset),
@@ -256,7 +260,8 @@ fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
     else {
         return rule;
     };
-    // Nearly all code ends here: three of the five begin so, one is a short jump.
+    // Nearly all code ends here. Three of the five instructions begin like this; one is a short
+    // jump.
     let here = before(0);
     let likely = matches!(*here, [0x48, 0x8d | 0x85 | 0x3b, ..] | [0x7d, 0xef, ..]);
     let found = PROBE_STEPS
@@ -274,23 +279,23 @@ fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
     }
 }
 
-/// DWARF numbers.
+/// DWARF numbers of registers.
 const RAX: u8 = 0;
 const RCX: u8 = 2;
 
-/// The prologue that the first instructions of a body describe.
+/// A prologue, decoded from the first instructions of a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prologue {
-    /// As UNWIND_INFO.
+    /// The prologue as UNWIND_INFO.
     pub(crate) info: Vec<u8>,
-    /// The same without the set-up of `rbp`: so the JIT describes frames that can do without.
+    /// The same without the set-up of `rbp`, as the JIT describes frames that do not need it.
     pub(crate) without_frame: Vec<u8>,
-    /// `rbp` is set up.
+    /// Whether `rbp` is set up.
     pub(crate) framed: bool,
 }
 
-/// Reads the prologue of a body that the CLR's JIT made; `None` if it is not one that can be
-/// told from its instructions alone (OSR bodies build on a frame of another body).
+/// Decodes the prologue of a body that the CLR's JIT made, or returns `None` if its instructions
+/// are not sufficient (OSR bodies build on a frame of another body).
 pub(crate) fn prologue(code: &[u8]) -> Option<Prologue> {
     let mut builder = Builder::new();
     let (mut rest, mut end, mut framed) = (code, 0u8, false);
@@ -321,15 +326,15 @@ pub(crate) fn prologue(code: &[u8]) -> Option<Prologue> {
             }
             // vzeroupper
             [0xc5, 0xf8, 0x77, ..] => 3,
-            // test [rsp - n], rax: a page of the frame to come is touched
+            // test [rsp - n], rax: touches a page of the frame to come
             [0x48, 0x85, 0x84, 0x24, _, _, _, 0xff, ..] if !allocated => 8,
-            // lea rax, [rsp - n], and all pages down to there
+            // lea rax, [rsp - n], followed by touching all pages down to there
             [0x48, 0x8d, 0x84, 0x24, _, _, _, 0xff, ..]
                 if !allocated && rest.get(8..).and_then(probed).is_some() =>
             {
                 8 + PROBE_LOOP.len() + 4
             }
-            // lea r11, [rsp - n]; call JIT_StackProbe; mov rsp, r11: the same since .NET 5
+            // lea r11, [rsp - n]; call JIT_StackProbe; mov rsp, r11: unchanged since .NET 5
             [
                 0x4c,
                 0x8d,

@@ -1,12 +1,11 @@
-//! The unwind tables of the libraries that are installed: a walk ends at next to none of their
-//! code.
+//! Checks that a walk can unwind nearly all code of the installed libraries.
 
 mod common;
 
 use common::{Sum, libraries};
 use std::path::{Path, PathBuf};
 
-/// Of the described bytes of code; percent.
+/// Maximum share of the described bytes of code that cannot be unwound, percent.
 const LIMIT: f64 = 0.01;
 
 #[test]
@@ -22,7 +21,7 @@ fn nearly_all_code_of_installed_libraries_can_be_walked() {
             "no {library}: install Debian's package {package}"
         );
     }
-    // The runtimes that `cargo xtask` has found, if this is run by it, and those that were fetched.
+    // The runtimes that `cargo xtask` found, if it runs this test, and the downloaded ones.
     let mut folders = vec![system.to_path_buf()];
     for variable in ["SIDEWALK_CACHE", "DOTNET_ROOT"] {
         folders.extend(std::env::var_os(variable).map(PathBuf::from));

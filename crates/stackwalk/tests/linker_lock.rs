@@ -1,9 +1,8 @@
-//! Beside an allocator that asks the dynamic linker with a lock of its own held, as heap profilers
-//! do.
+//! Checks that nothing is allocated while the dynamic linker's lock is held.
 //!
-//! An agent that allocates while it holds the linker's lock, and such an allocator, wait for each
-//! other: the program stands still for good. The allocator here counts what it is asked for under
-//! the linker's lock.
+//! An allocator of a heap profiler may call the dynamic linker with its own lock held. If an agent
+//! then allocates while it holds the linker's lock, the program deadlocks. The allocator here
+//! counts the allocations under the linker's lock.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stackwalk::CodeMap;
 
 thread_local! {
-    /// The thread is inside `dl_iterate_phdr`.
+    /// Whether the thread is inside `dl_iterate_phdr`.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Allocations under the linker's lock.
+/// Number of allocations under the linker's lock.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
@@ -49,7 +48,7 @@ type Each =
     unsafe extern "C" fn(*mut libc::dl_phdr_info, libc::size_t, *mut libc::c_void) -> libc::c_int;
 
 /// The program's own `dl_iterate_phdr`, which the crate under test calls too: the linker's, with a
-/// mark for as long as it holds its lock.
+/// mark while it holds its lock.
 ///
 /// # Safety
 /// That of the linker's.
@@ -76,7 +75,7 @@ fn nothing_is_allocated_under_the_linkers_lock() {
         0
     });
     assert!(modules >= 4, "{modules}");
-    // One more comes and goes.
+    // One more module is loaded and unloaded.
     for _ in 0..2 {
         // SAFETY: a library of the C library's own; its constructors do nothing.
         let library = unsafe { libc::dlopen(c"libanl.so.1".as_ptr(), libc::RTLD_NOW) };
@@ -93,7 +92,7 @@ fn nothing_is_allocated_under_the_linkers_lock() {
         map.refresh_native(&mut |_| 0);
     }
     assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
-    // The mark is seen where something is allocated.
+    // The mark is visible to the allocator.
     unsafe extern "C" fn allocate(
         _: *mut libc::dl_phdr_info,
         _: libc::size_t,

@@ -1,4 +1,4 @@
-//! Native modules come and go: each change is reported once, and look-ups follow.
+//! Checks that each load and unload of a native module is reported once, and look-ups follow.
 
 use stackwalk::{CodeKind, CodeMap, ModuleChange, NativeModule, Scratch, Stack};
 use std::ffi::CString;
@@ -13,7 +13,7 @@ fn open(path: &Path) -> *mut libc::c_void {
     library
 }
 
-/// Changes since the last call. Each new module gets its place in the list as its word.
+/// Returns the changes since the last call. Each new module gets its index in the list as its word.
 fn changes(map: &CodeMap, known: &mut Vec<NativeModule>) -> (Vec<NativeModule>, Vec<NativeModule>) {
     let (mut new, mut gone) = (Vec::new(), Vec::new());
     let count = map.refresh_native(&mut |change| match change {
@@ -31,10 +31,10 @@ fn changes(map: &CodeMap, known: &mut Vec<NativeModule>) -> (Vec<NativeModule>, 
     (new, gone)
 }
 
-/// The number of places where a file is mapped from its beginning on.
+/// Returns the number of mappings of a file that start at its beginning.
 fn begins(path: &Path) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    // The maps have no links.
+    // The maps contain no links.
     let file = path.canonicalize();
     let path = file.as_deref().unwrap_or(path).to_string_lossy();
     let lines = maps.lines().filter(|line| line.contains(&*path));
@@ -49,7 +49,7 @@ fn each_change_is_reported_once_and_looked_up() {
     assert!(new.len() >= 4 && gone.is_empty(), "{new:#?}");
     assert_eq!(changes(&map, &mut known), (Vec::new(), Vec::new()));
 
-    // This function lies in this program, and its address in the file is as its bias says.
+    // This function is in this program, and its address in the file matches its bias.
     let here = each_change_is_reported_once_and_looked_up as fn() as usize as u64;
     let region = map.lookup(here).unwrap();
     assert_eq!(region.kind, CodeKind::Native);
@@ -70,12 +70,12 @@ fn each_change_is_reported_once_and_looked_up() {
         "the C library and the vdso have build ids: {known:#?}"
     );
 
-    // Dumps and debuggers find a module by where its file is mapped first.
+    // Dumps and debuggers find a module by the first mapping of its file.
     for module in known.iter().filter(|module| module.path.is_absolute()) {
         assert_eq!(begins(&module.path), 1, "{module:?}");
     }
 
-    // A library whose file is there, and one whose file is gone before we look.
+    // A library whose file exists, and one whose file was deleted before the scan.
     let folder = std::env::temp_dir().join(format!("stackwalk-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let libm = (known.iter().map(|module| &module.path))
@@ -99,7 +99,7 @@ fn each_change_is_reported_once_and_looked_up() {
         let cos = unsafe { libc::dlsym(library, c"lgamma_r".as_ptr()) } as u64;
         let region = map.lookup(cos).unwrap();
         assert_eq!(known[region.user as usize], *module);
-        // Its unwind table is found: at its first instruction the return address is on top.
+        // Its unwind table is found: at the first instruction the return address is on top.
         let mut words = [0u64; 4];
         let sp = words.as_mut_ptr() as u64;
         let (regs, mut out) = (
@@ -119,7 +119,7 @@ fn each_change_is_reported_once_and_looked_up() {
         // SAFETY: the stack is `words`.
         let walk = unsafe { stackwalk::walk(&map, regs, &stack, &mut Scratch::new(), &mut out) };
         assert_eq!((walk.depth, walk.end), (1, stackwalk::End::Root));
-        // They are copied, be there a file or none; the file is mapped by the linker alone.
+        // The tables are copied, with or without a file. Only the linker maps the file.
         let cost = map.memory().bytes - before;
         assert!(cost > 4096, "{cost} bytes");
         assert_eq!(begins(&copy), 1);
@@ -131,7 +131,7 @@ fn each_change_is_reported_once_and_looked_up() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(map.reclaim(), 0);
 
-    // Forgotten, they take nothing, and are found anew.
+    // Forgotten modules take no memory, and are found again.
     map.forget_native();
     assert_eq!((map.memory().modules, map.lookup(here)), (0, None));
     let (anew, gone) = changes(&map, &mut known);

@@ -1,5 +1,7 @@
-//! Walks in real signal handlers, over native code that does many different things: every one
-//! must reach the thread's root, allocate nothing, and start with what was interrupted.
+//! Walks in real signal handlers, over various native code.
+//!
+//! Every walk must reach the thread's root, allocate nothing, and start with the interrupted
+//! instruction.
 
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, End, HEURISTIC, Scratch, Stack};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts what is allocated inside the handler.
+/// Counts allocations inside the handler.
 struct Guard;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -43,9 +45,9 @@ struct Thread {
     stack: Stack,
     scratch: UnsafeCell<Scratch>,
     out: UnsafeCell<[u64; DEPTH]>,
-    /// A walk that did not end at the root, for the report.
+    /// Frames of a walk that did not end at the root, for the report.
     bad: UnsafeCell<Vec<u64>>,
-    /// Where broken walks began: the lowest and the highest address.
+    /// The lowest and the highest address at which a broken walk began.
     broken_from: Cell<u64>,
     broken_to: Cell<u64>,
     end: Cell<End>,
@@ -63,7 +65,7 @@ thread_local! {
 }
 
 extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: set before the first signal of this thread, cleared before it goes away.
+    // SAFETY: set before the first signal of this thread, cleared before it ends.
     let Some(thread) = (unsafe { THREAD.get().as_ref() }) else {
         return;
     };
@@ -133,22 +135,22 @@ fn stack_of_this_thread() -> Stack {
     }
 }
 
-/// Runs `work` until `walks` signals have been taken in it.
+/// Runs `work` until `walks` signals were handled in it.
 fn under_signals(name: &str, walks: u64, work: impl Fn()) {
     under_signals_but(name, walks, None, work);
 }
 
-/// Code whose unwind table says what is not so.
+/// Code whose unwind table is wrong.
 struct Wrong {
     /// Its file.
     library: &'static str,
-    /// It lies within so many.
+    /// Length of the range that contains it, bytes.
     bytes: u64,
-    /// Walks of a thousand that may begin there at most.
+    /// Maximum number of walks out of a thousand that may begin there.
     of_a_thousand: u64,
 }
 
-/// The same; walks out of `wrong` may end elsewhere.
+/// As [`under_signals`], except that walks out of `wrong` may end elsewhere.
 fn under_signals_but(name: &str, walks: u64, wrong: Option<&Wrong>, work: impl Fn()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -249,7 +251,7 @@ fn under_signals_but(name: &str, walks: u64, wrong: Option<&Wrong>, work: impl F
     MAP.reclaim();
 }
 
-/// Module and file offset of an address.
+/// Returns module and file offset of an address.
 fn place(maps: &str, address: u64) -> String {
     let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
     for line in maps.lines() {
@@ -307,7 +309,7 @@ fn recursion_deeper_than_the_buffer_is_truncated() {
     assert_eq!((walk.depth, walk.end), (100, End::Truncated));
 }
 
-/// The registers at this point.
+/// Returns the registers at this point.
 #[inline(always)]
 unsafe fn here() -> stackwalk::Regs {
     let (ip, sp, bp): (u64, u64, u64);
@@ -390,12 +392,12 @@ fn c_library() {
 fn panics_caught() {
     std::panic::set_hook(Box::new(|_| {}));
     // While libgcc installs a context it overwrites the saved registers of its own frame with those
-    // of the frame that catches: for those few instructions it is impossible to tell what the frame
-    // pointer of the frames between was. How much of a throw they are depends on the processor: 1 %
-    // on some, 4 % on one with AVX-512, so it is held to that place instead.
+    // of the frame that catches. For those few instructions the frame pointer of the frames between
+    // is unknowable. Their share of a throw depends on the processor (1 % on some, 4 % on one with
+    // AVX-512), so the place is checked instead of the share.
     let wrong = Wrong {
         library: "libgcc_s.so.1",
-        // All of it.
+        // All of the library.
         bytes: 1 << 20,
         of_a_thousand: 80,
     };
@@ -457,7 +459,7 @@ fn signal_handler_of_the_program() {
     }
 }
 
-/// A function of libcrypto.
+/// Returns a function of libcrypto.
 ///
 /// # Safety
 /// `F` is the function's type.
@@ -486,8 +488,8 @@ type Init = unsafe extern "C" fn(Object, Object, Object, *const u8, *const u8) -
 type Update = unsafe extern "C" fn(Object, *mut u8, *mut i32, *const u8, i32) -> i32;
 
 /// Hashes, large numbers and ciphers of OpenSSL, whose assembler keeps its caller's stack pointer
-/// in slots and in registers that no other code uses for that. `without`: what OpenSSL shall not
-/// find of the processor (OPENSSL_ia32cap), because it has other code for each.
+/// in slots and in registers that no other code uses for that. `without`: processor features that
+/// are hidden from OpenSSL (OPENSSL_ia32cap), because it has separate code for each.
 fn openssl(name: &str, without: &str, wrong: Option<&Wrong>) {
     let bytes: Vec<u8> = (0..16384u32).map(|n| (n * 7 + n / 255) as u8 | 1).collect();
     let mut out = vec![0u8; bytes.len() + 64];
@@ -518,7 +520,7 @@ fn openssl(name: &str, without: &str, wrong: Option<&Wrong>) {
         let init: Init = crypto(c"EVP_EncryptInit_ex");
         let update: Update = crypto(c"EVP_EncryptUpdate");
         let (context, cipher) = (new(c"BN_CTX_new"), new(c"EVP_CIPHER_CTX_new"));
-        // 512, 1,024 and 2,048 bits have code of their own, 1,536 has not.
+        // 512, 1,024 and 2,048 bits have their own code, 1,536 has not.
         let numbers = [64, 128, 192, 256].map(|len| number(from, len, none));
         let (result, base) = (new(c"BN_new"), number(from.add(100), 60, none));
         let exponent = number(from.add(200), 16, none);
@@ -542,9 +544,9 @@ fn openssl(name: &str, without: &str, wrong: Option<&Wrong>) {
 }
 
 /// AES-CBC with SHA-256 by AVX2 (`aesni_cbc_sha256_enc_avx2`, also on a processor without SHA
-/// instructions) gives the stack back some twenty instructions before its table says so. Whether a
-/// signal ever finds it there is the processor's: of 20,000 walks 1 to 8 began there on one with
-/// AVX-512, none on others.
+/// instructions) frees its stack some twenty instructions before its table says so. Whether a
+/// signal interrupts it there depends on the processor: of 20,000 walks 1 to 8 began there on one
+/// with AVX-512, none on others.
 const BY_AVX2: Wrong = Wrong {
     library: "libcrypto.so.3",
     bytes: 128,
@@ -568,7 +570,7 @@ fn openssl_without_avx2() {
     openssl("openssl avx", ":~0x20080128", None);
 }
 
-/// SSE alone.
+/// SSE only.
 #[test]
 fn openssl_without_avx() {
     openssl("openssl sse", "~0x1000020000000000:~0x20080128", None);

@@ -1,18 +1,19 @@
-//! How much of the stack a walk takes: handlers run on what is left of the interrupted thread's,
-//! which may be an alternate stack of a few KiB.
+//! Checks how much stack a walk uses.
+//!
+//! Handlers run on the interrupted thread's stack, which may be an alternate stack of a few KiB.
 
 use stackwalk::survey::{LeaveMethod, survey};
 use stackwalk::{CodeMap, ModuleChange, Regs, Scratch, Stack, Traced};
 use std::collections::BTreeMap;
 
 static MAP: CodeMap = CodeMap::new();
-/// docs/unwinding.md names it. Bytes, from the call of `walk` down.
+/// Limit of stack use, in bytes from the call of `walk` down. docs/unwinding.md documents it.
 const LIMIT: usize = 1800;
 
 const PAINT: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 const PAINTED: usize = 4096;
 
-/// Paints what lies below the caller's frame, and says where it begins and ends.
+/// Fills the stack below the caller's frame with a pattern. Returns the start and the end.
 #[inline(never)]
 fn paint() -> (usize, usize) {
     let mut room = [0u64; PAINTED];
@@ -24,10 +25,10 @@ fn paint() -> (usize, usize) {
     (start, start + size_of_val(&room))
 }
 
-/// How far below its end the painted part has been written to since.
+/// Returns how far below its end the painted part was overwritten since, bytes.
 #[inline(never)]
 fn used((start, end): (usize, usize), copy: &mut [u64; PAINTED]) -> usize {
-    // Copied first, by a call that takes next to no stack itself.
+    // Copied first, by a call that uses nearly no stack itself.
     // SAFETY: this thread's own stack, below the frames in use: mapped, as it was written to; the
     // copy is as large, and not on this stack.
     unsafe { libc::memcpy(copy.as_mut_ptr().cast(), start as *const _, end - start) };
@@ -57,8 +58,8 @@ fn a_cold_walk_takes_at_most_1800_bytes_of_stack() {
         }
         0
     });
-    // A stack on which each word is a return address, and a frame pointer that leads up it: from
-    // wherever the walk begins, it goes on through code that is known.
+    // A stack on which each word is a return address, and a frame pointer that leads up it. A walk
+    // from any start continues through known code.
     let here = a_cold_walk_takes_at_most_1800_bytes_of_stack as fn() as usize as u64;
     let known = (here..here + 4096)
         .find(|at| MAP.is_behind_call(*at))
@@ -102,10 +103,10 @@ fn a_cold_walk_takes_at_most_1800_bytes_of_stack() {
     ] {
         assert!(places.contains_key(&way), "{way:?}: {:?}", places.keys());
     }
-    // And code that nothing is known of, and a JIT body.
+    // Unknown code, and a JIT body.
     places.insert(LeaveMethod::Malformed, vec![8, start, u64::MAX]);
     let body: &'static [u8] = vec![0x55, 0x48, 0x8b, 0xec, 0xff, 0xd0, 0x5d, 0xc3].leak();
-    // SAFETY: the code lives for ever.
+    // SAFETY: the code lives forever.
     let jitted = unsafe { stackwalk::jit::body_from_code(body.as_ptr() as u64, 8) };
     assert!(MAP.add_jit_body(jitted, 1));
     let jitted = (0..8).map(|at| body.as_ptr() as u64 + at);

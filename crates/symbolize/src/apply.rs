@@ -1,7 +1,7 @@
-//! Puts looked-up names and lines into a profile.
+//! Adds the names and lines that were looked up to a profile.
 //!
-//! Frames that were inlined become frames of their own, so stacks grow; the invariant of the model
-//! (a parent's index is smaller than its child's) is kept because stacks are rebuilt in order.
+//! Inlined callees become frames of their own, so stacks grow. Stacks are rebuilt in order, which
+//! keeps the model's invariant: a parent's index is smaller than its child's.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,8 @@
-//! Whether a file that a stranger gave is the one that was asked for.
+//! Check of a file from a symbol server: whether it is the requested one and harmless to read.
 //!
-//! It is judged before names are read out of it, and without unpacking anything. The invariant:
-//! what passes has the id that was asked for, is as long as its own tables say, and does not unpack
-//! to more than its length explains.
+//! The check runs before any name is read, and decompresses nothing. Invariant: a file that passes
+//! has the requested id, is as long as its own tables say, and does not decompress to more than its
+//! length explains.
 
 use std::fmt;
 use std::path::Path;

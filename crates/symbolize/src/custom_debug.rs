@@ -1,9 +1,9 @@
-//! Portable PDB: the table CustomDebugInformation, what compilers say of a method or a document
-//! beyond lines.
+//! Portable PDB: the table CustomDebugInformation, with compilers' facts about a method or
+//! document.
 //!
-//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. What a value means is its
-//! reader's (`stepping`, `sources`). The invariant: whatever the bytes, an answer in time that
-//! grows with the logarithm of the table.
+//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. `stepping` and `sources`
+//! interpret the values. Invariant: for any bytes, a lookup takes time logarithmic in the table's
+//! size.
 
 use crate::metadata::{Bytes, Metadata};
 

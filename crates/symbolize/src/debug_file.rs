@@ -1,6 +1,6 @@
-//! Where the separate debug file of an ELF object may lie.
+//! Candidate paths of an ELF object's separate debug file.
 //!
-//! Only says where to look; who opens a candidate must compare build-ids.
+//! The caller that opens a candidate must compare build-ids.
 
 use std::path::{Path, PathBuf};
 

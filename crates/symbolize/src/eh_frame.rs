@@ -1,6 +1,6 @@
-//! Where functions begin, from `.eh_frame`: it is there also in files without symbols.
+//! Function starts from `.eh_frame`, which files without symbols have too.
 //!
-//! Not for unwinding; only the ranges of its entries are read.
+//! Only the ranges of its entries are read. Crate `stackwalk` unwinds.
 
 use std::cell::OnceCell;
 use std::ops::Range;

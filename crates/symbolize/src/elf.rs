@@ -1,9 +1,8 @@
 //! Functions and lines of one ELF file.
 //!
-//! Everything needed is copied out when the file is opened, so that the file can be closed. The
-//! invariant of a lookup: an address outside every symbol gets no name, rather than the name of
-//! whatever exported function comes before it (libcoreclr.so without its debug file has a few
-//! dozen exports for megabytes of code).
+//! Opening copies everything needed, so the file can be closed. Invariant: a lookup of an address
+//! outside every symbol returns no name. It does not return the name of the exported function
+//! before it: libcoreclr.so without its debug file has a few dozen exports for megabytes of code.
 
 use std::borrow::Cow;
 use std::cell::Cell;

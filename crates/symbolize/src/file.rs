@@ -1,8 +1,8 @@
-//! Reading a part of a file without mapping it.
+//! Reading parts of a file without mapping it.
 //!
-//! A mapped file that another process truncates kills the reader with SIGBUS; a read only fails.
-//! Paths come from recordings and from PE files, that is, from strangers: only regular files are
-//! opened, because opening a FIFO or a device can block or act.
+//! If another process truncates a mapped file, the reader gets SIGBUS; a read merely fails. Paths
+//! come from recordings and PE files and are not trusted: only regular files are opened, because
+//! opening a FIFO or a device can block or have effects.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};

@@ -1,12 +1,12 @@
-//! Names and lines for the frames of a profile, looked up in the files that the program ran.
+//! Symbolizer: names and lines for the frames of a profile, from the files that the program ran.
 //!
-//! Native frames get function names, inlined callees and lines from ELF symbols and DWARF;
-//! managed frames get lines from portable PDBs. It names no managed method (the agent did) and
-//! never reads the profiled process.
+//! Native frames get function names, inlined callees and lines from ELF symbols and DWARF; managed
+//! frames get lines from portable PDBs. Names of managed methods come from the agent. The profiled
+//! process is never read.
 //!
-//! Invariant: a file is believed only if it is the one that was loaded. An ELF file must have the
-//! recorded build-id, a .NET module the recorded MVID, a PDB the id that its module names.
-//! A fault of a file is an entry in the [`LookupReport`], never an error and never a panic.
+//! Invariant: a file is used only if it is the one that was loaded. An ELF file must have the
+//! recorded build-id, a .NET module the recorded MVID, a PDB the id in its module. A faulty file
+//! gives an entry in the [`LookupReport`], never an error or a panic.
 #![forbid(unsafe_code)]
 
 mod apply;

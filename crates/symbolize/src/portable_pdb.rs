@@ -1,8 +1,7 @@
 //! Portable PDB: from (method, IL offset) to (document, line).
 //!
-//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. Of the tables Document and
-//! MethodDebugInformation (and by `stepping` and `sources` CustomDebugInformation) the rows are
-//! read that are asked for.
+//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. Rows of the tables Document and
+//! MethodDebugInformation are read on demand; `stepping` and `sources` read CustomDebugInformation.
 
 use std::collections::{BTreeMap, BTreeSet};
 

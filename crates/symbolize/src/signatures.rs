@@ -1,8 +1,8 @@
-//! Signatures that tell overloads apart: types of a method's parameters, from its module's metadata
-//! (ECMA-335 partition II, 22.26 for MethodDef, 23.2 for signatures).
+//! Parameter types of methods, which distinguish overloads, from a module's metadata (ECMA-335
+//! partition II, 22.26 for MethodDef, 23.2 for signatures).
 //!
-//! Not names of parameters, nor return types. The invariant: what cannot be read is no signature,
-//! in time bounded by the length of the signature.
+//! Parameter names and return types are not read. Invariant: a malformed signature gives none, in
+//! time bounded by its length.
 
 use std::fmt::Write as _;
 

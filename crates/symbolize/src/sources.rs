@@ -1,8 +1,8 @@
 //! Portable PDB: source text that the compiler has put into it.
 //!
 //! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime, EmbeddedSource of the table
-//! CustomDebugInformation. The invariant: whatever the bytes, no text is longer than
-//! [`LARGEST_SOURCE`] and none is unpacked that says it is.
+//! CustomDebugInformation. Invariant: for any bytes, no text is longer than [`LARGEST_SOURCE`], and
+//! a text that claims to be longer is not decompressed.
 
 use std::io::Read;
 

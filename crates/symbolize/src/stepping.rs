@@ -1,8 +1,8 @@
 //! Portable PDB: where the awaits of an async method are.
 //!
 //! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime, MethodSteppingInformation of the
-//! table CustomDebugInformation. It knows no lines (`portable_pdb` does). The invariant: whatever
-//! the bytes, an answer in time that grows with the logarithm of the table.
+//! table CustomDebugInformation. `portable_pdb` reads lines. Invariant: for any bytes, a lookup
+//! takes time logarithmic in the table's size.
 
 use crate::custom_debug::{CustomDebug, Parent};
 use crate::metadata::{Bytes, Metadata};

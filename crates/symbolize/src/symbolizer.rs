@@ -1,8 +1,7 @@
-//! Keeps the files that were read, and answers lookups by module.
+//! Lookups of names and lines by module and address, with a cache of the files read.
 //!
-//! One [`Symbolizer`] serves many lookups; a file is read when it is first asked for. It knows
-//! nothing of stacks: `apply` puts the answers into a profile, the command line puts them into a
-//! recording.
+//! One [`Symbolizer`] serves many lookups; a file is read on its first one. `apply` adds the
+//! results to a profile, and the command line to a recording.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

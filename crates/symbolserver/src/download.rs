@@ -1,8 +1,8 @@
-//! One file from one address.
+//! Download of one file from one address.
 //!
-//! The invariant: whatever the server does, it ends: no part of an answer is waited for longer than
-//! [`Limits::silence`], the whole takes no longer than [`Limits::time`], and no more than
-//! [`Limits::bytes`] are written.
+//! Invariant: a download ends, whatever the server does. No part of a response takes longer than
+//! [`Limits::silence`], the whole no longer than [`Limits::time`], and at most [`Limits::bytes`]
+//! are written.
 
 use std::io::Read as _;
 use std::time::Instant;
@@ -82,8 +82,9 @@ fn attempt(
             total
         }
         (206, Some(known)) => {
-            let (first, total) = range(response.headers())
-                .ok_or_else(|| Failure::Contradictory("a part of a file, and not which".into()))?;
+            let (first, total) = range(response.headers()).ok_or_else(|| {
+                Failure::Contradictory("a part of a file, without its position".into())
+            })?;
             if first != partial.length() || known.total.is_some_and(|known| known != total) {
                 partial.clear().map_err(Failure::Disk)?;
                 return Err(Failure::Contradictory("another part of a file".into()));
@@ -105,7 +106,7 @@ fn attempt(
     {
         partial.clear().map_err(Failure::Disk)?;
         return Err(Failure::Contradictory(
-            "it is packed, which was not asked for".into(),
+            "it is compressed without a request for that".into(),
         ));
     }
     read_body(response, partial, total, limits, start, watch)

@@ -1,4 +1,4 @@
-//! Why a server gave no file, in words that say what to do.
+//! Reasons why a server gave no file, with messages that say what to do.
 
 use std::fmt;
 use std::io;
@@ -76,14 +76,16 @@ pub(crate) fn failure_of(error: Error, silence: Duration) -> Failure {
             Failure::Unreachable(format!("the proxy refuses: {}", why.trim()))
         }
         Error::RequireHttpsOnly(_) => {
-            Failure::Contradictory("it sends us on to an address that is not https".into())
+            Failure::Contradictory("it redirects to an address that is not https".into())
         }
-        Error::TooManyRedirects => Failure::Contradictory("it sends us on and on".into()),
-        Error::LargeResponseHeader(..) => Failure::Contradictory("its answer has no end".into()),
+        Error::TooManyRedirects => Failure::Contradictory("it redirects too often".into()),
+        Error::LargeResponseHeader(..) => {
+            Failure::Contradictory("the header of its answer is too long".into())
+        }
         Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Failure::NoData(silence),
         Error::Io(error) => Failure::Unreachable(error.to_string()),
         Error::Protocol(why) => Failure::Contradictory(why.to_string()),
-        Error::BadUri(_) => Failure::Contradictory("it sends us on to what is no address".into()),
+        Error::BadUri(_) => Failure::Contradictory("it redirects to an invalid address".into()),
         other => Failure::Unreachable(other.to_string()),
     }
 }
@@ -105,7 +107,7 @@ impl fmt::Display for Failure {
             Self::Status(status @ (401 | 403)) => {
                 write!(
                     f,
-                    "it refuses ({status}): only servers that ask for no password are asked"
+                    "it refuses ({status}): servers with a password are not supported"
                 )
             }
             Self::Status(407) => f.write_str("the proxy asks for a password (407)"),
@@ -119,20 +121,20 @@ impl fmt::Display for Failure {
             ),
             Self::NoData(time) => write!(
                 f,
-                "it said nothing for {} s: try again later, or give it more time with \
+                "it sent nothing for {} s: try again later, or give it more time with \
                  DEBUGINFOD_TIMEOUT=SECONDS",
                 time.as_secs_f32()
             ),
             Self::Slow(time, bytes) => write!(
                 f,
-                "it is too slow: {bytes} bytes in {} s, which are kept; the next try goes on from \
+                "it is too slow: {bytes} bytes in {} s, which are kept; the next try continues \
                  there, DEBUGINFOD_MAXTIME=SECONDS gives it longer",
                 time.as_secs_f32()
             ),
             Self::Broken(bytes, Some(total)) => write!(
                 f,
                 "the connection ended after {bytes} of {total} bytes, which are kept; the next try \
-                 goes on from there"
+                 continues there"
             ),
             Self::Broken(bytes, None) => {
                 write!(f, "the connection ended after {bytes} bytes: try again")
@@ -141,15 +143,15 @@ impl fmt::Display for Failure {
                 f,
                 "the file has more than {limit} bytes: DEBUGINFOD_MAXSIZE=BYTES allows more"
             ),
-            Self::Contradictory(why) => write!(f, "its answer makes no sense: {why}"),
-            Self::Refused(why) => write!(f, "what it gave is not kept: {why}"),
+            Self::Contradictory(why) => write!(f, "its answer is invalid: {why}"),
+            Self::Refused(why) => write!(f, "its file is rejected: {why}"),
             Self::Disk(error) => write!(
                 f,
                 "the file cannot be kept ({error}): DEBUGINFOD_CACHE_PATH names another folder"
             ),
-            Self::Skipped => f.write_str("not asked: it could not be reached for another file"),
-            Self::Busy => f.write_str("another process is getting it now"),
-            Self::Stopped => f.write_str("stopped; the next try goes on from there"),
+            Self::Skipped => f.write_str("skipped: it could not be reached for another file"),
+            Self::Busy => f.write_str("another process is downloading it now"),
+            Self::Stopped => f.write_str("stopped; the next try continues there"),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Where the files that servers gave are kept.
+//! Folder in which downloaded files are kept.
 //!
-//! The folder is the one of debuginfod's own client, so that what a debugger has got serves here
-//! too, and the other way round.
+//! It is the folder of debuginfod's own client, so debuggers and Sidewalk share the files.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;

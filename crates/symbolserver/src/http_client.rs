@@ -1,7 +1,7 @@
-//! The HTTP client for one server: its proxy, its certificates, what it may cost.
+//! HTTP client for one server: proxy, certificates, limits.
 //!
-//! Invariant: what begins enciphered stays so, wherever the server sends us on to; nothing is sent
-//! by another way than the environment says.
+//! Invariants: a request that begins by HTTPS is never redirected to plain HTTP; requests use the
+//! proxy that the environment names.
 
 use std::ffi::OsString;
 use std::sync::Arc;

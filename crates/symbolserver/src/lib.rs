@@ -1,13 +1,11 @@
-//! Gets debug files and PDBs from symbol servers, into a folder that `symbolize` looks in.
+//! Client of symbol servers: downloads debug files and PDBs into a folder that `symbolize` reads.
 //!
-//! Two protocols: what Microsoft's server speaks (SSQP: `docs/specs/SSQP_Key_Conventions.md` of
-//! dotnet/diagnostics), and debuginfod (elfutils). It asks for nothing that it is not told to, and
-//! tells a server nothing but ids and, for PDBs, the name that the module gives its PDB and the
-//! sums that it names.
+//! It has two protocols: Microsoft's (SSQP: `docs/specs/SSQP_Key_Conventions.md` of
+//! dotnet/diagnostics), and debuginfod (elfutils). Only files that the caller names are requested.
+//! A server learns ids and, for PDBs, the file name and checksums in the module; nothing else.
 //!
-//! The invariant: a file has its place in the folder only if `symbolize::check` has found it to be
-//! the one that was asked for. Whatever a server sends, it costs bounded time and space: so many
-//! bytes, so long a silence, so long a file.
+//! Invariants: a file gets its final name in the folder only after `symbolize::check` accepted it.
+//! Any response costs bounded time and space ([`Limits`]).
 #![forbid(unsafe_code)]
 
 mod download;

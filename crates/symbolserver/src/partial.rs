@@ -1,8 +1,8 @@
-//! A file that has begun to come: its bytes so far, and of which version of which address they are.
+//! Partly downloaded file: its bytes so far, its address, and the version that they belong to.
 //!
-//! One process at a time has it: the file is locked. The invariant: bytes of two versions are never
-//! put together. What is there is gone on with only where the server says that it still is the same
-//! (`If-Range` with the mark that it gave), and a server that gave no mark begins anew.
+//! The file is locked, so one process at a time uses it. Invariant: bytes of two versions are never
+//! mixed. A download resumes only if the server confirms the version (`If-Range` with its
+//! validator); without a validator it starts again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

@@ -1,8 +1,8 @@
-//! Several files from several servers.
+//! Download of several files from several servers.
 //!
-//! A server that cannot be reached is left alone for the rest of the run. Whoever waits is asked
-//! several times a second whether to go on; when not, downloads are abandoned where they are, and
-//! what they have got is kept for the next run.
+//! A server that cannot be reached is skipped for the rest of the run. The caller's check runs
+//! several times a second; when it says stop, downloads end and their partial files are kept for
+//! the next run.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

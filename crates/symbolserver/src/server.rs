@@ -1,8 +1,7 @@
-//! A server, and how it is asked for a file.
+//! A server, and the addresses of its files. Nothing is sent here.
 //!
-//! Addresses only; nothing is sent here. The invariant: an address is the server's own and what is
-//! made of digits or percent-encoded, so that no name in a module leads anywhere else on the
-//! server.
+//! Invariant: an address is the server's own plus parts that are digits or percent-encoded, so no
+//! name in a module can lead elsewhere on the server.
 
 use std::fmt::Write as _;
 
@@ -54,13 +53,13 @@ impl Server {
             .ok_or("it does not begin with https:// or http://")?;
         let host = rest.split('/').next().unwrap_or_default();
         if host.is_empty() {
-            return Err("it names no host".into());
+            return Err("it has no host".into());
         }
         if host.contains('@') {
-            return Err("it has a user's name in it; only servers without are asked".into());
+            return Err("it has a user name, and servers with a password are not supported".into());
         }
         if !address.bytes().all(|byte| byte.is_ascii_graphic()) || address.contains(['?', '#']) {
-            return Err("it is no address of a server".into());
+            return Err("it is not the address of a server".into());
         }
         Ok(Self {
             protocol,
@@ -226,9 +225,9 @@ mod tests {
             ("localhost:80", "begin with"),
             ("https://", "no host"),
             ("https:///x", "no host"),
-            ("https://me:secret@x/", "user's name"),
-            ("https://x/?a=", "no address"),
-            ("https://x/a b", "no address"),
+            ("https://me:secret@x/", "user name"),
+            ("https://x/?a=", "not the address"),
+            ("https://x/a b", "not the address"),
         ] {
             let error = Server::debuginfod(address).unwrap_err();
             assert!(error.contains(why) && !error.contains("secret"), "{error}");

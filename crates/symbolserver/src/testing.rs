@@ -1,7 +1,7 @@
-//! A symbol server for tests: real HTTP over a real socket, and every way in which a server can be
-//! wrong.
+//! Symbol server for tests: real HTTP over a real socket, with every way in which a server can
+//! fail.
 //!
-//! It knows nothing of protocols: a test says what is at which path.
+//! A test says what is at which path.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read, Write};

@@ -1,12 +1,13 @@
-//! System calls that the agent makes in a program and a CLR does not, and whether a filter of
-//! system calls (seccomp) lets them through.
+//! System calls that only the agent makes, not a CLR, and whether a seccomp filter allows them.
 //!
-//! A filter may end the program for a call that it has no need of itself. So where one is in force,
-//! no such call is made before a throwaway child has made it (`trial`); what ends the child, or is
-//! refused, the agent does without. Here it is decided which calls may be made; who makes them asks
-//! ([`is_allowed`]), and knows what to do instead. The invariant: [`is_allowed`] allows nothing that has not been
-//! let through by the filter that was in force at the last [`refresh`]; a thread that had none then
-//! and has one now is allowed nothing that has not been tried.
+//! A filter may end the program for a call that the program itself does not need. So if a filter is
+//! in force, a throwaway child makes each call first (`trial`). A call that ends the child, or is
+//! refused, is not allowed to the agent. This crate decides which calls are allowed. A caller
+//! checks [`is_allowed`] and has its own fallback.
+//!
+//! Invariants: [`is_allowed`] returns true only for calls that the filter in force at the last
+//! [`refresh`] let through. A thread that had no filter then and has one now may make only tried
+//! calls.
 
 #![no_std]
 
@@ -18,18 +19,18 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 pub use table::{COUNT, Call};
 
-/// The known outcome of a call.
+/// The known outcome of a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It was not tried, as there was no filter.
+    /// Not tried, because there was no filter.
     Unfiltered,
-    /// It is let through.
+    /// Let through by the filter.
     LetThrough,
-    /// It is refused, with this errno.
+    /// Refused by the filter, with this errno.
     Refused(i32),
-    /// The program would end.
+    /// The filter ends the program.
     Ends,
-    /// There could be no child to try it in.
+    /// Not tried, because no child could be created.
     Untried,
 }
 
@@ -38,35 +39,35 @@ const ALLOWED: i32 = -1;
 const ENDS: i32 = -2;
 const UNTRIED: i32 = -3;
 
-/// Positive: an errno.
+/// Outcomes by row of the table. Positive: an errno.
 static VERDICTS: [AtomicI32; COUNT] = [const { AtomicI32::new(UNFILTERED) }; COUNT];
 
-/// How many filters there were when calls were tried, and one more; 0: never.
+/// Number of filters when the calls were last tried, plus one; 0 if they were never tried.
 static TRIED: AtomicU32 = AtomicU32::new(0);
 const TRYING: u32 = u32::MAX;
 
-/// Whether the calling thread's system calls are filtered. Async-signal-safe; errno stays.
+/// Whether the calling thread's system calls are filtered. Async-signal-safe; preserves errno.
 ///
-/// `prctl`, which each runtime makes too: it names its threads.
+/// Uses `prctl`, which each runtime uses too, to name its threads.
 pub fn is_filtered() -> bool {
     /// include/uapi/linux/prctl.h
     const PR_GET_SECCOMP: i64 = 21;
-    // SAFETY: only asks.
+    // SAFETY: a query only.
     let mode = unsafe { trial::raw(libc::SYS_prctl, [PR_GET_SECCOMP, 0, 0, 0, 0]) };
-    // A kernel without filters does not know the question; a filter may refuse it.
+    // A kernel without seccomp returns EINVAL. A filter may refuse the call.
     mode != 0 && mode != -i64::from(libc::EINVAL)
 }
 
-/// How many filters the calling thread has; 0 where the kernel (before 5.9) does not tell.
+/// Returns the number of filters of the calling thread, or 0 if the kernel (before 5.9) does not
+/// report it.
 fn filters() -> u32 {
     let mut text = [0_u8; 4096];
     let text = proc::read_file(c"/proc/thread-self/status", &mut text);
     proc::decimal(proc::field(text, b"Seccomp_filters:")).unwrap_or(0)
 }
 
-/// Looks whether the calling thread's system calls are filtered, by more filters than at the last
-/// time, and tries all of the table if so. To be called before the first of them is made, and now
-/// and then.
+/// Tries all calls of the table again if the calling thread has more filters than at the last call.
+/// Call it before the first of these system calls is made, and periodically after that.
 pub fn refresh() {
     if !is_filtered() {
         return;
@@ -78,7 +79,7 @@ pub fn refresh() {
     }
     let claimed = TRIED.compare_exchange(tried, TRYING, Ordering::AcqRel, Ordering::Relaxed);
     if claimed.is_err() {
-        return; // somebody else does it, and `is_allowed` allows nothing untried meanwhile
+        return; // another thread tries them; `is_allowed` allows nothing untried meanwhile
     }
     let mut answers = [trial::UNANSWERED; COUNT];
     let known = trial::try_all(&mut answers, trial::may_share_memory());
@@ -99,19 +100,19 @@ pub fn refresh() {
     TRIED.store(now, Ordering::Release);
 }
 
-/// Whether the calling thread may make this call. Async-signal-safe; errno stays.
+/// Whether the calling thread may make this call. Async-signal-safe; preserves errno.
 pub fn is_allowed(call: Call) -> bool {
     are_allowed(&[call])
 }
 
-/// Whether it may make each of these: the kernel is asked once for all of them, at most.
+/// Whether the calling thread may make all these calls. Asks the kernel at most once.
 pub fn are_allowed(calls: &[Call]) -> bool {
     let all_are = |allowed: &[Verdict]| calls.iter().all(|call| allowed.contains(&verdict(*call)));
     all_are(&[Verdict::LetThrough])
         || all_are(&[Verdict::LetThrough, Verdict::Unfiltered]) && !is_filtered()
 }
 
-/// Returns the finding of the last [`refresh`].
+/// Returns the outcome that the last [`refresh`] found.
 pub fn verdict(call: Call) -> Verdict {
     let verdict = VERDICTS.get(call as usize);
     match verdict.map_or(UNTRIED, |verdict| verdict.load(Ordering::Relaxed)) {
@@ -123,7 +124,7 @@ pub fn verdict(call: Call) -> Verdict {
     }
 }
 
-/// The errno of a call that may not be made: what the filter answers, or EPERM where it would end
+/// Returns the errno for a call that is not allowed: the filter's, or EPERM if the filter would end
 /// the program.
 pub fn refusal(call: Call) -> i32 {
     match verdict(call) {
@@ -132,9 +133,9 @@ pub fn refusal(call: Call) -> i32 {
     }
 }
 
-/// A call that the agent cannot do without and for which the filter would end the program.
+/// Returns a call that the agent requires and for which the filter would end the program.
 pub fn first_fatal() -> Option<Call> {
-    // Where the first child could not be taken in, the others are not known, and the filter is one
+    // If the first child could not be reaped, the other calls are unknown, and the filter is one
     // that ends programs.
     let is_unknown = verdict(Call::Wait4) == Verdict::Ends;
     Call::all().find(|call| {

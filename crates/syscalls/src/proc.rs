@@ -1,8 +1,8 @@
-//! Files of `/proc`, read without allocating.
+//! Reads files of `/proc` without allocating.
 
 use core::str::FromStr;
 
-/// The beginning of a file; empty where it cannot be read.
+/// Reads the beginning of a file. Empty if it cannot be read.
 pub fn read_file<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> &'a [u8] {
     // SAFETY: a string; the descriptor is ours and closed below.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
@@ -17,8 +17,8 @@ pub fn read_file<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> &'a [u8] {
         .unwrap_or(&[])
 }
 
-/// The value of a line of a `status` file that begins with `name`, its colon included; empty where
-/// there is no such line, or not all of it.
+/// Returns the value of the line of a `status` file that begins with `name` (with its colon). Empty
+/// if there is no such line, or if it is cut off.
 pub fn field<'a>(status: &'a [u8], name: &[u8]) -> &'a [u8] {
     let mut lines = status.split_inclusive(|byte| *byte == b'\n');
     let line = lines.find(|line| line.starts_with(name) && line.ends_with(b"\n"));
@@ -26,7 +26,7 @@ pub fn field<'a>(status: &'a [u8], name: &[u8]) -> &'a [u8] {
     value.unwrap_or(&[]).trim_ascii()
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub fn decimal<Number: FromStr>(digits: &[u8]) -> Option<Number> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }

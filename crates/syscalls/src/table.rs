@@ -1,8 +1,9 @@
-//! The table: each system call that the agent makes in a program and a CLR does not make by itself.
+//! Table of the system calls that the agent makes in a program and a CLR does not make by itself.
 //!
-//! It was taken with strace: what a recorded program calls (each engine, `wall`, events, attach,
-//! dump) and a bare one does not. What only the kernel makes (`rt_sigreturn`, `restart_syscall`) is
-//! not in it. Each row has arguments with which the call changes nothing, so that it can be tried.
+//! It is based on strace: the calls of a recorded program (each engine, `wall`, events, attach,
+//! dump) that a bare one does not make. Calls that only the kernel makes (`rt_sigreturn`,
+//! `restart_syscall`) are omitted. Each row has arguments with which the call changes nothing, for
+//! [`crate::trial`].
 
 use libc::{EBADF, ECHILD, EFAULT, EINVAL};
 
@@ -10,62 +11,62 @@ use libc::{EBADF, ECHILD, EFAULT, EINVAL};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Call {
-    /// Takes in the child in which calls are tried: the first that is tried.
+    /// Reaps the child in which calls are tried. Tried first.
     Wait4,
-    /// Reads memory that may go away.
+    /// Reads memory that may be unmapped.
     ProcessVmReadv,
-    /// Sends a signal that says what it is for.
+    /// Sends a signal with a value that identifies its purpose.
     RtTgsigqueueinfo,
-    /// Makes a timer on a thread's clock.
+    /// Creates a timer on a thread's clock.
     TimerCreate,
-    /// Starts and stops it.
+    /// Starts and stops a timer.
     TimerSettime,
-    /// Removes it.
+    /// Deletes a timer.
     TimerDelete,
-    /// `--engine perf`.
+    /// Opens the events of `--engine perf`.
     PerfEventOpen,
-    /// Finds a thread's stack without waking it.
+    /// Finds a thread's stack without waking the thread.
     GetRobustList,
-    /// Waits for descriptors.
+    /// Waits for file descriptors.
     Ppoll,
-    /// Reads the CPU clock of a thread; the clock of the time of day needs no system call.
+    /// Reads the CPU clock of a thread. The wall clock needs no system call.
     ClockGettime,
     /// Sleeps.
     ClockNanosleep,
-    /// Counts descriptors.
+    /// Finds the lowest free descriptor number, to estimate how many are free.
     Eventfd2,
-    /// Looks at a file.
+    /// Reads a file's metadata.
     Statx,
-    /// Reaches the tool.
+    /// Connects to the tool.
     Connect,
-    /// Is reached by the tool.
+    /// Accepts a connection of the tool.
     Accept4,
-    /// Says what was bound.
+    /// Returns the bound address.
     Getsockname,
-    /// Asks who is at the other end.
+    /// Returns the credentials of the peer.
     Getsockopt,
-    /// Bounds how long a message may take.
+    /// Sets the timeout of messages.
     Setsockopt,
     /// Sends to the tool.
     Sendto,
-    /// Hears the tool.
+    /// Receives from the tool.
     Recvfrom,
-    /// Reads the program's parent.
+    /// Returns the program's parent.
     Getppid,
-    /// Reads the program's user.
+    /// Returns the program's user.
     Geteuid,
 }
 
-/// A call, and the way in which it is tried.
+/// A system call, and how it is tried.
 pub(crate) struct Row {
     pub(crate) call: Call,
     pub(crate) name: &'static str,
     pub(crate) number: libc::c_long,
-    /// The agent does without; else it does not come to a process whose filter ends it for the
-    /// call.
+    /// Whether the agent has a fallback. Without one, it does not attach to a process whose filter
+    /// would end it for the call.
     pub(crate) is_optional: bool,
     pub(crate) arguments: [i64; 5],
-    /// The kernel's answers to them: 0 or more where there is no error, or one of these.
+    /// Expected results of the trial: 0 or more without an error, or one of these errors.
     pub(crate) answers: &'static [i32],
 }
 
@@ -87,7 +88,7 @@ const fn row(
     }
 }
 
-/// How many there are.
+/// Number of calls in the table.
 pub const COUNT: usize = 22;
 
 const NO_FILE: [i64; 5] = [-1, 0, 0, 0, 0];
@@ -127,22 +128,22 @@ impl Call {
         TABLE.get(self as usize)
     }
 
-    /// The kernel's name for it.
+    /// Returns the kernel's name of the call.
     pub fn name(self) -> &'static str {
         self.row().map_or("", |row| row.name)
     }
 
-    /// Its number on x86-64.
+    /// Returns its number on x86-64.
     pub fn number(self) -> libc::c_long {
         self.row().map_or(-1, |row| row.number)
     }
 
-    /// Whether the agent can do without.
+    /// Whether the agent has a fallback for the call.
     pub fn is_optional(self) -> bool {
         self.row().is_some_and(|row| row.is_optional)
     }
 
-    /// All, in the order of the table.
+    /// Iterates over all calls, in the order of the table.
     pub fn all() -> impl Iterator<Item = Call> {
         TABLE.iter().map(|row| row.call)
     }

@@ -1,12 +1,13 @@
-//! A throwaway child that makes system calls in the program's place.
+//! A throwaway child process that makes system calls first, in the program's place.
 //!
-//! A filter may end the process that makes a call (SECCOMP_RET_KILL_PROCESS), so a call is made
-//! first by a child that has the same filter. The child runs on a stack of its own, makes raw
-//! system calls and touches nothing but the sheet; it shares the program's memory where the kernel
-//! allows that without harm, so that a program of gigabytes need not be copied. It sends no signal
-//! at its end (exit signal 0): no handler of the program hears of it, and no `wait` of the program
-//! finds it. The invariants: the calling thread stands still until the child has ended
-//! (CLONE_VFORK); a call that has not answered in the sheet has ended its child.
+//! A filter may end the process that makes a call (SECCOMP_RET_KILL_PROCESS), so a child with the
+//! same filter makes it first. The child runs on its own stack, makes raw system calls and touches
+//! nothing but the answer sheet. It shares the program's memory if the kernel supports that safely,
+//! to avoid copying a program of gigabytes. It sends no signal at its end (exit signal 0), so no
+//! handler and no `wait` of the program observes it.
+//!
+//! Invariants: the calling thread is suspended until the child has ended (CLONE_VFORK). A call
+//! without an answer in the sheet has ended its child.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -14,26 +15,26 @@ use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use crate::proc;
 use crate::table::{COUNT, TABLE};
 
-/// The answer of a row that has not been answered yet.
+/// Answer of a row that has not been tried yet.
 pub(crate) const UNANSWERED: i64 = i64::MIN;
 
-/// The child's answers, in memory that it shares with us.
+/// The child's results, in memory that it shares with the parent.
 #[repr(C)]
 pub(crate) struct AnswerSheet {
-    /// The row that is being tried, or is to be tried next.
+    /// Row that is being tried, or is tried next.
     at: AtomicUsize,
     answers: [AtomicI64; COUNT],
 }
 
-/// Sheet and stack.
+/// Length of the mapping that holds the sheet and the child's stack, bytes.
 const LENGTH: usize = 64 * 1024;
 
 const _: () = assert!(size_of::<AnswerSheet>() <= 4096);
 
-/// A system call of five arguments at most, which the kernel takes six of: the last is 0.
+/// Makes a system call of at most five arguments. The kernel's sixth is 0.
 ///
 /// # Safety
-/// As the call's.
+/// As for the call.
 pub(crate) unsafe fn raw(number: libc::c_long, arguments: [i64; 5]) -> i64 {
     let [first, second, third, fourth, fifth] = arguments;
     let mut result = number;
@@ -56,10 +57,11 @@ pub(crate) unsafe fn raw(number: libc::c_long, arguments: [i64; 5]) -> i64 {
     result
 }
 
-/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`UNANSWERED`]
-/// where the call has ended the child. Answers how many rows are known: of the others there was no
-/// child to try them, or its end could not be taken in, so that no second one was made. The child
-/// has a copy of the program's memory where it does not share it.
+/// Makes the calls of the table and stores the kernel's result of each in `answers`, or
+/// [`UNANSWERED`] if the call has ended the child. Returns the number of known rows. The other rows
+/// are unknown because no child could be created, or because its end could not be reaped and no
+/// second child was made. If `shares_memory` is false, the child has a copy of the program's
+/// memory.
 pub(crate) fn try_all(answers: &mut [i64; COUNT], shares_memory: bool) -> usize {
     answers.fill(UNANSWERED);
     let Some(sheet) = map() else { return 0 };
@@ -89,13 +91,13 @@ fn try_rows(sheet: &'static AnswerSheet, shares_memory: bool) -> usize {
             .first()
             .map(|answer| answer.load(Ordering::Relaxed));
         if waits != Some(-i64::from(libc::ECHILD)) {
-            // It stays a zombie until the program ends, and there is no second one.
+            // The child remains a zombie until the program ends, so no second one is made.
             return (ended_at + 1).min(COUNT);
         }
         let mut status = 0;
         // SAFETY: a child of ours, which has ended, and a valid out-pointer.
         unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
-        // The call of this row has ended it, unless it got to the end.
+        // The call of this row has ended the child, unless the child tried all rows.
         sheet.at.store(ended_at + 1, Ordering::Relaxed);
     }
 }
@@ -125,8 +127,8 @@ fn map() -> Option<&'static AnswerSheet> {
 
 const MASK_BYTES: i64 = size_of::<u64>() as i64;
 
-/// Holds all signals off, also in the child: SIGSYS, which a filter may send, then ends it rather
-/// than reach a handler.
+/// Blocks all signals, also in the child. A SIGSYS from a filter then ends the child instead of
+/// reaching a handler.
 fn block_signals() -> u64 {
     let all = u64::MAX;
     let mut before = 0_u64;
@@ -165,7 +167,7 @@ struct CloneArguments {
     tls: u64,
 }
 
-/// Makes a child, which has ended when this returns. Its number, or `None` where there is none.
+/// Creates a child and returns when it has ended. Returns its process id, or `None` on failure.
 fn child(sheet: &'static AnswerSheet, shares_memory: bool) -> Option<libc::pid_t> {
     let memory = if shares_memory { libc::CLONE_VM } else { 0 };
     let flags = i64::from(memory | libc::CLONE_VFORK);
@@ -182,7 +184,7 @@ fn child(sheet: &'static AnswerSheet, shares_memory: bool) -> Option<libc::pid_t
         tls: 0,
     };
     let mut made = -i64::from(libc::ENOSYS);
-    // The call by which the program's own threads are made: glibc's, since 2.34.
+    // The call with which glibc creates the program's threads since 2.34.
     if makes_threads_by_clone3() {
         let size = size_of::<CloneArguments>() as i64;
         // SAFETY: valid arguments; the child's stack is unused memory of the sheet's mapping.
@@ -195,14 +197,14 @@ fn child(sheet: &'static AnswerSheet, shares_memory: bool) -> Option<libc::pid_t
     libc::pid_t::try_from(made).ok().filter(|child| *child > 0)
 }
 
-/// Makes a child that runs [`run`]; the answer is the parent's.
+/// Creates a child that runs [`run`]. Returns the parent's result.
 ///
 /// # Safety
 /// `number` is `clone` or `clone3`, the arguments are theirs and give the child an aligned stack of
 /// its own, and have CLONE_VFORK.
 unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static AnswerSheet) -> i64 {
     let mut result = number;
-    // SAFETY: the caller's promise. The child never comes back: `run` does not return.
+    // SAFETY: the caller's promise. The child never returns: `run` does not return.
     unsafe {
         asm!(
             "syscall",
@@ -228,10 +230,10 @@ unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static A
     result
 }
 
-/// The child. It shares the thread-local storage of the thread that made it: nothing here uses
-/// that.
+/// Code of the child. The child shares the thread-local storage of the thread that created it, so
+/// nothing here uses thread-locals.
 extern "C" fn run(sheet: &'static AnswerSheet) -> ! {
-    // One byte: no core is written, and none is piped to a program (fs/coredump.c).
+    // A limit of one byte: no core is written, and none is piped to a program (fs/coredump.c).
     let limit = [1_u64, 1];
     let limit_at = &raw const limit as i64;
     // SAFETY: reads sixteen bytes, of this process alone.
@@ -260,15 +262,15 @@ extern "C" fn run(sheet: &'static AnswerSheet) -> ! {
     }
 }
 
-/// Whether the kernel leaves a process alone that shares its memory with one that a signal ends
-/// with a core: since Linux 5.16 (`zap_threads`, fs/coredump.c). Before, all of them end.
+/// Whether a process survives if another one that shares its memory is ended with a core dump:
+/// since Linux 5.16 (`zap_threads`, fs/coredump.c). Earlier kernels end all of them.
 pub(crate) fn may_share_memory() -> bool {
     let mut text = [0_u8; 64];
     let release = proc::read_file(c"/proc/sys/kernel/osrelease", &mut text);
     version(release).is_some_and(|release| release >= (5, 16))
 }
 
-/// The first two numbers of a version, as `5.15.0-91`.
+/// Parses the first two numbers of a version such as `5.15.0-91`.
 fn version(text: &[u8]) -> Option<(u32, u32)> {
     let mut numbers = text.split(|byte| !byte.is_ascii_digit()).map(proc::decimal);
     Some((numbers.next()??, numbers.next()??))

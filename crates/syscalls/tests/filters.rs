@@ -1,4 +1,4 @@
-//! Real filters, each in a forked child, as a filter cannot be taken off again.
+//! Tests with real seccomp filters, each in a forked child because a filter cannot be removed.
 
 use syscalls::{Call, Verdict, first_fatal, is_allowed, is_filtered, refresh, verdict};
 
@@ -6,7 +6,7 @@ const LOAD_NUMBER: u16 = 0x20;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// From here on these system calls get this answer.
+/// Installs a filter that gives these system calls this answer.
 fn filter(numbers: &[libc::c_long], answer: u32) {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut steps = vec![step(LOAD_NUMBER, 0, 0, 0)];
@@ -30,7 +30,7 @@ fn filter(numbers: &[libc::c_long], answer: u32) {
     }
 }
 
-/// Runs this in a forked child and answers its exit status.
+/// Runs `check` in a forked child and returns its exit status.
 fn apart(check: impl FnOnce()) -> i32 {
     // SAFETY: the child runs `check` and ends at once.
     let child = unsafe { libc::fork() };
@@ -46,7 +46,7 @@ fn apart(check: impl FnOnce()) -> i32 {
     status
 }
 
-/// Children that are there, and zombies.
+/// Whether the process has children, zombies included.
 fn has_children() -> bool {
     let mut status = 0;
     let any = libc::WNOHANG | libc::__WALL;
@@ -74,7 +74,7 @@ fn all_is_let_through_by_a_filter_of_something_else() {
         assert!(is_filtered());
         refresh();
         for call in Call::all() {
-            // A call that the kernel here allows to no user is refused.
+            // PerfEventOpen may be refused because the kernel here allows it to no user.
             let is_refused = call == Call::PerfEventOpen;
             assert!(
                 is_allowed(call) || is_refused,
@@ -103,7 +103,7 @@ fn what_ends_a_process_ends_a_throwaway_child() {
                 (Call::Geteuid, libc::SYS_geteuid),
             ];
             filter(&ending.map(|(_, number)| number), answer);
-            // Before it has been tried it is not allowed.
+            // Not allowed before it has been tried.
             assert!(!is_allowed(Call::ProcessVmReadv));
             refresh();
             for (call, _) in ending {

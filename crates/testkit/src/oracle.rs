@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, clsid_text, keys};
+use control::{LoadMode, Message, PROTOCOL, ProfilerSlot, class_of, clsid_text, keys, reply, verb};
 use diagnostics::{Attach, Diagnostics, Target};
 
 use crate::layout::{oracle, target_dir};
@@ -62,7 +62,7 @@ impl WithOracle {
         let socket = fresh_socket(runtime, program);
         let listener =
             UnixListener::bind(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
-        let class = class_of(Arrival::Startup, Slot::Main);
+        let class = class_of(LoadMode::Startup, ProfilerSlot::Main);
         let mut command = runtime.command(&workload(program).dll);
         command
             .args([PROGRAM_SECONDS, DEPTH])
@@ -127,10 +127,10 @@ fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String>
     let error_text = |error: &dyn std::fmt::Display| error.to_string();
     let request = |verb| Message::new(verb).with(keys::PROTOCOL, PROTOCOL);
     let target = Target::new(pid).map_err(|e| error_text(&e))?;
-    let data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    let data = request(verb::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
     Diagnostics::new(&target, TIMEOUT)
         .attach_profiler(&Attach {
-            clsid: class_of(Arrival::Attached, Slot::Main),
+            clsid: class_of(LoadMode::Attached, ProfilerSlot::Main),
             library: &oracle().to_string_lossy(),
             client_data: data.to_text().as_bytes(),
             collection: TIMEOUT,
@@ -138,10 +138,10 @@ fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String>
         .map_err(|e| error_text(&e))?;
     let stream = control::connect(socket).map_err(|e| error_text(&e))?;
     set_read_timeout(&stream);
-    control::send(&stream, &request(ask::RECORD).with(keys::CONFIG, settings))
+    control::send(&stream, &request(verb::RECORD).with(keys::CONFIG, settings))
         .map_err(|e| error_text(&e))?;
     let answer = control::receive(&stream).map_err(|e| error_text(&e))?;
-    if answer.verb == answer::OK {
+    if answer.verb == reply::OK {
         Ok(stream)
     } else {
         Err(format!("{answer:?}"))

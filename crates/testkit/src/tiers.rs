@@ -1,7 +1,7 @@
 //! The acceptance tests that are in the default tier.
 //!
-//! The others are in the full tier alone; docs/testing.md says for each of them what covers it in
-//! the default tier, and a test holds the page to this table.
+//! The others are in the full tier alone. docs/testing-full.md and docs/testing-commands.md say for
+//! each of them what covers it in the default tier. A test compares the pages with this table.
 
 /// Acceptance tests of the default tier: a module, or one test of it. Those that are made for each
 /// runtime run on the oldest and the newest one.

@@ -1,17 +1,17 @@
-//! A machine with larger signal frames, for tests: the signal stacks that CLRs make for themselves
-//! come out smaller by `TIGHT_STACKS_BY` bytes, as if the kernel's frame took so much more of them.
+//! Test library: makes alternate signal stacks smaller, to simulate larger signal frames.
 //!
-//! To be preloaded into a program (`LD_PRELOAD`). Not a CLR's stacks alone are meant, but all of
-//! its size. It knows nothing of who uses them. Invariant: who asks for a stack's bounds, or gives
-//! it back, gets those that it was made with, as its maker may unmap it by them.
+//! It is preloaded into a program (`LD_PRELOAD`) and replaces `sigaltstack`. Every stack of the
+//! size that a CLR uses becomes `TIGHT_STACKS_BY` bytes smaller, as if the kernel's signal frame
+//! took more of it. The user of the stack does not matter. Invariant: queries and restores get the
+//! original bounds, because the owner may unmap the stack by them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Size of the stacks of 3.1 to 10 (pal/src/thread/thread.cpp, `EnsureSignalAlternateStack`), the
-/// guard page at its low end included.
+/// Size of the stacks of .NET Core 3.1 to .NET 10, with the guard page at the low end
+/// (pal/src/thread/thread.cpp, `EnsureSignalAlternateStack`).
 const CLR_STACK: usize = 16384;
 
-/// How many bytes are taken; not yet known.
+/// Bytes to remove from each stack; `usize::MAX` until it is known.
 static BYTES_TAKEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn bytes_taken() -> usize {
@@ -28,10 +28,10 @@ fn bytes_taken() -> usize {
     bytes
 }
 
-/// `sigaltstack` of the C library.
+/// Replaces `sigaltstack` of the C library.
 ///
 /// # Safety
-/// As there: null or valid pointers.
+/// As `sigaltstack`: null or valid pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(
     new: *const libc::stack_t,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn sigaltstack(
         && stack.ss_flags & libc::SS_DISABLE == 0
         && stack.ss_size == CLR_STACK
     {
-        // From the upper end: the guard page stays where it is.
+        // Shortened at the upper end, so that the guard page keeps its address.
         stack.ss_size -= bytes_taken();
     }
     let wanted = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

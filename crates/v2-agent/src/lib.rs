@@ -1,10 +1,9 @@
-//! An old profiler, for tests: it answers `ICorProfilerCallback` and `ICorProfilerCallback2` and
-//! nothing newer, as profilers did that were written for CLR 2.
+//! Test profiler of CLR 2's age: implements `ICorProfilerCallback` and `…Callback2` only.
 //!
-//! It does nothing but tell what becomes of it, one line each in the file that `V2_AGENT_LOG`
-//! names: `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N
-//! counts the instances. It is made of corprof's raw layer, as the typed layer answers the newer
-//! interfaces. Invariant: every slot that an answered interface has is there.
+//! It writes one line for each event of its life to the file that `V2_AGENT_LOG` names:
+//! `created N`, `initialized N LIBRARY` (the CLR's), `shutdown N`, `released N`, where N is the
+//! number of the instance. It uses corprof's raw layer, because the typed layer implements newer
+//! interfaces. Invariant: every slot of an implemented interface has a function.
 
 use std::ffi::{CStr, c_void};
 use std::fs::OpenOptions;
@@ -24,7 +23,7 @@ const SLOTS: usize = ICorProfilerCallback11::VERSIONS[ANSWERED - 1].slots;
 
 static CREATED: AtomicU32 = AtomicU32::new(0);
 
-/// A vtable by slot: the types of the functions differ.
+/// A vtable by slot. The slots are untyped, because the types of the functions differ.
 #[expect(dead_code, reason = "read by the CLR")]
 struct Vtable([*const c_void; SLOTS]);
 
@@ -58,8 +57,8 @@ fn log_line(line: &str) {
     }
 }
 
-/// Any callback that nothing is done in. What the CLR passes is left where it is: in the calling
-/// convention of x86-64 and arm64 the caller takes its arguments away itself.
+/// Callback that does nothing, for any slot. It ignores its arguments: in the calling convention of
+/// x86-64 and arm64 the caller removes them.
 extern "system" fn nothing() -> Hresult {
     Hresult::S_OK
 }
@@ -74,7 +73,7 @@ unsafe extern "system" fn query_interface(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the caller vouches for both.
+    // SAFETY: not null, and the caller guarantees both.
     unsafe {
         let known = *iid == IUnknown::IID
             || ICorProfilerCallback11::VERSIONS[..ANSWERED]
@@ -128,8 +127,8 @@ unsafe extern "system" fn initialize(this: *mut c_void, info: *mut IUnknown) -> 
     if answer.is_err() {
         return answer;
     }
-    // SAFETY: it answered for ICorProfilerInfo2, which has SetEventMask, and the reference that it
-    // gave is given back once.
+    // SAFETY: it returned ICorProfilerInfo2, which has SetEventMask, and its reference is released
+    // once.
     let answer = unsafe {
         let answer =
             ICorProfilerInfo15::set_event_mask(info2, EventMaskLow::MONITOR_THREADS.bits());
@@ -152,8 +151,8 @@ unsafe extern "system" fn shutdown(this: *mut c_void) -> Hresult {
 }
 
 fn library_of(address: *const c_void) -> String {
-    // SAFETY: all-zero is a valid Dl_info; any address may be asked about; where the answer is not
-    // 0 the name is a string that stays as long as the library.
+    // SAFETY: all-zero is a valid Dl_info; any address is allowed; if the result is not 0 the name
+    // is a string that lives as long as the library.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(address, &raw mut found) == 0 || found.dli_fname.is_null() {
@@ -193,7 +192,7 @@ unsafe extern "system" fn query_factory(
     if iid.is_null() || out.is_null() {
         return Hresult::E_POINTER;
     }
-    // SAFETY: not null, and the caller vouches for both.
+    // SAFETY: not null, and the caller guarantees both.
     unsafe {
         let known = *iid == IUnknown::IID || *iid == IClassFactory::IID;
         *out = if known { this } else { null_mut() };
@@ -224,8 +223,8 @@ unsafe extern "system" fn create_instance(
         number,
     }));
     log_line(&format!("created {number}"));
-    // SAFETY: a live profiler with one reference, which is given back after the query; the caller
-    // vouches for the rest.
+    // SAFETY: a live profiler with one reference, which is released after the query; the caller
+    // guarantees the rest.
     unsafe {
         let answer = query_interface(profiler.cast(), iid, out);
         release(profiler.cast());
@@ -237,7 +236,7 @@ extern "system" fn lock_server(_this: *mut IClassFactory, _lock: Bool) -> Hresul
     Hresult::S_OK
 }
 
-/// Class factory entry point of the profiler's library. It answers for any class.
+/// Class factory entry point of the profiler's library. It returns the factory for any class.
 ///
 /// # Safety
 /// The CLR's contract: `iid` points to a GUID, `out` to a pointer.
@@ -248,7 +247,7 @@ pub unsafe extern "system" fn DllGetClassObject(
     out: *mut *mut c_void,
 ) -> Hresult {
     let factory: *const Factory = &raw const FACTORY;
-    // SAFETY: the factory is static; the caller vouches for the pointers.
+    // SAFETY: the factory is static; the caller guarantees the pointers.
     unsafe { query_factory(factory.cast_mut().cast(), iid, out) }
 }
 

@@ -1,9 +1,9 @@
-//! An allocator before the C library's that does what heap profilers do, for tests.
+//! Test library: a `malloc` in front of the C library's that behaves like a heap profiler.
 //!
-//! To be preloaded into a program (`LD_PRELOAD`). With a lock of its own held it asks the dynamic
-//! linker for the loaded modules, as unwinders do; who calls it with the linker's lock held can
-//! make the program stand still. And it notes which code calls it: at a process's end a file of its
-//! number in the folder `WATCHED_MALLOC` has the calls by module.
+//! It is preloaded into a program (`LD_PRELOAD`). Each call enumerates the loaded modules with a
+//! lock of this library held, as unwinders do. A caller that holds the dynamic linker's lock can
+//! thus deadlock the program. Callers are counted by address. At process exit, the calls of each
+//! module are written to a file in the folder `WATCHED_MALLOC`, named after the process id.
 
 use std::arch::naked_asm;
 use std::cell::Cell;
@@ -11,8 +11,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A function under the C library's name that calls `$own` with one more argument, the caller's
-/// address.
+/// Defines a function under the C library's name. It calls `$own` with one more argument, the
+/// caller's address.
 macro_rules! watched {
     ($name:ident, $caller:literal, $own:path) => {
         /// The C library's function.
@@ -65,13 +65,13 @@ extern "C" fn own_free(piece: *mut c_void, caller: usize) {
 }
 
 thread_local! {
-    /// The thread is asking the linker.
+    /// Whether the thread is in a call of the dynamic linker.
     static IS_IN_LINKER: Cell<bool> = const { Cell::new(false) };
 }
 
 static LOCK: Mutex<()> = Mutex::new(());
 
-/// The addresses of calls, and how often each was seen. More of them than a program has.
+/// Callers' addresses, with the number of calls of each. Larger than any program needs.
 static CALLS: [(AtomicUsize, AtomicUsize); 1 << 16] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 1 << 16];
 
@@ -105,7 +105,7 @@ unsafe extern "C" fn ignore_module(_: *mut libc::dl_phdr_info, _: usize, _: *mut
 #[used]
 static AT_END: extern "C" fn() = write_counts;
 
-/// Writes the calls of each module, one a line.
+/// Writes the number of calls of each module, one module a line.
 extern "C" fn write_counts() {
     IS_IN_LINKER.set(true);
     let Some(folder) = std::env::var_os("WATCHED_MALLOC") else {
@@ -128,7 +128,7 @@ extern "C" fn write_counts() {
 fn module(at: usize) -> String {
     // SAFETY: all-zero is a valid Dl_info.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about.
+    // SAFETY: any address is allowed.
     let is_found = unsafe { libc::dladdr(at as *const c_void, &raw mut found) } != 0;
     if !is_found || found.dli_fname.is_null() {
         return "?".into();

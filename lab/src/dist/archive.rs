@@ -1,7 +1,6 @@
-//! Archives in which nothing is by chance: files in the order of their names, one time for all, no
-//! owner.
+//! Reproducible archives: files ordered by name, with one time for all and no owner.
 //!
-//! The invariant: the same files make the same bytes.
+//! Invariant: the same files give the same bytes.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};

@@ -14,7 +14,7 @@ use super::archive::{FileTree, ar, tar_gz, zip};
 const SUMMARY: &str = "A sampling profiler for .NET programs on Linux";
 /// The description that a package manager shows.
 const DESCRIPTION: &str = "Shows where the time of .NET programs goes: stacks of managed, native and \
-    runtime frames, from the leaf to the root, with who awaits async methods. Records programs that \
+    runtime frames, from the leaf to the root, with the methods that await async methods. Records programs that \
     are started or that run already, without a change to them: CPU, wall clock, allocations, \
     exceptions, locks, collections, the live heap. Flame graphs, pprof, speedscope, Firefox Profiler.";
 /// The same at more length, in Markdown.

@@ -2,7 +2,7 @@
 //! by it.
 //!
 //! Needs root and debootstrap, for a Debian with an older glibc than ours (bullseye has 2.31) and
-//! nothing but that and libstdc++, which .NET needs. What is asked is that the picture has the
+//! nothing but that and libstdc++, which .NET needs. The try passes if the profile has the
 //! program's methods.
 
 use std::fs;

@@ -1,8 +1,7 @@
-//! The faults that `cargo xtask sabotage` seeds, area by area: one that a programmer could make in
-//! each.
+//! Faults that `cargo xtask sabotage` seeds: for each area, a mistake that a programmer could make.
 //!
-//! Not the running of them. To add one: a text that is in its file exactly once, the text in its
-//! place, which must compile, and the tests that must fail by it.
+//! `sabotage` applies them. To add one, give a text that occurs exactly once in its file, a
+//! replacement that compiles, and tests of which at least one must fail.
 
 /// One place to break.
 pub(super) struct Break {
@@ -275,8 +274,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "detach: the runtimes that started with the agent are left, not the others",
         file: "crates/agent/src/clr/registry.rs",
-        from: "clr.arrival() == Arrival::Attached)",
-        to: "clr.arrival() == Arrival::Startup)",
+        from: "clr.arrival() == LoadMode::Attached)",
+        to: "clr.arrival() == LoadMode::Startup)",
         tests: &[default(
             "agent::scenarios",
             "attach::detach_after_a_recording_clears_masks_and_removes_the_socket",
@@ -474,8 +473,8 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "merge: the clock of a second recording is moved the wrong way",
         file: "crates/profile/src/merge.rs",
-        from: "(theirs, ours) => theirs.wrapping_sub(ours),",
-        to: "(theirs, ours) => ours.wrapping_sub(theirs),",
+        from: "(added, merged) => added.wrapping_sub(merged),",
+        to: "(added, merged) => merged.wrapping_sub(added),",
         tests: &[default(
             "profile::merge",
             "a_recording_stands_as_much_later_as_the_wall_clock_says",

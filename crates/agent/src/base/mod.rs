@@ -1,7 +1,6 @@
-//! Basics that every floor above needs and no other knows: the kernel's facts, waking, random
-//! numbers, a reader of a file format.
+//! Basics for all other modules: kernel facts, the waker, random numbers, a metadata reader.
 //!
-//! Nothing here knows a CLR, a sample or a recording.
+//! No module here handles CLRs, samples or records.
 
 pub mod metadata;
 pub mod numbers;

@@ -1,10 +1,10 @@
-//! Maps keyed by numbers that we made ourselves, or the runtime did.
+//! Hash maps with integer keys chosen by the agent or the runtime, never by an attacker.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A multiplicative hash for numbers that we or the runtime made (addresses of its own): no
-/// attacker chooses them.
+/// A multiplicative hash for integers that the agent or the runtime chose (such as addresses). It
+/// does not resist attackers.
 #[derive(Default, Clone, Copy)]
 pub struct NumberHasher(u64);
 

@@ -1,16 +1,16 @@
-//! The mapping that one address is in, asked alone.
+//! The memory mapping that contains one address, from a single kernel query.
 //!
-//! The kernel answers it in a microsecond since Linux 6.11 (`PROCMAP_QUERY` of `/proc/PID/maps`,
-//! Documentation/filesystems/proc.rst; include/uapi/linux/fs.h), where reading all of them takes a
-//! third of a millisecond in a small program. It is no list, and keeps nothing: an older kernel
-//! says so each time. Invariant: an answer is the kernel's of this moment, or none.
+//! Linux 6.11 and later return it in a microsecond (`PROCMAP_QUERY` of `/proc/PID/maps`,
+//! Documentation/filesystems/proc.rst; include/uapi/linux/fs.h). Reading all mappings takes a third
+//! of a millisecond in a small program. Nothing is cached: on an older kernel each query fails
+//! again. Invariant: a result is the kernel's at this moment.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use super::proc::Mapping;
 
-/// Longest name that is of interest, bytes, the zero at its end included.
+/// Maximum length of a mapping's name, bytes, including the terminating zero.
 const NAME: usize = 256;
 
 /// `struct procmap_query`.
@@ -39,20 +39,20 @@ const EXECUTABLE: u64 = 4;
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: u64 = 3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' as u64) << 8 | 17;
 
-/// The kernel's answer about an address.
+/// The result of a query for an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MappingAnswer {
-    /// It is in this mapping.
+    /// The mapping that contains it.
     In(Mapping),
-    /// It is in none.
+    /// No mapping contains it.
     Unmapped,
-    /// All mappings must be read: the kernel is older than 6.11, or may not be asked, or the name
-    /// is longer than any that a runtime gives.
+    /// Unknown, so all mappings must be read: the kernel is older than 6.11 or refuses the query,
+    /// or the name is longer than any that a runtime uses.
     Unknown,
 }
 
-/// The mapping of this process that `address` is in. Takes one descriptor while it asks. Not in a
-/// handler.
+/// Returns the mapping of this process that contains `address`. Uses one descriptor during the
+/// query. Must not be called in a signal handler.
 pub fn at(address: u64) -> MappingAnswer {
     let Ok(maps) = File::open("/proc/self/maps") else {
         return MappingAnswer::Unknown;
@@ -65,18 +65,18 @@ pub fn at(address: u64) -> MappingAnswer {
         name: name.as_mut_ptr() as u64,
         ..Query::default()
     };
-    // SAFETY: the kernel writes to `query`, of which `size` says how long it is, and at most
-    // `name_size` bytes to `name`; both live until it returns. A kernel that does not know the
-    // request touches neither.
+    // SAFETY: the kernel writes to `query`, whose length is in `size`, and at most `name_size`
+    // bytes to `name`; both live until it returns. A kernel that does not know the request writes
+    // to neither.
     let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
     let name = if asked == 0 {
-        // The size is 0 where there is no name, else that of the text with its zero.
+        // The size is 0 without a name, else that of the text with its zero.
         let length = (query.name_size as usize).saturating_sub(1);
         String::from_utf8_lossy(name.get(..length).unwrap_or_default()).into_owned()
     } else {
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::ENOENT) => return MappingAnswer::Unmapped,
-            // A file of a long path; the rest of the answer is not given.
+            // A file with a long path; the kernel does not return the rest of the result.
             _ => return MappingAnswer::Unknown,
         }
     };
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::base::proc;
 
-    /// Linux 6.11 or newer.
+    /// Whether the kernel is Linux 6.11 or newer.
     fn is_answered() -> bool {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());

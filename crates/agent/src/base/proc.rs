@@ -1,14 +1,15 @@
-//! The kernel's facts about this process, from /proc.
+//! The kernel's facts about this process and its threads, from /proc and system calls.
 //!
-//! Runs on the agent thread only, never in a handler. Every function answers with nothing rather
-//! than fail: a missing fact is a thread without a name, not an error.
+//! Functions that read /proc run on the agent thread or in callbacks, never in a signal handler.
+//! Every function returns an empty value instead of an error: a missing fact is, for example, a
+//! thread without a name.
 
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 
-/// Thread ids of this process. False: the kernel does not list them now, as where no descriptor is
-/// left; `into` stays as it was. By the kernel's own call: the C library's `opendir` takes its
-/// memory from the program's `malloc`.
+/// Reads the thread ids of this process. Returns false if the kernel does not list them now, for
+/// example without a free descriptor. Uses the system call, because the C library's `opendir`
+/// allocates memory with the program's `malloc`.
 pub fn thread_ids(into: &mut Vec<u32>) -> bool {
     let Ok(folder) = std::fs::File::open("/proc/self/task") else {
         return false;
@@ -16,14 +17,14 @@ pub fn thread_ids(into: &mut Vec<u32>) -> bool {
     into.clear();
     let mut room = [0u8; 8192];
     loop {
-        // SAFETY: writes at most as many bytes as `room` has.
+        // SAFETY: writes at most the length of `room`.
         let filled = unsafe {
             let (at, size) = (room.as_mut_ptr(), room.len());
             libc::syscall(libc::SYS_getdents64, folder.as_raw_fd(), at, size)
         };
         let filled = usize::try_from(filled).unwrap_or(0);
         let Some(mut entries) = room.get(..filled).filter(|entries| !entries.is_empty()) else {
-            // The calling thread is among them.
+            // The list contains the calling thread.
             return !into.is_empty();
         };
         while let Some((name, rest)) = next_entry(entries) {
@@ -37,8 +38,8 @@ pub fn thread_ids(into: &mut Vec<u32>) -> bool {
     }
 }
 
-/// The name of the first entry (`struct linux_dirent64`: its length in bytes 16 and 17, the name
-/// from byte 19 to a zero), and the entries behind it.
+/// Returns the name of the first entry and the entries behind it (`struct linux_dirent64`: its
+/// length in bytes 16 and 17, the name from byte 19 to a zero).
 fn next_entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u16::from_ne_bytes(*entries.get(16..)?.first_chunk()?);
     let (entry, rest) = entries.split_at_checked(length.into())?;
@@ -46,13 +47,14 @@ fn next_entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.split(|byte| *byte == 0).next()?, rest))
 }
 
-/// How many threads this process has: the link count of their folder, which costs no list of them.
+/// Returns the number of threads of this process: the link count of their folder, which needs no
+/// list.
 pub fn thread_count() -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink())
 }
 
-/// The name of a thread as the kernel has it (at most 15 bytes).
+/// Returns the kernel's name of a thread (at most 15 bytes).
 pub fn thread_name(tid: u32) -> Option<String> {
     let bytes = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -60,20 +62,20 @@ pub fn thread_name(tid: u32) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A thread's name as the kernel has it: at most 15 bytes, and a zero. Not empty.
+/// The kernel's name of a thread: at most 15 bytes, and a zero. Not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelName([u8; 16]);
 
 impl KernelName {
-    /// Readable: owned only where the kernel has cut it inside a character.
+    /// Returns it as text: owned only if the kernel truncated it inside a character.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         let text = std::ffi::CStr::from_bytes_until_nul(&self.0).unwrap_or_default();
         text.to_string_lossy()
     }
 }
 
-/// The name of the calling thread. A system call and no file, and no memory: what a thread
-/// allocates and another one frees is dear.
+/// Returns the name of the calling thread, by a system call without a file or allocation. Memory
+/// that one thread allocates and another frees is expensive.
 pub fn own_name() -> Option<KernelName> {
     let mut name = [0u8; 16];
     // SAFETY: writes at most 16 bytes, a terminated string, into `name`.
@@ -83,22 +85,22 @@ pub fn own_name() -> Option<KernelName> {
     (name[0] != 0).then_some(KernelName(name))
 }
 
-/// The activity of a thread, by the kernel's word.
+/// The current activity of a thread, as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadActivity {
-    /// `R`, `S`, `D`, …; 0 where it is not known.
+    /// `R`, `S`, `D`, …; 0 if unknown.
     pub code: u8,
-    /// The system call that it is in.
+    /// The system call that it executes.
     pub syscall: Option<u32>,
-    /// The kernel's function in which it waits; empty where there is none, or it is not told.
+    /// The kernel's function in which it waits; empty if there is none or it is not reported.
     pub wait: String,
 }
 
-/// Returns a thread's present activity.
+/// Returns a thread's current activity.
 pub fn thread_activity(tid: u32) -> Option<ThreadActivity> {
     let read = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
     let stat = read("stat").ok()?;
-    // The name before it may hold anything, a bracket too.
+    // The name before it may contain anything, even a bracket.
     let code = stat.rsplit_once(") ")?.1.bytes().next()?;
     // `running`, `-1 SP PC` or `NUMBER ARGUMENT… SP PC`.
     let syscall = read("syscall").unwrap_or_default();
@@ -121,11 +123,11 @@ pub struct Blocked {
     pub stack_pointer: u64,
     /// Program counter.
     pub program_counter: u64,
-    /// How often it has been taken off a processor: the same number, and it has not run.
+    /// Number of its context switches: if unchanged, it has not run.
     pub switches: u64,
 }
 
-/// Where a thread waits; `None` where it runs, has ended, or the kernel does not tell.
+/// Returns where a thread waits; `None` if it runs, has ended, or the kernel does not report it.
 pub fn blocked(tid: u32) -> Option<Blocked> {
     let switches = switches(tid)?;
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
@@ -146,7 +148,7 @@ pub fn blocked(tid: u32) -> Option<Blocked> {
     })
 }
 
-/// Context switches of a thread, wanted or not.
+/// Returns a thread's context switches, voluntary or not.
 fn switches(tid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
     let numbers = text.lines().filter_map(|line| {
@@ -157,14 +159,14 @@ fn switches(tid: u32) -> Option<u64> {
     Some(numbers.sum())
 }
 
-/// When a thread began, in the kernel's ticks.
+/// Returns a thread's start time, in the kernel's ticks.
 pub fn thread_start(tid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-    // The name before may hold anything; the state behind it is field 3, this one 22.
+    // The name before may contain anything; the state after it is field 3, this one 22.
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Whether a thread holds this signal off.
+/// Whether a thread blocks this signal.
 pub fn blocks(tid: u32, signal: i32) -> bool {
     let bytes = std::fs::read(format!("/proc/self/task/{tid}/status")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
@@ -176,7 +178,7 @@ pub fn blocks(tid: u32, signal: i32) -> bool {
     mask.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
 }
 
-/// The command line, words joined by NUL.
+/// Returns the command line, words joined by NUL.
 pub fn command_line() -> String {
     let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     String::from_utf8_lossy(&bytes)
@@ -187,19 +189,19 @@ pub fn command_line() -> String {
 /// A mapping of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Addresses.
+    /// Address range.
     pub range: Range<u64>,
-    /// It can be read.
+    /// Whether it is readable.
     pub readable: bool,
-    /// It can be run.
+    /// Whether it is executable.
     pub executable: bool,
-    /// Of its file; 0 for anonymous memory.
+    /// Inode of its file; 0 for anonymous memory.
     pub inode: u64,
     /// File, `[stack]`, `/memfd:doublemapper (deleted)`, or empty.
     pub name: String,
 }
 
-/// All mappings by address.
+/// Returns all mappings, sorted by address.
 pub fn mappings() -> Vec<Mapping> {
     let bytes = std::fs::read("/proc/self/maps").unwrap_or_default();
     String::from_utf8_lossy(&bytes)
@@ -225,22 +227,23 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
 }
 
 impl Mapping {
-    /// Whether a runtime may have generated what is in it: anonymous memory, or the memfd that .NET
-    /// maps twice, once to write and once to run.
+    /// Whether it may contain code that a runtime generated: anonymous memory, or the memfd that
+    /// .NET maps twice, once to write and once to execute.
     pub fn is_generated(&self) -> bool {
         self.name.is_empty() || self.name.contains("doublemapper")
     }
 }
 
-/// The mapping that holds `address`, in a sorted list.
+/// Returns the mapping that contains `address`, from a sorted list.
 pub fn mapping_of(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
     let next = mappings.partition_point(|m| m.range.end <= address);
     mappings.get(next).filter(|m| m.range.contains(&address))
 }
 
-/// Stack of the calling thread: lowest to one past the highest address.
+/// Returns the stack of the calling thread: lowest to one past the highest address.
 ///
-/// Allocates and, on the main thread, reads /proc/self/maps: for callbacks, not for handlers.
+/// Allocates and, on the main thread, reads /proc/self/maps: for callbacks, not for signal
+/// handlers.
 pub fn own_stack() -> Option<Range<u64>> {
     // SAFETY: `attr` is initialised by pthread_getattr_np before it is read and destroyed once;
     // pthread_self is always valid.
@@ -258,10 +261,10 @@ pub fn own_stack() -> Option<Range<u64>> {
     }
 }
 
-/// The calling thread's id.
+/// Returns the calling thread's id.
 pub fn own_tid() -> u32 {
-    // Not the function of that name: glibc has it since 2.30, and a library that needs it does not
-    // load where it is not. SAFETY: gettid has no preconditions.
+    // Not the C function of that name: glibc has it since 2.30, and a library that needs it cannot
+    // be loaded with an older one. SAFETY: gettid has no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) };
     u32::try_from(tid).unwrap_or(0)
 }
@@ -269,38 +272,38 @@ pub fn own_tid() -> u32 {
 /// Whether this process has a thread with this id.
 pub fn thread_exists(tid: u32) -> bool {
     let pid = std::process::id();
-    // SAFETY: signal 0 is delivered to no thread; the call only looks.
+    // SAFETY: signal 0 is delivered to no thread; the call only checks for existence.
     let found = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
     found == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// CLOCK_MONOTONIC, nanoseconds.
+/// Returns CLOCK_MONOTONIC, nanoseconds.
 pub fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_REALTIME, nanoseconds.
+/// Returns CLOCK_REALTIME, nanoseconds.
 pub fn unix_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)
 }
 
-/// Unique for each process that a recording may hold: pid and the moment.
+/// Returns a key that is unique among the processes of a recording: pid and time.
 pub fn process_key() -> recording::ProcessKey {
     let pid = u64::from(std::process::id());
     recording::ProcessKey(pid << 32 | (unix_ns() / 1000) & 0xffff_ffff)
 }
 
-/// CPU time of the calling thread, nanoseconds.
+/// Returns the CPU time of the calling thread, nanoseconds.
 pub fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of the process, nanoseconds.
+/// Returns the CPU time of the process, nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// CPU time of a thread of this process, nanoseconds.
+/// Returns the CPU time of a thread of this process, nanoseconds.
 pub fn thread_cpu_ns(tid: u32) -> Option<u64> {
     // The kernel's clock id for a thread's CPU time: MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED),
     // include/linux/posix-timers.h.
@@ -308,12 +311,12 @@ pub fn thread_cpu_ns(tid: u32) -> Option<u64> {
     read_clock(clock)
 }
 
-/// A clock that cannot be missing.
+/// Reads a clock that always exists.
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     read_clock(clock).unwrap_or(0)
 }
 
-/// A clock in nanoseconds; nothing for one of a thread that is gone.
+/// Reads a clock in nanoseconds; `None` for one of a thread that has ended.
 fn read_clock(clock: libc::clockid_t) -> Option<u64> {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -347,7 +350,7 @@ mod tests {
     fn a_thread_that_holds_a_signal_off_is_seen_to() {
         let (tid, signal) = (own_tid(), libc::SIGRTMIN() + 3);
         let hold = |how| {
-            // SAFETY: a set of one signal, which nothing of this process sends.
+            // SAFETY: a set of one signal, which this process never sends.
             unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
                 libc::sigaddset(&raw mut set, signal);

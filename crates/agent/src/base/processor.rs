@@ -1,24 +1,24 @@
-//! Finds the processor that a thread runs on, for a few instructions.
+//! The processor on which the calling thread runs, read from the thread's rseq area.
 //!
-//! Not a promise: the thread may be on another one before the answer is used. Invariant: asking
-//! makes no call, of the kernel or of the C library.
+//! A read takes a few instructions. The thread may move to another processor before the result is
+//! used. Invariant: a read makes no system call and no call of the C library.
 
 use std::arch::asm;
 
-/// Where the answer is, in this process.
+/// The location of the processor number in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Processor {
-    /// From the thread pointer to the number that the kernel keeps there (rseq(2): `cpu_id`).
+    /// Offset from the thread pointer to the number that the kernel updates (rseq(2): `cpu_id`).
     at: isize,
 }
 
 impl Processor {
-    /// Nothing where the kernel tells no thread its processor: before glibc 2.35, or where that is
-    /// switched off (the tunable `glibc.pthread.rseq`).
+    /// Returns `None` if the kernel updates no such number: before glibc 2.35, or if it is disabled
+    /// (the tunable `glibc.pthread.rseq`).
     pub fn find() -> Option<Processor> {
-        /// Of `cpu_id` in `struct rseq` (linux/rseq.h).
+        /// Offset of `cpu_id` in `struct rseq` (linux/rseq.h).
         const CPU_ID: isize = 4;
-        // SAFETY: names end with a zero; what is found is asked for nothing but its place.
+        // SAFETY: names end with a zero; only the addresses of the symbols are used.
         let [offset, size] = [c"__rseq_offset", c"__rseq_size"]
             .map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
         if offset.is_null() || size.is_null() {
@@ -27,20 +27,20 @@ impl Processor {
         // SAFETY: glibc's variables, `const ptrdiff_t` and `const unsigned int` (sys/rseq.h),
         // written before the program's first instruction and never again.
         let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
-        // 0 where the area is not registered with the kernel.
+        // 0 if the area is not registered with the kernel.
         (size != 0).then_some(Processor {
             at: offset.checked_add(CPU_ID)?,
         })
     }
 
-    /// The number of the processor that this thread was on just now. On a thread of the C library
-    /// only.
+    /// Returns the processor that this thread was on just now. Must be called on a thread of the C
+    /// library.
     #[inline]
     pub fn now(self) -> u32 {
         let number: u32;
-        // SAFETY: each thread that the C library has made, and the first one, has the area there,
-        // behind its thread pointer (`find`); the number in it is aligned, and written by the
-        // kernel before the thread runs on.
+        // SAFETY: each thread that the C library created, and the first one, has the area there,
+        // behind its thread pointer (`find`). The number in it is aligned, and the kernel writes it
+        // before the thread continues.
         unsafe {
             asm!(
                 "mov {number:e}, fs:[{at}]",

@@ -1,8 +1,8 @@
-//! Random numbers: for choosing samples and moments, not for secrets.
+//! Pseudo-random numbers, to choose samples and moments. Not for secrets.
 //!
-//! Invariant: a step neither locks nor allocates; each user keeps a state of its own.
+//! Invariant: a step neither locks nor allocates. Each user has its own state.
 
-/// The next number of a state, which must not be 0: Marsaglia's xorshift64*.
+/// Returns the next number of a state, which must not be 0: Marsaglia's xorshift64*.
 pub fn next_random(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;

@@ -1,10 +1,12 @@
-//! Waking the agent thread, from callbacks and from the signal handler.
+//! Wakes the agent thread from callbacks and from the signal handler.
 //!
-//! Not a queue: it says "come", never what for. No descriptor, as a program may close those that it
-//! does not know (`closefrom`) and get the number for a file of its own: a word in memory that the
-//! kernel waits on (futex). While a session waits for descriptors too, it lends what makes one of
-//! them readable ([`Waker::forward_to`]). Invariants: it lives as long as the process, so that a late
-//! signal finds it; ringing neither waits nor allocates.
+//! A wake-up carries no data. It uses a futex, a word in memory that the kernel waits on. A
+//! descriptor is not used, as a program may close unknown descriptors (`closefrom`) and reuse the
+//! number for its own file. While a session also waits for descriptors, a wake-up calls a function
+//! that makes one of them readable ([`Waker::forward_to`]).
+//!
+//! Invariants: a waker lives as long as the process, so that a late signal finds it. A wake-up
+//! neither blocks nor allocates.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -12,47 +14,46 @@ use std::time::Duration;
 
 use syscalls::Call;
 
-/// The instance that the handler wakes; null before there is one.
+/// The instance that the signal handler wakes; null before there is one.
 static HANDLER_WAKER: AtomicPtr<Waker> = AtomicPtr::new(std::ptr::null_mut());
-/// The handler has called, and the call was not taken since.
+/// Whether the handler's last wake-up has not been cleared yet.
 static HANDLER_WOKE: AtomicBool = AtomicBool::new(false);
 
 /// Wakes the agent thread. One per process.
 #[derive(Debug, Default)]
 pub struct Waker {
-    /// Counts rings.
+    /// Number of wake-ups.
     woken: AtomicU32,
-    /// Rings that the agent thread has come for.
+    /// Number of wake-ups that the agent thread has handled.
     taken: AtomicU32,
-    /// A function to call after a ring: its address, 0 for none.
+    /// Address of a function to call after a wake-up, 0 for none.
     forward: AtomicUsize,
 }
 
 impl Waker {
-    /// Makes one that has not been rung.
+    /// Creates a waker without a wake-up.
     pub fn new() -> Waker {
         Waker::default()
     }
 
-    /// From now on the handler reaches this one.
+    /// Sets this instance as the one that the signal handler wakes.
     pub fn register_for_handler(&'static self) {
         let pointer = std::ptr::from_ref(self).cast_mut();
         HANDLER_WAKER.store(pointer, Ordering::Release); // pairs with `wake_from_handler`
     }
 
-    /// Rings also by a function that is async-signal-safe but for errno, and stays loaded; `None`:
-    /// no more.
+    /// Makes wake-ups also call a function, which is async-signal-safe except for errno and never
+    /// unloaded. `None` ends that.
     pub fn forward_to(&self, waker: Option<fn()>) {
         let address = waker.map_or(0, |waker| waker as usize);
-        self.forward.store(address, Ordering::Release); // pairs with `waker`
+        self.forward.store(address, Ordering::Release); // pairs with `wake`
     }
 
-    /// Makes [`Waker::wait`] return, now or when it is next called. Async-signal-safe, but for
-    /// errno.
+    /// Makes [`Waker::wait`] return, now or at its next call. Async-signal-safe, except for errno.
     pub fn wake(&self) {
         self.woken.fetch_add(1, Ordering::Release); // pairs with `take`
         let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the kernel uses the word's address alone.
+        // SAFETY: the kernel uses only the word's address.
         unsafe { libc::syscall(libc::SYS_futex, self.woken.as_ptr(), op, 1) };
         let forward = self.forward.load(Ordering::Acquire); // pairs with `forward_to`
         if forward != 0 {
@@ -62,17 +63,19 @@ impl Waker {
         }
     }
 
-    /// Whether it was rung since the last call.
+    /// Whether there was a wake-up since the last call.
     fn take(&self) -> bool {
-        let woken = self.woken.load(Ordering::Acquire); // pairs with `waker`
+        let woken = self.woken.load(Ordering::Acquire); // pairs with `wake`
         self.taken.swap(woken, Ordering::Relaxed) != woken
     }
 
-    /// Sleeps until it is rung, one of `others` is readable (-1: none), or the time is over; for
-    /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it
-    /// was the time. Agent thread only. Where there are `others` (16 at most), one of them is the
-    /// descriptor that [`Waker::forward_to`] makes readable. Where the kernel does not wait for them it
-    /// sleeps `POLL_INTERVAL` at most and answers true: every possible client has to be looked for.
+    /// Blocks until a wake-up, until one of `others` is readable (-1: none), or until the timeout,
+    /// if there is one. Returns false after the timeout. A wake-up is handled by one call: the next
+    /// one blocks again. Agent thread only.
+    ///
+    /// With `others` (16 at most), one of them is the descriptor that [`Waker::forward_to`] makes
+    /// readable. If the kernel cannot wait for them, the call blocks for at most `POLL_INTERVAL`
+    /// and returns true: the caller must check every possible client.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
@@ -83,8 +86,7 @@ impl Waker {
             revents: 0,
         }; 16];
         let mut count = 0;
-        // None that is not open: the kernel takes no more entries than the program may have
-        // descriptors.
+        // Only open ones: the kernel accepts no more entries than the program may have descriptors.
         for (entry, fd) in fds.iter_mut().zip(others.iter().filter(|fd| **fd >= 0)) {
             entry.fd = *fd;
             count += 1;
@@ -106,7 +108,7 @@ impl Waker {
         }
     }
 
-    /// Sleeps until it is rung or the time is over.
+    /// Blocks until a wake-up or the timeout.
     fn sleep(&self, timeout: Option<Duration>) {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -118,7 +120,7 @@ impl Waker {
     }
 }
 
-/// How long is slept where descriptors cannot be waited for.
+/// Maximum wait if descriptors cannot be waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn timespec(time: Duration) -> libc::timespec {
@@ -128,20 +130,20 @@ fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
-/// Waits until one of these is readable: whether one is, `None` where the kernel does not wait for
-/// them (more than RLIMIT_NOFILE, no memory).
+/// Blocks until one of these is readable and returns whether one is. `None` if the kernel cannot
+/// wait for them (more than RLIMIT_NOFILE, no memory).
 fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
     let length = fds.len() as libc::nfds_t;
     let readable = if syscalls::is_allowed(Call::Ppoll) {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: so many pollfds and a timeout or none, alive during the call; no signal mask.
+        // SAFETY: `length` pollfds and a timeout or none, alive during the call; no signal mask.
         unsafe { libc::ppoll(fds.as_mut_ptr(), length, limit, std::ptr::null()) }
     } else {
         let limit = timeout.map_or(-1, |timeout| {
             i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
         });
-        // SAFETY: so many pollfds, alive during the call.
+        // SAFETY: `length` pollfds, alive during the call.
         unsafe { libc::poll(fds.as_mut_ptr(), length, limit) }
     };
     if readable < 0 {
@@ -151,20 +153,21 @@ fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
     Some(readable > 0)
 }
 
-/// Wakes the agent thread to look for new modules: the handler has met unknown code.
-/// Once until [`clear_handler_wake`]. Async-signal-safe, but for errno, which the sampler keeps.
+/// Wakes the agent thread to search for new modules, because the handler found unknown code. Wakes
+/// once until [`clear_handler_wake`]. Async-signal-safe, except for errno, which the sampler
+/// preserves.
 pub fn wake_from_handler() {
     if HANDLER_WOKE.swap(true, Ordering::Relaxed) {
         return;
     }
     let served = HANDLER_WAKER.load(Ordering::Acquire); // pairs with `register_for_handler`
-    // SAFETY: null, or what `register_for_handler` was given, which lives as long as the process.
+    // SAFETY: null, or the argument of `register_for_handler`, which lives as long as the process.
     if let Some(waker) = unsafe { served.as_ref() } {
         waker.wake();
     }
 }
 
-/// Takes the handler's call: the next one wakes again. Agent thread.
+/// Clears the handler's wake-up, so that the next one wakes again. Agent thread.
 pub fn clear_handler_wake() {
     HANDLER_WOKE.store(false, Ordering::Relaxed);
 }
@@ -178,13 +181,13 @@ mod tests {
         let waker = Waker::new();
         waker.wake();
         waker.wake();
-        // Would not return if it had not been heard.
+        // Would block for ever without the wake-up.
         waker.wait(&[], None);
         waker.wait(&[], Some(Duration::ZERO));
         assert!(!waker.take());
     }
 
-    /// In a forked child, as the limit is the process's.
+    /// In a forked child, as the limit is per process.
     #[test]
     fn without_descriptors_the_wait_polls() {
         let mut ends = [0; 2];

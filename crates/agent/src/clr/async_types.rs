@@ -1,11 +1,11 @@
-//! Async methods of a CLR: the objects that make chains of them, and the code that is theirs.
+//! Describes a CLR's async methods for the handler: object kinds in async chains, and their code.
 //!
-//! On the agent thread, but for what only the program's threads may ask. It asks by the documented
-//! calls (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the runtime's own, never
-//! ours. What it learns goes into the handler's tables (`program::chains`); names go back to the
-//! recorder.
+//! An async chain is the awaiting methods behind a resumed one. Input: documented calls
+//! (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the runtime's own, never
+//! constants of the agent. Output: the handler's tables (`program::chains`), and names for the
+//! recorder. Runs on the agent thread, except calls that only the program's threads may make.
 //!
-//! Invariant: nothing that can be unloaded is learned, as the handler would go on believing in it.
+//! Invariant: nothing that can be unloaded is added, as the handler would still use it afterwards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,54 +26,53 @@ use crate::program::chains::{
     SuspendedAt, TaskAt, Types, reader, types,
 };
 
-/// How far up parents are asked for.
+/// Maximum number of base classes in a lineage.
 const MAX_PARENTS: usize = 8;
 
 const TASK: &str = "System.Threading.Tasks.Task";
 const OBJECT: &str = "System.Object";
 const PROMISE: &str = "<>v__promiseOfValueOrEnd";
-/// Nested, so that it is none of those that derive from it.
+/// A nested class, so no derived class has this name.
 const BOX: &str = "+AsyncStateMachineBox`1";
-/// Its methods work for a task without being awaited for it, and have what holds that task for
-/// their argument.
+/// Its methods work for a task without being awaited for it. Their argument holds that task.
 const WORKERS: &str = "System.Threading.Tasks.Parallel+";
 const WORK: &str = "o";
 const SOURCE: &str = "System.Threading.Tasks.TaskCompletionSource";
-/// Of tasks that are awaited in the order in which they end (.NET 9 on): they have it for their
-/// continuation, and who waits for the next one is in it.
+/// State of tasks that are awaited in the order in which they end (.NET 9 on). It is the tasks'
+/// continuation, and holds the method that awaits the next one.
 const WHEN_EACH: &str = "System.Threading.Tasks.Task+WhenEachState";
-/// The same without a task, and what has the place for who waits for it.
+/// A box without a task, and the class with the field for its awaiter.
 const POOLED: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox`1";
 const POOLED_SOURCE: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
-/// `miAsync`, of methods compiled with runtime async: the IL returns a `T` where the signature says
-/// `Task<T>`.
+/// `miAsync`, of methods compiled with runtime async: the IL returns a `T` although the signature
+/// has `Task<T>`.
 pub const IS_RUNTIME_ASYNC: u32 = 0x2000;
-/// A suspended method of runtime async (.NET 11 on), whose class derives from it.
+/// Base class of a suspended method of runtime async (.NET 11 on).
 const SUSPENDED: &str = "System.Runtime.CompilerServices.Continuation";
-/// The one that stands for an await of a task.
+/// The continuation for an await of a task.
 const OF_AWAIT: &str = "System.Runtime.CompilerServices.RuntimeAsyncTaskContinuation";
-/// The class that says how a suspended method goes on, and where its code is.
+/// The class that describes how a suspended method resumes, and where its code is.
 const RESUME: &str = "System.Runtime.CompilerServices.ResumeInfo";
 /// The task of methods of runtime async.
 pub const RUNTIME_TASK: &str = "System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1";
-/// The structure that its dispatcher has on the stack.
+/// The structure that the dispatcher of such a task has on the stack.
 const DISPATCHED: &str = "System.Runtime.CompilerServices.AsyncDispatcherInfo";
 
 /// A compiler's names for the fields of its state machines.
 #[derive(Clone, Copy, Debug)]
 struct MachineFields {
-    /// The builder, or what has it in it.
+    /// Field with the builder, or with the structure that contains it.
     builder: &'static str,
     /// Whether that field is the builder itself.
     is_builder: bool,
     state: &'static str,
 }
 
-/// Of C#, Visual Basic and F# (`ResumableStateMachine` of FSharp.Core, of which the compiler makes
-/// structs of the program's own; the builder is `MethodBuilder` of `TaskStateMachineData`, which no
-/// state machine's own type names).
+/// C#, Visual Basic, and F#. F# uses `ResumableStateMachine` of FSharp.Core, of which the compiler
+/// makes structs in the program. Its builder is `MethodBuilder` of `TaskStateMachineData`, which no
+/// state machine's own type names.
 const FIELDS: [MachineFields; 3] = [
     MachineFields {
         builder: "<>t__builder",
@@ -93,7 +92,7 @@ const FIELDS: [MachineFields; 3] = [
 ];
 
 impl MachineFields {
-    /// Those that a TypeDef token's type has, if it is a state machine.
+    /// Returns the fields of the type of a TypeDef token, if it is a state machine.
     fn of(metadata: &Metadata, token: u32) -> Option<MachineFields> {
         let has = |name| metadata.field(token, name).is_some();
         let mut all = FIELDS.into_iter();
@@ -101,7 +100,7 @@ impl MachineFields {
     }
 }
 
-/// Where a class has its state, by whichever compiler.
+/// Returns the offset of a class's state field, for any known compiler.
 fn state_of<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -113,8 +112,8 @@ fn state_of<'rt, C: Synchronous>(
     field_of(clr, cx, class, info, fields.state)
 }
 
-/// Classes that are asked for before they are met, as they are in nearly every chain: lists, of
-/// objects, and the others.
+/// Classes registered before a sample contains them, as nearly every chain has them:
+/// `List<object>`, and the others.
 const EXPECTED: [&str; 12] = [
     LIST,
     OBJECT,
@@ -130,7 +129,7 @@ const EXPECTED: [&str; 12] = [
     OF_AWAIT,
 ];
 
-/// Whether those are known.
+/// Whether the expected classes are registered.
 const EXPECTED_NOT_YET: u8 = 0;
 const EXPECTED_WANTED: u8 = 1;
 const EXPECTED_DONE: u8 = 2;
@@ -138,16 +137,16 @@ const EXPECTED_DONE: u8 = 2;
 /// Facts about runtime async from the metadata of a runtime's library.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RuntimeAsync {
-    /// It has it.
+    /// Whether the library has runtime async.
     is_there: bool,
-    /// Where `DiagnosticIP` is in a `ResumeInfo`.
+    /// Offset of `DiagnosticIP` in a `ResumeInfo`.
     code: Option<u16>,
-    /// A dispatcher has on its stack what is looked for there.
+    /// Whether a dispatcher's structure on the stack has the expected layout.
     is_dispatched: bool,
 }
 
 impl RuntimeAsync {
-    /// All names of the library are read for it.
+    /// Reads all type names of the library.
     fn of(library: &Metadata) -> RuntimeAsync {
         let [suspended, resume, dispatched] = library.types_named([SUSPENDED, RESUME, DISPATCHED]);
         let place = |token: Option<u32>, first, other| place_in_row(library, token?, first, other);
@@ -165,13 +164,13 @@ impl RuntimeAsync {
 /// The label of a class in a chain.
 #[derive(Clone, Debug)]
 pub enum ClassNote {
-    /// An async method's task: the method as it was compiled, `MoveNext` of its state machine.
+    /// An async method's task: the compiled method, `MoveNext` of its state machine.
     Method(MethodNames),
-    /// Something else, by the name of its class.
+    /// Another class, by its name.
     Class(String),
 }
 
-/// A class and those that it derives from, nearest first.
+/// A class and its base classes, nearest first.
 struct Lineage<'rt> {
     classes: Vec<(ClassId<'rt>, ClassInfo<'rt>, String)>,
 }
@@ -196,7 +195,8 @@ impl<'rt> Lineage<'rt> {
         self.classes.first().map_or("", |(_, _, name)| name)
     }
 
-    /// Returns the facts about runtime async from the runtime's own library. All lines end in it.
+    /// Returns the facts about runtime async from the runtime's library, which has the root of
+    /// every lineage.
     fn runtime_async(&self, clr: &Clr) -> RuntimeAsync {
         let root = self.classes.last().filter(|(_, _, name)| name == OBJECT);
         let facts = root.and_then(|(_, info, _)| clr.module(info.module?.raw()));
@@ -213,7 +213,7 @@ impl<'rt> Lineage<'rt> {
         self.classes.iter().find(|(_, _, name)| is_it(name))
     }
 
-    /// Where the class of this name in the line has a field of its own.
+    /// Returns the offset of a field that the class of this name in the lineage declares.
     fn field<C: Synchronous>(
         &self,
         clr: &Clr,
@@ -226,7 +226,7 @@ impl<'rt> Lineage<'rt> {
     }
 }
 
-/// Where a class has a field of its own: in an object, or in a value.
+/// Returns the offset of a field that a class declares: in an object, or in a value.
 fn field_of<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -321,7 +321,7 @@ fn describe<'rt, C: Synchronous>(
     machine_of(clr, cx, line, task).unwrap_or_else(|| (LinkKind::Task(task), named()))
 }
 
-/// A suspended method of runtime async.
+/// Returns the link kind of a suspended method of runtime async.
 fn suspended<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -338,8 +338,8 @@ fn suspended<'rt, C: Synchronous>(
     })
 }
 
-/// Bytes from one field of a value to another one behind it, where all fields are words in the
-/// order of their declaration.
+/// Returns the bytes from one field of a value to a later one, if all fields are words in the order
+/// of their declaration.
 fn place_in_row(metadata: &Metadata, token: u32, first: &str, other: &str) -> Option<u32> {
     let first = metadata.field(token, first)?;
     metadata
@@ -348,7 +348,7 @@ fn place_in_row(metadata: &Metadata, token: u32, first: &str, other: &str) -> Op
         .checked_mul(8)
 }
 
-/// The state machine that a task of an async method holds.
+/// Returns the state machine that a task of an async method holds.
 fn machine_of<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -388,7 +388,7 @@ fn machine_of<'rt, C: Synchronous>(
     Some((kind, ClassNote::Method(note)))
 }
 
-/// The state machine that is in a box without a task.
+/// Returns the state machine in a box without a task.
 fn pooled<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -408,7 +408,7 @@ fn pooled<'rt, C: Synchronous>(
     Some((kind, ClassNote::Method(moves(clr, cx, machine, &of)?)))
 }
 
-/// `MoveNext` of a state machine.
+/// Returns `MoveNext` of a state machine.
 fn moves<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -425,14 +425,14 @@ fn moves<'rt, C: Synchronous>(
     })
 }
 
-/// Whether a class is one of values.
+/// Whether a class is a value type.
 fn is_value<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, info: &ClassInfo<'rt>) -> bool {
     let parent = info.parent.map(|parent| Lineage::of(clr, cx, parent));
     parent.is_some_and(|parent| parent.own_name() == "System.ValueType")
 }
 
-/// Learns of the class that is at `table`, which an object had that was met. `None`: it is one that
-/// can be unloaded, or it is not known.
+/// Registers a class of a sampled object. Returns `None` if the class can be unloaded or is
+/// unknown.
 fn learn_class<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -456,7 +456,7 @@ fn learn_class<'rt, C: Synchronous>(
     Some(note)
 }
 
-/// Learns of a class, which is of this kind, and of those that it derives from.
+/// Registers a class of this kind, and its base classes.
 fn learn_lineage<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -467,7 +467,7 @@ fn learn_lineage<'rt, C: Synchronous>(
         types.learn(class.raw() as u64, kind);
     }
     check_parent_layout(types, &line);
-    // Its base classes allow conclusions about other classes.
+    // Base classes identify other classes.
     let mut rest = line;
     while rest.classes.len() > 1 {
         rest.classes.remove(0);
@@ -480,7 +480,7 @@ fn learn_lineage<'rt, C: Synchronous>(
     }
 }
 
-/// Sees whether method tables refer to their parents' as expected.
+/// Checks whether method tables refer to their parents' as expected.
 fn check_parent_layout(types: &Types, line: &Lineage<'_>) {
     let as_said = line.classes.iter().all(|(class, info, _)| {
         let mut word = [0u8; 8];
@@ -497,8 +497,7 @@ fn check_parent_layout(types: &Types, line: &Lineage<'_>) {
 }
 
 impl Clr {
-    /// Returns the facts about runtime async from the runtime's library, whose metadata this is.
-    /// Read once.
+    /// Returns the facts about runtime async from the metadata of the runtime's library. Read once.
     fn runtime_async(&self, library: &Metadata) -> RuntimeAsync {
         *self.runtime_async.get_or_init(|| RuntimeAsync::of(library))
     }
@@ -508,10 +507,9 @@ impl Clr {
         self.expected.load(Ordering::Relaxed) == EXPECTED_WANTED
     }
 
-    /// Learns of the classes that are in nearly every chain, if the first body that chains are
-    /// about has been met. In a callback on a thread of the program's: where they are not loaded
-    /// yet they are now, which a runtime cannot do on a thread that it does not know (it dies of
-    /// it: seen on 8.0.33).
+    /// Registers the expected classes, once the first body of async chains was registered. Called
+    /// in a callback on a program thread. It loads classes that are not loaded yet, which crashes a
+    /// runtime on a thread that it does not know (seen on 8.0.33).
     pub(crate) fn learn_expected<C: RuntimeThread>(&self, cx: &mut Cx<'_, C>) {
         let (wanted, done) = (EXPECTED_WANTED, EXPECTED_DONE);
         let order = Ordering::Relaxed;
@@ -543,7 +541,7 @@ impl Clr {
         };
         let object = learn(object);
         for token in others {
-            // Not every version has each.
+            // Some versions lack some of them.
             learn(token);
         }
         if let Some(object) = object
@@ -556,8 +554,8 @@ impl Clr {
         }
     }
 
-    /// Learns of a precompiled method, which starts at `start`, if it is an async one: such code is
-    /// reported by no callback, so this is called when a sample first meets it.
+    /// Registers a precompiled method that starts at `start`, if it is an async one. No callback
+    /// reports such code, so this is called when a sample first contains it.
     pub(crate) fn learn_precompiled<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -565,8 +563,7 @@ impl Clr {
         function: usize,
         start: u64,
     ) -> bool {
-        // SAFETY: the runtime has just said that this is the function of an address in one of its
-        // images.
+        // SAFETY: the runtime has just reported this function for an address in one of its images.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return false;
@@ -585,8 +582,8 @@ impl Clr {
                 true => facts.base,
                 false => self.composite_at(start)?,
             };
-            // SAFETY: the runtime keeps the image of a module that has precompiled code, and a
-            // composite one, laid out by section; it is none that can be unloaded.
+            // SAFETY: the runtime keeps the image of a module with precompiled code, and a
+            // composite one, laid out by section. Neither can be unloaded.
             let image = unsafe { pe::r2r_image(base) }.ok()?;
             let info = image.gc_info(start).ok()?;
             let homes = machine.homes(&info, || image.this_homes(start, &info).ok());
@@ -599,8 +596,8 @@ impl Clr {
         self.add_body(tables, range, &machine, homes, held)
     }
 
-    /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`:
-    /// it may have gone since, or can go.
+    /// Registers the class of a method table in a sample taken at `time_ns`. Returns `None` if it
+    /// may have been unloaded since, or can be.
     pub(crate) fn learn_sampled_class(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -608,17 +605,17 @@ impl Clr {
         table: u64,
         time_ns: u64,
     ) -> Option<ClassNote> {
-        // No module goes while we ask, and none has gone since.
+        // No module is unloaded while this is held, and none was since `time_ns`.
         let _no_unload_begins = self.gate.hold_unless_unloaded_since(time_ns)?;
-        // SAFETY: the first word of an object that lived then is its class's id
-        // (`GetClassFromObject`), and no class of this runtime has gone since.
+        // SAFETY: the first word of an object alive at `time_ns` is its class's id
+        // (`GetClassFromObject`), and no class of this runtime was unloaded since.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
         let class = cx.info().id(key?)?;
         learn_class(self, cx, types, class)
     }
 
-    /// Learns of classes that objects of the heap had at `time_ns`, each with the word where its
-    /// parent is expected: of those that chains are about.
+    /// Registers the classes of heap objects at `time_ns` that belong to chains. Each comes with
+    /// the word at which its parent is expected.
     pub(crate) fn learn_heap_classes(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -633,7 +630,7 @@ impl Clr {
                 parents.push(*parent);
             }
         }
-        // Continuations of runtime async have classes without a name.
+        // Continuations of runtime async have unnamed classes, so their parents are registered.
         parents.sort_unstable();
         parents.dedup();
         let parents = parents.into_iter().filter(|_| types.has_parents());
@@ -642,8 +639,8 @@ impl Clr {
         }
     }
 
-    /// Whether the class at a method table has a name; `None` where it may have gone. It is learned
-    /// where chains are about it: there is no room for all of a heap.
+    /// Returns whether the class of a method table has a name; `None` if it may have been unloaded.
+    /// Registers it only if it belongs to chains, as the table cannot hold a whole heap's classes.
     fn learn_heap_class(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -652,8 +649,8 @@ impl Clr {
         time_ns: u64,
     ) -> Option<bool> {
         let _no_unload_begins = self.gate.hold_unless_unloaded_since(time_ns)?;
-        // SAFETY: the first word of an object that lived then is its class's id, or that of the
-        // class that it derives from, and no class of this runtime has gone since.
+        // SAFETY: the first word of an object alive at `time_ns` is its class's id, or that of its
+        // base class, and no class of this runtime was unloaded since.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
         let class = cx.info().id(key?)?;
         if let Ok(Some(_)) = cx.info().is_array_class(cx, class) {
@@ -675,9 +672,9 @@ impl Clr {
         Some(true)
     }
 
-    /// Learns of a body that was there before the session, if it is an async method's. Not if any
-    /// module has gone since it was added: also code of a module that stays goes with a type
-    /// argument that does not, and no callback reports that.
+    /// Registers a body from before the session, if it is an async method's. Refused if any module
+    /// was unloaded since the body was added. Code of a permanent module is unloaded with a
+    /// collectible type argument, which no callback reports.
     pub(crate) fn learn_earlier_body(
         &self,
         cx: &Cx<'_, AgentThread>,
@@ -688,8 +685,8 @@ impl Clr {
         none_goes.is_some() && self.learn_body(cx, tables, body)
     }
 
-    /// Learns of a body if it is an async method's. Called in the callback that reports it, so that
-    /// hardly a sample comes before. Answers whether it is one.
+    /// Registers a body if it is an async method's, and returns whether it is. Called in the
+    /// callback that reports the body, so that hardly any sample comes before.
     pub(crate) fn learn_body<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -699,8 +696,7 @@ impl Clr {
         if body.kind != MethodKind::Il || body.collectible.is_some() {
             return false;
         }
-        // SAFETY: the id came from a callback of this runtime, and the code is none that can be
-        // unloaded.
+        // SAFETY: the id came from a callback of this runtime, and the code cannot be unloaded.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), body.function) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return false;
@@ -709,7 +705,7 @@ impl Clr {
             return false;
         };
         let version = version(cx);
-        // SAFETY: the runtime published this body, and keeps it for good.
+        // SAFETY: the runtime published this body, and never unloads it.
         let read =
             |version| unsafe { jit::gc_info(body.code_start, body.function as u64, version) }.ok();
         let read = version.and_then(read);
@@ -731,8 +727,8 @@ impl Clr {
         let Some(gate) = self.place() else {
             return false;
         };
-        // Also by precompiled code: it may run tasks in a program that compiles no async method at
-        // all.
+        // Precompiled code triggers this too: it may run tasks in a program that compiles no async
+        // method.
         let order = Ordering::Relaxed;
         let (not_yet, wanted) = (EXPECTED_NOT_YET, EXPECTED_WANTED);
         let _if_first = self
@@ -743,7 +739,7 @@ impl Clr {
             range,
             gate,
             runtime: self.number(),
-            // Without any, whoever meets it knows that it does not know.
+            // Without homes the handler knows that the state machine cannot be found.
             homes: homes.into(),
             held: held.into(),
             class: machine.class,
@@ -766,25 +762,25 @@ impl Clr {
 }
 
 fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
-    // SAFETY: the runtime's core library, of which a callback of it told, is never unloaded.
+    // SAFETY: the runtime's core library, which a callback reported, is never unloaded.
     let key = unsafe { ModuleKey::from_parts(cx.info().index(), raw) }?;
     cx.info().id(key)
 }
 
-/// A state machine as its code needs it, or none.
+/// The facts about a state machine that its code needs; also used for other roles without one.
 struct StateMachine {
     code: CodeRole,
     builder: Option<u16>,
-    /// Facts about one that is an object.
+    /// Facts about a state machine that is an object.
     object: Option<ObjectAt>,
-    /// Its frames may have the task that they resume.
+    /// Whether its frames may have the task that they resume.
     has_task: bool,
-    /// The class of that task, where it is this one's; else 0.
+    /// The class of that task, if it is this method's class; else 0.
     class: u64,
 }
 
 impl StateMachine {
-    /// Of which nothing else is known.
+    /// Creates one with its role alone.
     fn of(code: CodeRole) -> StateMachine {
         StateMachine {
             code,
@@ -795,8 +791,8 @@ impl StateMachine {
         }
     }
 
-    /// Of what `find` says, the homes that can be of such a state machine; of a dispatcher's body
-    /// with this GcInfo those that can be of what it runs.
+    /// Returns the homes (stack slots) from `find` that fit such a state machine. For a
+    /// dispatcher's body, returns those from this GcInfo that may hold what it runs.
     fn homes(
         &self,
         info: &gc_info::GcInfo<'_>,
@@ -817,7 +813,7 @@ impl StateMachine {
             CodeRole::OfValue | CodeRole::OfObject | CodeRole::OfTask => {}
         }
         let found = find().unwrap_or_default();
-        // A value's address is that of the middle of something.
+        // A value's address is an interior pointer.
         let of_values = self.code != CodeRole::OfObject;
         let fit = found.into_iter();
         let fit = fit.filter(|home| home.interior == of_values || !home.tracked);
@@ -829,7 +825,7 @@ impl StateMachine {
         homes.collect()
     }
 
-    /// Where the frames of a task's own code may have the task, when they have called.
+    /// Returns where frames of a task's own code may hold the task during a call.
     fn held(&self, info: &gc_info::GcInfo<'_>) -> Vec<HeldTask> {
         let returns = if self.has_task {
             gc_info::live_at_returns(info).unwrap_or_default()
@@ -852,16 +848,16 @@ impl StateMachine {
     }
 }
 
-/// Most places of a body at which it may have its task.
+/// Maximum number of places in a body at which it may have its task.
 const MAX_HELD: usize = 64;
 /// `rbp` in the numbering of the instruction set.
 const RBP: u8 = 5;
 
-/// `Task`'s own, by which schedulers run it. It has a reference to the thread's `t_currentTask`,
-/// which it sets back at its end.
+/// `Task`'s method by which schedulers run it. It has a reference to the thread's `t_currentTask`,
+/// which it restores at its end.
 const RUNS_TASKS: &str = "ExecuteWithThreadLocal";
 
-/// Methods of an async method's task on the way to its `MoveNext`; `MoveNext` is such a one itself.
+/// Methods of an async method's task that lead to its `MoveNext`, and `MoveNext` itself.
 const RESUMERS: [&str; 6] = [
     "MoveNext",
     "ExecutionContextCallback",
@@ -872,29 +868,28 @@ const RESUMERS: [&str; 6] = [
     "MoveNextAsDispatcher",
 ];
 
-/// Whether a method, whose type is named with its arguments, is one of those that call `MoveNext`
-/// of async methods that were suspended.
+/// Whether a method calls `MoveNext` of suspended async methods. Its type's name includes its
+/// arguments.
 pub fn is_resumer(names: &MethodNames) -> bool {
     let plain = names.type_name.split('[').next().unwrap_or_default();
     resumes(plain, &names.name)
 }
 
-/// Whether a method is one of those that call `MoveNext` of async methods that were suspended, and
-/// of no others.
+/// Whether a method calls `MoveNext` of suspended async methods and of no others.
 fn resumes(type_name: &str, name: &str) -> bool {
     type_name.ends_with("StateMachineBox`1") && RESUMERS.contains(&name)
         || type_name == "System.Threading.ExecutionContext" && name.starts_with("Run")
 }
 
-/// Whether a method, whose type is named with its arguments, is one that dispatches continuations
-/// of runtime async.
+/// Whether a method dispatches continuations of runtime async. Its type's name includes its
+/// arguments.
 pub fn dispatches_continuations(names: &MethodNames) -> bool {
     DISPATCHES.contains(&names.name.as_str()) && names.type_name.starts_with(RUNTIME_TASK)
 }
 
-/// Whether a method is of the runtime's own, between a dispatcher of continuations and the method
-/// that it resumes: the stub that each one has, and the method before it while a listener follows
-/// the AsyncProfilerEventSource.
+/// Whether a method is the runtime's, between a dispatcher of continuations and the method that it
+/// resumes: each method's stub, and the method before it while a listener follows the
+/// AsyncProfilerEventSource.
 pub fn resumes_continuation(names: &MethodNames) -> bool {
     names.name == "IL_STUB_AsyncResume"
         || matches!(
@@ -904,8 +899,8 @@ pub fn resumes_continuation(names: &MethodNames) -> bool {
         )
 }
 
-/// Whether a method is of the runtime's library and suspended with whoever awaits its task: such
-/// are `AsyncHelpers.Await` and, where methods are not optimised, `Task.Run`.
+/// Whether a method belongs to the runtime's library and is suspended with the method that awaits
+/// its task. Such are `AsyncHelpers.Await` and, in unoptimised code, `Task.Run`.
 pub fn is_of_await(names: &MethodNames) -> bool {
     let plain = names.type_name.split('[').next().unwrap_or_default();
     matches!(
@@ -916,7 +911,8 @@ pub fn is_of_await(names: &MethodNames) -> bool {
     )
 }
 
-/// Whether a method is of what a task has on the stack between who runs it and what it runs.
+/// Whether a method is one of a task's frames between the caller that runs the task and the code it
+/// runs.
 pub fn is_of_task(names: &MethodNames) -> bool {
     let plain = names.type_name.split('[').next().unwrap_or_default();
     let own = plain
@@ -934,24 +930,24 @@ pub fn is_worker(names: &MethodNames) -> bool {
     names.type_name.starts_with(WORKERS)
 }
 
-/// Whether a method is the one of tasks by which schedulers run them.
+/// Whether a method is the one by which schedulers run tasks.
 pub fn runs_tasks(names: &MethodNames) -> bool {
     names.name == RUNS_TASKS && names.type_name == TASK
 }
 
-/// Whether a method takes tasks from a queue and runs them, so that nothing older has called them.
+/// Whether a method takes tasks from a queue and runs them, so that no older frame has called them.
 pub fn dispatches(names: &MethodNames) -> bool {
     match names.type_name.as_str() {
         "System.Threading.ThreadPoolWorkQueue" => names.name.starts_with("Dispatch"),
-        // Tasks with threads of their own.
+        // Tasks with their own threads.
         "System.Threading.Tasks.ThreadPoolTaskScheduler" => names.name == "LongRunningThreadWork",
         "System.Threading.Tasks.ThreadPoolTaskScheduler+<>c" => true,
         _ => false,
     }
 }
 
-/// Whether precompiled code of a method of this name, type arguments included, is worth to be
-/// looked at.
+/// Whether precompiled code of a method of this name, type arguments included, may belong to
+/// chains.
 pub fn is_of_chains(names: &MethodNames) -> bool {
     names.name == "MoveNext"
         || is_resumer(names)
@@ -961,26 +957,25 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
         || is_promise(&names.type_name, &names.name)
 }
 
-/// Methods of a task of runtime async that run what it suspended, in which each method is called by
-/// the method that the one before it awaits; the second one while there is a listener.
+/// Methods of a runtime-async task that run the suspended methods, each called by the method that
+/// the previous one awaits. The second is used while there is a listener.
 const DISPATCHES: [&str; 2] = ["DispatchContinuations", "InstrumentedDispatchContinuations"];
 
-/// Methods of which a task's own may become a part, when the compiler knows from the program's run
-/// what they call.
+/// Methods into which a task's own may be inlined, if the compiler has a profile of what they call.
 const TASK_HOLDERS: [(&str, &str); 3] = [
     ("System.Threading.ThreadPoolWorkQueue", "Dispatch"),
     (AWAIT, "RunOrScheduleAction"),
     (TASK, "RunContinuations"),
 ];
 
-/// Whether a method is the one of a promise that a task runs when it is done.
+/// Whether a method is the promise's that a task runs when it is done.
 fn is_promise(type_name: &str, name: &str) -> bool {
     name == "Invoke"
         && type_name.starts_with("System.Threading.Tasks.")
         && type_name.contains("Promise")
 }
 
-/// How the own name of each method begins that chains are about.
+/// Prefixes of the own names of all methods of chains.
 const OF_CHAINS: [&str; 9] = [
     "Invoke",
     RESUMERS[0],
@@ -990,11 +985,12 @@ const OF_CHAINS: [&str; 9] = [
     "Dispatch",
     RUNS_TASKS,
     DISPATCHES[1],
-    // Of `OF_AWAIT`.
+    // Method of `OF_AWAIT`.
     "Initialize",
 ];
 
-/// The state machine whose `MoveNext` a function is.
+/// Returns the state machine whose `MoveNext` a function is, or the role of another method of
+/// chains.
 fn machine_that_moves<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -1003,7 +999,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
 ) -> Option<StateMachine> {
     let found = cx.info().get_function_info2(cx, function).ok()??;
     let facts = clr.module(found.module?.raw())?;
-    // The name alone first: this is asked of each method that is compiled.
+    // The name alone first: this runs for each compiled method.
     let own = facts.metadata()?;
     if own.begins_wanted(found.token.0, OF_CHAINS) == Some(false) {
         return None;
@@ -1013,7 +1009,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
         return (method.type_name == TASK).then(|| StateMachine::of(CodeRole::OfTask));
     }
     if method.type_name == OF_AWAIT {
-        // Objects of it are in nearly each chain, and it may have been there before the session.
+        // Nearly every chain has objects of it, and it may have been loaded before the session.
         if let Some(class) = found.class {
             learn_class(clr, cx, types, class);
         }
@@ -1031,7 +1027,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
     if resumes(&method.type_name, &method.name) {
         let is_box = method.type_name.ends_with(BOX) || method.type_name.ends_with(POOLED);
         if let Some(class) = found.class.filter(|_| is_box) {
-            // Objects of it will be met.
+            // Samples will contain objects of it.
             learn_class(clr, cx, types, class);
         }
         let has_task = method.type_name.ends_with(BOX);
@@ -1077,11 +1073,11 @@ fn machine_that_moves<'rt, C: Synchronous>(
             ..StateMachine::of(code)
         })
     });
-    // Of code that several types share the runtime does not say.
+    // The runtime does not report the class of code that several types share.
     Some(exact.unwrap_or(StateMachine::of(CodeRole::OfValue)))
 }
 
-/// How a runtime's own compiler writes its GcInfo.
+/// Returns the encoding of GcInfo by a runtime's own compiler.
 fn version<C: Synchronous>(cx: &Cx<'_, C>) -> Option<gc_info::Version> {
     let major = cx.info().get_runtime_information(cx).ok()?.major;
     gc_info::Version::of_runtime(major.into())

@@ -1,22 +1,23 @@
-//! Catch-up: a CLR's modules, code and threads from before we came to it.
+//! Catch-up: after an attach, registers a CLR's existing modules, code and threads.
 //!
 //! From `ProfilerAttachComplete` on, enumeration and callbacks together report everything, some of
-//! it twice. It is asked for on the agent thread, as no other command of the runtime's is served
-//! while that callback runs. Code without a list is found when a sample meets it (`code`): dynamic
-//! methods and stubs.
+//! it twice. The catch-up runs on the agent thread, because the runtime serves no other command
+//! during that callback. Enumeration omits dynamic methods and stubs; those are discovered when a
+//! sample contains them ([`Clr::discover`]).
 //!
-//! Invariants: code is listed and asked about only while none goes away. No unload is under way as
-//! the [`UnloadGate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]);
-//! and none begins while it is shut, as the callback that announces it waits there, for [`BATCH`]
-//! methods at most. An id that is given out again belongs to something newer, of which a callback
-//! tells. Where no such moment comes for [`UNLOAD_TIMEOUT`], code is found as samples meet it.
+//! Invariants: code is enumerated and queried only while no code is being unloaded. No unload is in
+//! progress when the [`UnloadGate`] is taken, because the finalizer thread, on which unloads
+//! happen, is seen at rest then ([`Finalizer`]). No unload starts while the gate is held: the
+//! callback that announces an unload blocks on the gate, for [`BATCH`] methods at most. A reused id
+//! belongs to something newer, which a callback reports. If the finalizer thread is not at rest for
+//! [`UNLOAD_TIMEOUT`], code is only discovered from samples.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, ModuleId, RejitId};
 use recording::MethodKind;
@@ -27,53 +28,54 @@ use crate::base::proc;
 use crate::program::Program;
 use crate::program::threads::StartedThread;
 
-/// Methods that are asked about while an unload waits: some 100 µs.
+/// Number of methods queried while an unload waits: some 100 µs.
 const BATCH: usize = 64;
 
-/// How often the end of a dynamic method looks whether it is still asked about: some 100 µs.
+/// Maximum number of checks by which the unload of a dynamic method waits for a query: some 100 µs.
 const MAX_RETRIES: u32 = 2000;
 
-/// How long a moment is waited for in which no code goes away.
+/// Time limit of the wait for a moment without unloads.
 const UNLOAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two looks for it.
+/// Interval between two attempts.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// For so long after the last end of a dynamic method its code may still be found, nanoseconds.
+/// Time after the last dynamic-method unload in which its code may still be found, nanoseconds.
 const UNLOAD_NOTE_NS: u64 = 1_000_000;
 
-/// State behind the gate.
+/// State protected by the gate.
 #[derive(Debug, Default)]
 struct UnloadState {
     modules: u64,
-    /// When the last of them was about to go, CLOCK_MONOTONIC.
+    /// When the last module unload was announced, CLOCK_MONOTONIC.
     last_ns: u64,
-    /// Threads that have ended since we came, until the catch-up is done.
+    /// Threads that ended since the attach began, until the catch-up is done.
     threads: HashSet<usize>,
 }
 
-/// Where the end of a module or of a thread waits while the agent thread asks about what it has
+/// Lock on which a module unload or thread end waits while the agent thread queries what it has
 /// enumerated.
 ///
-/// The one lock of the agent, but that of the names of dynamic methods, that is held over calls
-/// into the CLR. Who waits here does so in preemptive mode, in a callback that the runtime allows
-/// to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the runtime's that
-/// these calls need. The end of a thread may be reported under the thread store's lock, so nothing
-/// that takes that is called with the gate shut.
+/// Besides the lock of the dynamic methods' names, this is the agent's only lock held over calls
+/// into the CLR. A waiting thread is in preemptive mode, in a callback that may block
+/// (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no runtime lock that these calls need. The
+/// end of a thread may be reported under the thread store's lock, so no call that takes that lock
+/// is made while the gate is held.
 #[derive(Debug, Default)]
 pub(super) struct UnloadGate {
     unloads: Mutex<UnloadState>,
     catching_up: AtomicBool,
-    /// The agent thread asks about a function that may be a dynamic method.
+    /// Whether the agent thread queries a function that may be a dynamic method.
     asking: AtomicBool,
-    /// Where code is taken down, if not all is known of what was there before us. The agent
-    /// thread's, locked before `unloads`.
+    /// The finalizer thread, kept if the catch-up gave up on code. Used by the agent thread, locked
+    /// before `unloads`.
     finalizer: Mutex<Option<Finalizer>>,
-    /// The modules from before the attach are known. A catch-up that gives up leaves them out.
+    /// Whether the modules from before the attach are known. A catch-up that gives up leaves them
+    /// out.
     has_modules: AtomicBool,
-    /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
+    /// When the last dynamic-method unload was announced, CLOCK_MONOTONIC.
     dynamic_ns: AtomicU64,
-    /// The dynamic method that it was: one after the other goes, on the finalizer thread.
+    /// The dynamic method of that unload. The finalizer thread unloads one after the other.
     dynamic: AtomicUsize,
 }
 
@@ -90,7 +92,7 @@ impl UnloadGate {
         self.catching_up.load(Ordering::Relaxed)
     }
 
-    /// A module is about to go.
+    /// Records the unload of a module, and holds the gate until the result is dropped.
     pub(super) fn module_unloading(&self) -> impl Drop + '_ {
         let mut unloads = self.hold();
         unloads.modules += 1;
@@ -98,14 +100,15 @@ impl UnloadGate {
         unloads
     }
 
-    /// None goes while this is held, and none has gone since `time_ns`; else `None`.
+    /// Holds the gate if no module was unloaded since `time_ns`; else `None`. No unload starts
+    /// while it is held.
     pub(super) fn hold_unless_unloaded_since(&self, time_ns: u64) -> Option<impl Drop + '_> {
         let unloads = self.hold();
         (unloads.modules == 0 || unloads.last_ns < time_ns).then_some(unloads)
     }
 
-    /// A dynamic method is about to go. The callback may not block: it gives the agent thread the
-    /// time that its questions take, and no more.
+    /// Records the unload of a dynamic method. The callback may not block, so it waits briefly,
+    /// only while the agent thread's query runs.
     pub(super) fn dynamic_method_unloading(&self, function: usize) {
         self.dynamic.store(function, Ordering::SeqCst);
         self.dynamic_ns.store(proc::now_ns(), Ordering::SeqCst);
@@ -117,8 +120,8 @@ impl UnloadGate {
         }
     }
 
-    /// A dynamic method is about to go, or has just gone. One that has its place from a moment
-    /// later on is taken to be it.
+    /// Whether a dynamic method is being, or was just, unloaded. A newer method with the same id
+    /// counts as unloading for a moment.
     fn is_unloading_dynamic(&self, function: usize) -> bool {
         self.dynamic.load(Ordering::SeqCst) == function && self.is_any_unloading()
     }
@@ -130,7 +133,7 @@ impl UnloadGate {
 }
 
 impl Clr {
-    /// A thread is about to go; for the callback, before it is forgotten.
+    /// Records the end of a thread. For the callback, before the thread is forgotten.
     pub(crate) fn thread_ending(&self, thread: usize) {
         let mut unloads = self.gate.hold();
         if self.gate.is_catching_up() {
@@ -138,20 +141,21 @@ impl Clr {
         }
     }
 
-    /// Runs `f` while a module that can be unloaded is held, or `None` where it has gone. What
-    /// stays needs no hold.
+    /// Runs `f` while the unload of a collectible module is held off, or returns `None` if it was
+    /// unloaded. Other modules need no hold.
     pub(crate) fn while_loaded<R>(&self, module: ModuleId<'_>, f: impl FnOnce() -> R) -> Option<R> {
         let collectible = self.module(module.raw())?.collectible;
         let _held = collectible.then(|| self.gate.hold());
         self.module(module.raw()).map(|_| f())
     }
 
-    /// We are about to be let in: what ends from here on is noted.
+    /// Begins the catch-up, before the attach is admitted: ends are recorded from here on.
     pub(crate) fn begin_catch_up(&self) {
         self.gate.catching_up.store(true, Ordering::Relaxed);
     }
 
-    /// Learns of everything that was there before us. Agent thread, after `ProfilerAttachComplete`.
+    /// Registers everything that existed before the attach. Agent thread, after
+    /// `ProfilerAttachComplete`.
     pub(crate) fn catch_up(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) {
         let threads = self.add_existing_threads(program, cx);
         self.add_existing_code(program, cx, &threads);
@@ -160,15 +164,15 @@ impl Clr {
         self.gate.catching_up.store(false, Ordering::Relaxed);
     }
 
-    /// Whether there may be code that no callback reports. It was there before us, another profiler
-    /// has made it and only that one is notified of it, or it is not reported any more.
+    /// Whether code may exist that no callback reports: it existed before the attach, another
+    /// profiler created it and only that one is notified, or JIT callbacks are disabled.
     pub(crate) fn has_unreported_code(&self) -> bool {
-        self.arrival() == Arrival::Attached || self.is_beside() || self.discovers_code()
+        self.arrival() == LoadMode::Attached || self.is_beside() || self.discovers_code()
     }
 
-    /// Learns of the body at an address that was met in a sample and that was not reported: a
-    /// dynamic method or a stub of before our time, or any other code that is found
-    /// ([`Clr::discovers_code`]). Answers whether there is one. Agent thread.
+    /// Registers the unreported body at an address in a sample: a dynamic method or stub from
+    /// before the attach, or any code found by its records ([`Clr::discovers_code`]). Returns
+    /// whether there is one. Agent thread.
     pub(crate) fn discover(
         &self,
         program: &Program,
@@ -184,7 +188,7 @@ impl Clr {
         if let Some(finalizer) = finalizer.as_mut()
             && !finalizer.is_idle(program.code.map())
         {
-            // It may be code that goes away; the next sample of this address asks again.
+            // The code may be in unload; the next sample of this address tries again.
             return false;
         }
         if finalizer.is_some() && !self.gate.has_modules.load(Ordering::Relaxed) {
@@ -192,8 +196,9 @@ impl Clr {
         }
         self.gate.asking.store(true, Ordering::SeqCst);
         let mut found = false;
-        // One that has just been announced may still be found; the next sample of this address asks
-        // again. Of what is found by the runtime's own records it is known which they are.
+        // A method whose unload was just announced may still be found; the next sample of this
+        // address tries again. With the runtime's own records `function_at` recognises such a
+        // method.
         let may_ask = self.discovers_code() || !self.gate.is_any_unloading();
         if may_ask && let Some((function, rejit)) = self.function_at(cx, ip) {
             let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
@@ -209,7 +214,8 @@ impl Clr {
         found
     }
 
-    /// The method at an address: by the runtime's own records, which cost a tenth, or by asking.
+    /// Returns the method at an address, from the runtime's own records (a tenth of the cost) or by
+    /// a query.
     fn function_at<'rt>(
         &self,
         cx: &mut Cx<'rt, AgentThread>,
@@ -222,16 +228,17 @@ impl Clr {
         if self.gate.is_unloading_dynamic(function) {
             return None;
         }
-        // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `discover`.
+        // SAFETY: the id is from the runtime's own records, and nothing is unloaded meanwhile: see
+        // `discover`.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
         Some((cx.info().id(key)?, RejitId::ORIGINAL))
     }
 
-    /// Answers their ids.
+    /// Registers the CLR's existing threads and returns their thread ids.
     fn add_existing_threads(&self, program: &Program, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
-        // With the gate open: this takes the thread store's lock, and the finalizer thread holds
-        // that while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
+        // Before the gate is taken: this takes the thread store's lock, which the finalizer thread
+        // holds while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
         let threads = info.enum_threads(cx).unwrap_or_default();
         let unloads = self.gate.hold();
         let mut found = Vec::new();
@@ -239,15 +246,15 @@ impl Clr {
             if unloads.threads.contains(&thread.raw()) {
                 continue;
             }
-            // One that has not been started yet has no number; a callback reports it.
+            // A thread that has not started yet has no thread id; a callback reports it.
             if let Ok(tid) = info.get_thread_info(cx, thread)
                 && tid != 0
             {
                 found.push((thread, tid));
             }
         }
-        // Some thread that was never interrupted by its runtime shows where they all keep what
-        // matters.
+        // A thread that the runtime never interrupted reveals the offsets of the hijack words for
+        // all threads.
         for (thread, _) in &found {
             self.hijack_of(thread.raw());
         }
@@ -281,17 +288,16 @@ impl Clr {
         }
     }
 
-    /// Whether code that was there before us is not known, as it went away all the time.
+    /// Whether the catch-up gave up on existing code, because unloads never paused.
     pub(crate) fn has_given_up_on_code(&self) -> bool {
         self.gate.finalizer().is_some()
     }
 
-    /// Learns of the code that is not in `done` yet. False: code went away, and the list was not
-    /// followed to its end.
+    /// Registers the code that is not in `done` yet. Returns false if an unload happened before the
+    /// end of the list.
     ///
-    /// By `EnumJITedFunctions`: with the versions, as `EnumJITedFunctions2` gives them, 3.1 looks
-    /// into methods that are being unloaded, and ends by that (SIGSEGV in
-    /// `CodeVersionManager::GetNonDefaultILVersionCount`).
+    /// Uses `EnumJITedFunctions`. `EnumJITedFunctions2`, which includes versions, makes 3.1 inspect
+    /// methods in unload and crash (SIGSEGV in `CodeVersionManager::GetNonDefaultILVersionCount`).
     fn add_code_until_unload(
         &self,
         program: &Program,
@@ -305,12 +311,12 @@ impl Clr {
             return false;
         }
         let unloaded = unloads.modules;
-        // First: the names and the ends of collectible methods hang on them.
+        // Modules first: the names and the unloads of collectible methods depend on them.
         self.learn_modules(program, cx);
         let now = info.enum_jited_functions(cx).unwrap_or_default();
         for batch in now.chunks(BATCH) {
             for function in batch {
-                // Once for all of its bodies in the list.
+                // Once for all bodies of the method in the list.
                 if done.insert(function.raw()) {
                     self.bodies_of(program, cx, *function);
                 }
@@ -332,7 +338,7 @@ impl Clr {
         }
     }
 
-    /// Every body of a method. Dynamic ones are found when they are met.
+    /// Registers every body of a method. Dynamic methods are discovered by samples.
     fn bodies_of<'rt>(
         &self,
         program: &Program,

@@ -1,12 +1,13 @@
-//! A CLR's code: its modules, and the bodies that its compiler makes.
+//! A CLR's code: registers its modules and the method bodies that its JIT compiler produces.
 //!
-//! Methods are not named here, except those whose names cannot be asked for later (collectible
-//! code), and dynamic methods, which are named when a sample has met them: by the agent thread, or
-//! at their end.
+//! Runs in callbacks and, for the catch-up and dynamic methods, on the agent thread. Methods are
+//! named in `names`, when a sample contains them. Two kinds are named here: collectible code, whose
+//! names cannot be queried later, and dynamic methods, named by the agent thread after a sample or
+//! at their unload.
 //!
-//! Invariants: a body is told to the code index in the callback that follows its publication, and
-//! taken out of it before its unload callback returns; the name of a dynamic method is asked for
-//! only while its unload callback cannot return.
+//! Invariants: a body is added to the code index in the callback that follows its publication, and
+//! removed before its unload callback returns. The name of a dynamic method is queried only while
+//! its unload callback cannot return.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,15 +28,15 @@ use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
 use crate::program::code::{CodeChange, CodeLifetime, Owner};
 use crate::program::{Program, chains};
 
-/// How many code headers of a runtime are read with care, and held against what it answers, before
-/// they are read fast and alone.
+/// Number of code headers of a runtime that are read with checks and compared with the runtime's
+/// data before headers are read without either.
 const HEADERS_TO_TRUST: u32 = 32;
 
-/// Code that goes when its module goes, by module.
+/// Code that is unloaded with its module, by module.
 pub(super) type Unloadable = HashMap<usize, Vec<Range<u64>>>;
 
-/// Dynamic methods of which the agent thread has been told, by FunctionID. Whoever asks for the
-/// name of one holds the lock: see [`Clr::name_dynamic`].
+/// Dynamic methods reported to the agent thread, by FunctionID. A name query holds the lock: see
+/// [`Clr::name_dynamic`].
 pub(super) type NamedDynamics = NumberMap<usize, Range<u64>>;
 
 impl Clr {
@@ -44,8 +45,8 @@ impl Clr {
         lock(&self.modules).get(&module).cloned()
     }
 
-    /// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded:
-    /// the runtime must not be asked about it.
+    /// Whether an address is ReadyToRun code of a file truncated since its load. The runtime must
+    /// not be queried about such code.
     pub(crate) fn is_cut_short_at(&self, map: &CodeMap, address: u64) -> bool {
         let has = |facts: &&Arc<ManagedModule>| {
             let code = facts.precompiled.as_ref();
@@ -53,7 +54,7 @@ impl Clr {
         };
         let facts = lock(&self.modules).values().find(has).cloned();
         match facts {
-            // By the same pages, and by the length of its file.
+            // By the module's own image, and by the length of its file.
             Some(facts) => facts.is_cut_short(),
             None => map.is_cut_short(address),
         }
@@ -68,7 +69,7 @@ impl Clr {
         self.module(module).is_some_and(|facts| facts.collectible)
     }
 
-    /// Learns of a module and of the ReadyToRun code in it.
+    /// Registers a module and its ReadyToRun code.
     pub(crate) fn module_loaded<'rt, C: Context>(
         &self,
         program: &Program,
@@ -122,7 +123,7 @@ impl Clr {
         }
     }
 
-    /// A module is being unloaded: its code goes, before the callback returns.
+    /// Removes a module that is being unloaded, with its code, before the callback returns.
     pub(crate) fn module_unloaded(&self, program: &Program, module: ModuleId<'_>) {
         let facts = {
             let _held = self.gate.module_unloading();
@@ -138,8 +139,8 @@ impl Clr {
         program.code.map().quiesce(64);
     }
 
-    /// A dynamic method is being unloaded: its code goes, before the callback returns. What it was
-    /// is told where a sample may have met it.
+    /// Removes a dynamic method that is being unloaded, before the callback returns. Reports its
+    /// name if a sample may contain it.
     pub(crate) fn dynamic_unloaded<'rt, C: Synchronous>(
         &self,
         program: &Program,
@@ -148,14 +149,15 @@ impl Clr {
     ) {
         self.gate.dynamic_method_unloading(function.raw());
         let runtime = self.number();
-        // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was
-        // never compiled.
+        // The method is intact until this returns (`RuntimeMethodHandle_Destroy`). An error means
+        // that it was never compiled.
         let code = cx.info().get_code_info(cx, function).ok();
         let taken = code.as_ref().and_then(|code| {
             let start = code.start_address as u64;
             program.code.take_dynamic(start, runtime, function.raw())
         });
-        // Only now: the agent thread finds it in the map no more, or has asked before this goes on.
+        // Only now: the agent thread no longer finds it in the map, or has queried it before this
+        // lock is taken.
         let named = lock(&self.named_dynamics).remove(&function.raw());
         if let Some(range) = named {
             program.code.removed([range]);
@@ -182,13 +184,13 @@ impl Clr {
         ]);
     }
 
-    /// Asks for the name of the dynamic method at an address that a sample has met, so that the
-    /// agent thread hears of its body. Nothing happens where there is none, or nothing to ask.
+    /// Queries the name of the dynamic method at a sampled address, and reports its body to the
+    /// agent thread. Does nothing if there is no such method or its name is known.
     ///
-    /// The one other lock that is held over calls into the CLR, beside the gate: the end of a
-    /// dynamic method takes its body out of the code map and then waits here, in cooperative mode,
-    /// while its name is asked for. These calls need no lock of the runtime's, and can be made at
-    /// any time (`GetDynamicFunctionInfo`).
+    /// Besides the unload gate, this is the only lock held over calls into the CLR. The unload of a
+    /// dynamic method removes its body from the code map and then waits here, in cooperative mode,
+    /// while its name is queried. These calls need no lock of the runtime's, and may be made at any
+    /// time (`GetDynamicFunctionInfo`).
     pub(crate) fn name_dynamic(&self, program: &Program, cx: &Cx<'_, AgentThread>, address: u64) {
         let mut named = lock(&self.named_dynamics);
         let Some(region) = program.code.map().lookup(address) else {
@@ -204,8 +206,8 @@ impl Clr {
         {
             return;
         }
-        // SAFETY: the id came from a callback of this runtime, and the method is there: it is in
-        // the code map, and its unload callback, which takes it out, does not return while `named`
+        // SAFETY: the id came from a callback of this runtime, and the method still exists: it is
+        // in the code map, and its unload callback, which removes it, does not return while `named`
         // is held.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), unnamed) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
@@ -236,10 +238,10 @@ impl Clr {
         }
     }
 
-    /// A dynamic method was compiled. False: it must be treated as other code.
+    /// Registers a compiled dynamic method. Returns false if it must be treated as other code.
     ///
-    /// One that a collectible module keeps (a stub in IL) goes without a word, so its name cannot
-    /// be asked for later.
+    /// A dynamic method owned by a collectible module (an IL stub) is unloaded without a callback,
+    /// so its name cannot be queried later.
     fn dynamic_compiled<'rt, C: MayTriggerGc>(
         &self,
         program: &Program,
@@ -260,7 +262,7 @@ impl Clr {
             .dynamic_added(unwind, self.number(), function.raw())
     }
 
-    /// The CLR has ended or been left: the code of its images is no more.
+    /// Returns the code ranges of its images, to be removed after the CLR's end or a detach.
     pub(crate) fn images(&self) -> Vec<Range<u64>> {
         let own = |facts: &Arc<ManagedModule>| facts.precompiled.clone();
         let mut all: Vec<_> = lock(&self.modules).values().filter_map(own).collect();
@@ -272,17 +274,17 @@ impl Clr {
         all
     }
 
-    /// A module's facts hold no longer.
+    /// Drops the counts for a removed module.
     fn forget(&self, facts: Option<&ManagedModule>) {
         let collectible = facts.map_or(0, |facts| u32::from(facts.collectible));
         self.collectible.fetch_sub(collectible, Ordering::Relaxed);
     }
 
-    /// A function was compiled: learns of every body of it that is not known yet. Answers the tier
-    /// of the last.
+    /// Registers every body of a compiled function that is not known yet. Returns the tier of the
+    /// last.
     ///
-    /// Called in the callback that follows a compilation, and by [`Clr::catch_up`], which holds
-    /// unloads off.
+    /// Called in the callback that follows a compilation, and by [`Clr::catch_up`], which holds off
+    /// unloads.
     pub(crate) fn compiled<'rt, C: MayTriggerGc>(
         &self,
         program: &Program,
@@ -296,7 +298,7 @@ impl Clr {
         }
         let info = cx.info();
         let mut tier = None;
-        // A dynamic method has one body for ever: the question below is the cheapest.
+        // A dynamic method has only one body, so the cheaper query below suffices.
         let mut starts = if kind == MethodKind::Il {
             info.get_native_code_start_addresses(cx, function, rejit)
                 .unwrap_or_default()
@@ -306,8 +308,9 @@ impl Clr {
         if (self.gate.is_catching_up() || self.discovers_code())
             && let Some(later) = starts.get_mut(1..)
         {
-            // The first, then the newest (`MethodDescVersioningState::LinkNativeCodeVersionNode`):
-            // the order of their making shows their tiers.
+            // The runtime lists the first body, then the newest first
+            // (`MethodDescVersioningState::LinkNativeCodeVersionNode`). The order of compilation
+            // shows their tiers.
             later.reverse();
         }
         if starts.is_empty()
@@ -316,13 +319,13 @@ impl Clr {
             starts.push(code.start_address);
         }
         let time_ns = proc::now_ns();
-        // Each start is looked up once: behind a compilation nothing of the map is in the
+        // Each start is looked up once: after a compilation no part of the map is in the
         // processor's caches.
         let mut regions: Vec<Option<Region>> = if kind == MethodKind::Il {
             let map = program.code.map();
             starts.iter().map(|at| map.at_start(*at as u64)).collect()
         } else {
-            // The one body of a dynamic method is new, whatever its addresses were before.
+            // The only body of a dynamic method is new, whatever its address held before.
             Vec::new()
         };
         for (at, &code_start) in starts.iter().enumerate() {
@@ -358,7 +361,7 @@ impl Clr {
                 self.note_async_body();
             }
             self.added(program, body, trigger, unwind);
-            // Where more than one is new, this is what the next comes after.
+            // If several bodies are new, the next one's tier depends on this one.
             if at + 1 < starts.len()
                 && let Some(region) = regions.get_mut(at)
             {
@@ -368,8 +371,8 @@ impl Clr {
         tier
     }
 
-    /// The tier of a new body, given what lies at the starts of all bodies that its method has by
-    /// now.
+    /// Returns the tier of a new body; `regions` has the code at the starts of all current bodies
+    /// of its method.
     fn tier(
         &self,
         program: &Program,
@@ -404,13 +407,12 @@ impl Clr {
         })
     }
 
-    /// Makes a body known: to its owner's unload, and to the code index.
+    /// Adds a body to the code index and to the list of its owner's unload.
     fn added(&self, program: &Program, body: CodeBody, trigger: UnloadTrigger, unwind: jit::Body) {
         let range = body.range.clone();
         let function = body.function;
         match trigger {
-            // Nothing can go, whatever it is made of; and what is caught up with is not sure to be
-            // that young.
+            // No code can be unloaded. Bodies of a catch-up are excluded, as they may be older.
             UnloadTrigger::Runtime if !self.any_collectible() && !self.gate.is_catching_up() => {
                 program.code.add_permanent(body, unwind);
                 return;
@@ -427,8 +429,8 @@ impl Clr {
         program.code.added(body, unwind);
     }
 
-    /// Where a body is that the runtime has just published, and its unwind rules. The runtime is
-    /// asked until its headers have proven to say the same.
+    /// Returns the range and the unwind rules of a body that the runtime has just published. The
+    /// runtime is queried until its headers have proven to agree.
     fn body_at<'rt, C: MayTriggerGc>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -450,8 +452,8 @@ impl Clr {
             .find(|range| range.start_address == code_start)?;
         let range = start..start.saturating_add(found.size as u64);
         let length = u32::try_from(found.size).unwrap_or(u32::MAX);
-        // SAFETY: as above; the header is read by system calls, and the runtime says that the code
-        // is so long.
+        // SAFETY: as above. The header is read by system calls, and the runtime reports that the
+        // code has this length.
         let (body, is_right) = match unsafe { jit::body_from_header(start, function) } {
             Ok(body) => {
                 let is_right = body.end() == range.end;
@@ -468,8 +470,8 @@ impl Clr {
         Some((range, body))
     }
 
-    /// Returns the facts that must be taken now, and the keeper that takes the code away. No facts
-    /// for code that stays: the agent thread asks when a sample needs them.
+    /// Returns the facts that must be read now, and what unloads the code. Permanent code has no
+    /// facts: the agent thread queries them when a sample needs them.
     fn collectible_facts<'rt, C: MayTriggerGc>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -507,9 +509,9 @@ fn dynamic_facts<'rt, C: Synchronous>(
     })
 }
 
-/// The event that takes a body's memory back.
+/// The event that frees a body's memory.
 enum UnloadTrigger {
-    /// None: it stays as long as the runtime.
+    /// None: the code lives as long as the runtime.
     Runtime,
     /// The unload of a module.
     Module(usize),
@@ -517,7 +519,7 @@ enum UnloadTrigger {
     Function,
 }
 
-/// A number that this process has not seen.
+/// Returns a number that is unique in this process.
 fn next_serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

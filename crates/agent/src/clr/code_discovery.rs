@@ -1,18 +1,18 @@
-//! Code that is found where samples meet it: a runtime that compiles very many methods is asked to
-//! report them no longer.
+//! Disables JIT callbacks of runtimes that compile many methods; code is then found from samples.
 //!
-//! The reports of each method cost a program that compiles tens of thousands of them one to two
-//! percent, half of it in the runtime; and most are never sampled. From .NET 10 on a runtime's own
-//! records say where its code is ([`stackwalk::heaps`]). So after some thousand methods it need not
-//! report any more: a walk finds code that was not reported, and the agent thread learns of a body
-//! when a sample has met it (`catch_up`, [`Clr::discover`]).
+//! JIT callbacks cost a program that compiles tens of thousands of methods one to two percent, half
+//! of it in the runtime. Most methods are never sampled. From .NET 10 on a runtime's own records
+//! locate its code ([`stackwalk::heaps`]). After some thousand methods its JIT callbacks are
+//! therefore disabled. A walk then finds unreported code in the records, and the agent thread
+//! registers the body when a sample contains it (`catch_up`, [`Clr::discover`]).
 //!
-//! A program that compiles less is recorded as on every other runtime, and so is one that has
-//! modules that can be unloaded, or of whose methods more than a few are async: those must be known
-//! before a sample meets them. What is lost: the first samples of an async method have no chain,
-//! which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is
-//! told to be silent only when walks look for its code already; and records are believed only when
-//! they have led to bodies of which it has told.
+//! Callbacks stay enabled in a program that compiles fewer methods, has collectible modules, or has
+//! more than a few async methods. Those must be known before a sample contains them. Costs: the
+//! first samples of an async method have no chain (the awaiting methods behind it), which is
+//! counted. A dynamic method that is unloaded at once may have no name.
+//!
+//! Invariants: callbacks are disabled only after walks have begun to search the records. The
+//! records are trusted only if they have led to bodies that callbacks reported.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,33 +26,33 @@ use super::{Clr, version};
 use crate::program::Program;
 use crate::program::code::{CodeLifetime, Owner};
 
-/// Bodies of which a runtime has told that its records are held against: at least, and at most.
+/// Reported bodies with which the records are compared: minimum and maximum.
 const TO_HOLD: (usize, usize) = (16, 256);
 
-/// One in so many methods may be async where a runtime need not report more.
+/// Callbacks may be disabled if at most one in this many methods is async.
 const ASYNC_IN: u64 = 200;
 
-/// How code of a CLR becomes known.
+/// How code of a CLR is discovered.
 #[derive(Debug, Default)]
 pub(super) struct CodeDiscovery {
-    /// Where its code is recorded, once that was looked for.
+    /// The runtime's code records, once searched for.
     heaps: OnceLock<Option<CodeHeaps>>,
-    /// It has been asked to report no more methods.
+    /// Whether its JIT callbacks are disabled.
     are_jit_callbacks_off: AtomicBool,
-    /// It has had a module that can be unloaded.
+    /// Whether it has had a collectible module.
     has_collectible: AtomicBool,
-    /// Bodies that chains of async methods are about, reported or met.
+    /// Number of bodies of async chains, reported or discovered.
     of_chains: AtomicU64,
 }
 
 impl CodeDiscovery {
-    /// Its records, if code is looked for there.
+    /// Returns its code records, if discovery uses them.
     fn heaps(&self) -> Option<&CodeHeaps> {
         self.heaps.get()?.as_ref()
     }
 
-    /// The FunctionID of the body at an address, if it can be asked about: what may go is a dynamic
-    /// method's, of whose end the runtime tells.
+    /// Returns the FunctionID of the body at an address, if the runtime may be queried about it.
+    /// Code that may be unloaded must be a dynamic method's, whose unload is reported.
     pub(super) fn function_at(&self, address: u64) -> Option<u64> {
         let code = self.heaps()?.code_at(address)?;
         let may_ask = !code.may_go || !self.has_collectible.load(Ordering::Relaxed);
@@ -61,36 +61,38 @@ impl CodeDiscovery {
 }
 
 impl Clr {
-    /// A module of it can be unloaded, from now on. Code compiled for such a one must be reported,
-    /// as it goes without a callback.
+    /// Records that a collectible module was loaded. Its code must be reported, as it is unloaded
+    /// without a callback.
     pub(super) fn note_collectible(&self) {
         self.discovery
             .has_collectible
             .store(true, Ordering::Relaxed);
     }
 
-    /// Whether code of it may be met of which it has not told, as it was asked not to.
+    /// Whether samples may contain unreported code of this CLR, because its callbacks were
+    /// disabled.
     pub(crate) fn discovers_code(&self) -> bool {
         self.discovery.heaps().is_some()
     }
 
-    /// It has been asked for the events of a session, and reports methods again.
+    /// Records that a session has enabled its JIT callbacks again.
     pub(crate) fn note_jit_callbacks_enabled(&self) {
         self.discovery
             .are_jit_callbacks_off
             .store(false, Ordering::Relaxed);
     }
 
-    /// A body of it is one that chains are about.
+    /// Counts a body of async chains.
     pub(super) fn note_async_body(&self) {
         self.discovery.of_chains.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether to make it silent, or to let it report; `None` if that is already in force. It has
-    /// reported `reported` methods, and the session lets it be silent after `wanted`.
+    /// Returns whether to disable (true) or enable its JIT callbacks; `None` if that is already in
+    /// force. `reported` is the number of methods reported so far, `wanted` the number after which
+    /// the session allows disabling.
     ///
-    /// It reports for a moment also when something is to be learned on a thread of the program's
-    /// ([`Clr::learn_expected`]). It reports again when many of the methods that are met are async.
+    /// Callbacks are also enabled for a moment if something must be learned on a program thread
+    /// ([`Clr::learn_expected`]), and again if many of the discovered methods are async.
     pub(crate) fn pending_jit_callbacks_switch(
         &self,
         reported: u64,
@@ -104,7 +106,7 @@ impl Clr {
         (self.discovery.are_jit_callbacks_off.load(Ordering::Relaxed) != disable).then_some(disable)
     }
 
-    /// Asks it to be silent, if its code can be found, or to tell.
+    /// Disables its JIT callbacks, if its code can be discovered, or enables them.
     pub(crate) fn switch_jit_callbacks(
         &self,
         program: &Program,
@@ -115,7 +117,7 @@ impl Clr {
         if disable && self.discovery.heaps.get().is_none() {
             let known = known_bodies(program, self.number());
             if known.len() < TO_HOLD.0 {
-                // It is asked for again.
+                // A later call tries again.
                 return;
             }
             let heaps = || find_heaps(program, cx, &known);
@@ -137,7 +139,7 @@ impl Clr {
     }
 }
 
-/// Some bodies of which a CLR has told, each with its method.
+/// Returns some bodies that a CLR has reported, each with its FunctionID.
 fn known_bodies(program: &Program, runtime: u8) -> Vec<(Region, u64)> {
     let mut known = Vec::new();
     program.code.map().each_jit_body(|region| {
@@ -153,8 +155,8 @@ fn known_bodies(program: &Program, runtime: u8) -> Vec<(Region, u64)> {
     known
 }
 
-/// The records of a CLR, in which walks look for code from now on. `None`: it has none that are
-/// known, or bodies that are there are not in them.
+/// Returns the code records of a CLR and adds them to the code map for walks. `None` if it has no
+/// known records or they lack reported bodies.
 fn find_heaps(
     program: &Program,
     cx: &Cx<'_, AgentThread>,
@@ -171,7 +173,7 @@ fn find_heaps(
             return None;
         }
     }
-    // Fewer where dynamic methods have gone meanwhile.
+    // Fewer agree if dynamic methods were unloaded meanwhile.
     (agreed * 2 >= TO_HOLD.0).then_some(())?;
     map.add_heaps(heaps).then_some(heaps)
 }

@@ -1,10 +1,10 @@
-//! When which thread of the program collected garbage.
+//! Garbage collection intervals of each program thread.
 //!
-//! The thread that stops the runtime for a collection is the one that collects, or waits for the
-//! collector's own threads: what is on its stack then, in code without names, is the collector's.
-//! Callbacks note when that was, the agent thread writes it down. Invariants: a callback never
-//! waits here, and allocates nothing; what there is no room for is left out, and code of the
-//! runtime then keeps its number.
+//! The thread that suspends the runtime for a collection either runs the collection or waits for
+//! the GC's own threads. During that interval, the unsymbolised frames on its stack belong to the
+//! GC. Callbacks record the intervals; the agent thread writes them. Invariants: a callback never
+//! blocks and never allocates here. If the buffer is full or the agent thread holds it, the
+//! interval is dropped and the runtime's frames in it stay unnamed.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -13,11 +13,11 @@ use corprof::sys::CorPrfSuspendReason;
 
 use crate::base::proc;
 
-/// Most that are kept until the agent thread takes them: four in a millisecond of the longest
-/// round.
+/// Maximum number of intervals until the agent thread takes them: four per millisecond of the
+/// longest agent-thread round.
 const MAX_TIMES: usize = 2048;
 
-/// Whether a runtime that stops for this reason does so to collect.
+/// Whether a runtime that suspends for this reason does so for a collection.
 pub(crate) fn is_collection(reason: CorPrfSuspendReason) -> bool {
     [
         CorPrfSuspendReason::FOR_GC,
@@ -26,7 +26,7 @@ pub(crate) fn is_collection(reason: CorPrfSuspendReason) -> bool {
     .contains(&reason)
 }
 
-/// One collection's time.
+/// The interval of one collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CollectionTime {
     pub(crate) tid: u32,
@@ -35,12 +35,12 @@ pub(crate) struct CollectionTime {
     pub(crate) ns: u64,
 }
 
-/// Those of one CLR.
+/// The collection intervals of one CLR.
 #[derive(Debug)]
 pub(crate) struct CollectionTimes {
-    /// Since when the runtime is stopped for a collection; 0 where it is not.
+    /// Start of the suspension for a collection in progress; 0 if there is none.
     from_ns: AtomicU64,
-    /// By which thread.
+    /// The thread that suspended the runtime.
     tid: AtomicU32,
     times: Mutex<Vec<CollectionTime>>,
 }
@@ -56,7 +56,7 @@ impl Default for CollectionTimes {
 }
 
 impl CollectionTimes {
-    /// At the end of `RuntimeSuspendStarted`. The runtime lets one thread at a time come here.
+    /// Called at the end of `RuntimeSuspendStarted`. The runtime serialises these calls.
     pub(crate) fn begin(&self, reason: CorPrfSuspendReason) {
         if is_collection(reason) {
             self.tid.store(proc::own_tid(), Relaxed);
@@ -64,14 +64,14 @@ impl CollectionTimes {
         }
     }
 
-    /// At the begin of `RuntimeResumeStarted` and `RuntimeSuspendAborted`. On the thread of
-    /// [`CollectionTimes::begin`], or on one that took over from it.
+    /// Called at the start of `RuntimeResumeStarted` and `RuntimeSuspendAborted`, on the thread of
+    /// [`CollectionTimes::begin`] or one that took over from it.
     pub(crate) fn end(&self) {
         let from_ns = self.from_ns.swap(0, Relaxed);
         if from_ns == 0 {
             return;
         }
-        // Held by the agent thread while it takes them, and by no other thread.
+        // The agent thread holds this lock while it takes the intervals; no other thread does.
         let Ok(mut times) = self.times.try_lock() else {
             return;
         };
@@ -84,7 +84,7 @@ impl CollectionTimes {
         }
     }
 
-    /// Those that are over since the last call, into `all`. Agent thread only.
+    /// Appends the intervals that ended since the last call to `all`. Agent thread only.
     pub(crate) fn take(&self, all: &mut Vec<CollectionTime>) {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         all.append(&mut times);

@@ -1,47 +1,46 @@
-//! Whether code of a CLR is going away just now, by what its finalizer thread does.
+//! Whether code of a CLR is being unloaded now, judged by the finalizer thread's stack.
 //!
-//! Collectible assemblies and dynamic methods are taken down by finalizers (`LoaderAllocatorScout`,
+//! Finalizers unload collectible assemblies and dynamic methods (`LoaderAllocatorScout`,
 //! `DynamicResolver`, in System.Private.CoreLib), so on the finalizer thread, below managed frames.
-//! A profiler is told when that begins (`ModuleUnloadStarted`), not when it is over: after
-//! `ModuleUnloadFinished` the code goes (`LoaderAllocator::GCLoaderAllocators` to
-//! `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp), and of what began before the
-//! profiler came it is told nothing at all. Whoever lists or asks about code meanwhile ends the
-//! program.
+//! A profiler gets a callback when an unload begins (`ModuleUnloadStarted`), none when it is over:
+//! the code is freed after `ModuleUnloadFinished` (`LoaderAllocator::GCLoaderAllocators` to
+//! `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp). Unloads that began before the
+//! attach are not reported. Enumerating or querying code meanwhile crashes the program.
 //!
-//! Invariant: the answer *idle* was true at some moment of the call. Runs on the agent thread.
+//! Invariant: the result *idle* was true at some moment of the call. Runs on the agent thread.
 
 use stackwalk::{CodeKind, CodeMap, own_memory};
 
 use crate::base::proc::{self, Blocked, Mapping};
 
-/// For so long a thread must have stayed in one wait to be at rest whatever is on its stack: taking
-/// code down is work, and its waits poll, but for one, for the end of a collection.
+/// A thread that has stayed in one wait for this long is at rest, whatever is on its stack.
+/// Unloading is work, and its waits poll, except the one for the end of a collection.
 const STILL_NS: u64 = 1_000_000_000;
-/// Deepest stack that is looked through, bytes. At rest the finalizer thread needs 4 to 8 KiB.
+/// Maximum stack depth that is scanned, bytes. At rest the finalizer thread needs 4 to 8 KiB.
 const MAX_DEPTH: u64 = 1 << 16;
-/// Most places of rest that are remembered: it waits in two ways.
+/// Maximum number of remembered resting places; the thread waits in two ways.
 const MAX_PLACES: usize = 4;
 
-/// A thread that may take code down.
+/// A thread that may unload code.
 #[derive(Debug)]
 struct Watched {
     tid: u32,
-    /// Where it has been found at rest: stack pointer, program counter.
+    /// Places at which it was found at rest: stack pointer, program counter.
     rests: Vec<(u64, u64)>,
-    /// Where it was last, since when.
+    /// Its last wait, and since when.
     last: Option<(Blocked, u64)>,
 }
 
-/// The finalizer thread of a CLR, or the threads of which one is it.
+/// The finalizer thread of a CLR, or several candidates.
 #[derive(Debug)]
 pub(super) struct Finalizer {
     watched: Vec<Watched>,
 }
 
 impl Finalizer {
-    /// Of the CLR with these managed threads. From .NET 6 on the finalizer thread has a name.
-    /// Before that it is the first that the CLR starts: the second of its threads, and the first is
-    /// the process's main thread or unknown.
+    /// Finds it among the managed threads of a CLR. From .NET 6 on the finalizer thread has a name.
+    /// Before that it is the first thread that the CLR starts: the second of its threads, after the
+    /// process's main thread or an unknown one.
     pub(super) fn among(threads: &[u32]) -> Finalizer {
         let named =
             |tid: &u32| proc::thread_name(*tid).is_some_and(|name| name == ".NET Finalizer");
@@ -67,9 +66,9 @@ impl Finalizer {
         }
     }
 
-    /// Whether it is at rest now. False where that cannot be shown: asked again, it may be.
+    /// Whether it is at rest now. False if that cannot be shown; a later call may succeed.
     pub(super) fn is_idle(&mut self, map: &CodeMap) -> bool {
-        // Not found: nothing is known.
+        // Without a candidate nothing is known.
         !self.watched.is_empty() && self.watched.iter_mut().all(|one| one.is_idle(map))
     }
 }
@@ -77,7 +76,7 @@ impl Finalizer {
 impl Watched {
     fn is_idle(&mut self, map: &CodeMap) -> bool {
         let now = proc::blocked(self.tid);
-        // It waits for work by a futex, as PAL's events and the runtime's locks do.
+        // The thread waits for work on a futex, as PAL's events and the runtime's locks do.
         let waiting = now.filter(|now| now.syscall == libc::SYS_futex.cast_unsigned());
         let Some(now) = waiting else {
             self.last = None;
@@ -94,7 +93,7 @@ impl Watched {
         };
         let is_idle = now_ns.saturating_sub(since_ns) >= STILL_NS
             || !has_managed_frame(now.stack_pointer, map)
-                // The words that were read were its stack only if it has not run meanwhile.
+                // The words were its stack only if it has not run meanwhile.
                 && proc::blocked(self.tid).as_ref() == Some(&now);
         self.last = Some((now, since_ns));
         if is_idle && self.rests.len() < MAX_PLACES {
@@ -104,10 +103,10 @@ impl Watched {
     }
 }
 
-/// Whether a stack has a word that is an address in managed code, or may be, behind one that points
-/// up into the stack: what a native function leaves there that was called by managed code and saves
-/// its frame pointer, as all of libcoreclr does. Calls that are over have left such words, too:
-/// *no* is certain and *yes* is not.
+/// Whether a stack may contain a managed frame: an address in managed code after a word that points
+/// up into the stack. A native function that was called by managed code and saves its frame
+/// pointer, as all of libcoreclr does, leaves these. Finished calls leave such words too, so *no*
+/// is certain and *yes* is not.
 fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
     let mappings = proc::mappings();
     let Some(stack) = proc::mapping_of(&mappings, stack_pointer) else {
@@ -129,7 +128,7 @@ fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
 
 fn is_managed(word: u64, mappings: &[Mapping], map: &CodeMap) -> bool {
     let runs = proc::mapping_of(mappings, word).is_some_and(|mapping| mapping.executable);
-    // ReadyToRun code of a module that was not reported yet is a file's, too.
+    // ReadyToRun code of a module that was not reported yet is in a file too.
     runs && map
         .lookup(word)
         .is_none_or(|region| region.kind != CodeKind::Native)
@@ -150,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A map that knows the native code of this process, as an agent's does.
+    /// Returns a code map that knows the native code of this process, as an agent's does.
     fn map() -> &'static CodeMap {
         let map: &CodeMap = Box::leak(Box::new(CodeMap::new()));
         map.refresh_native(&mut |_| 0);
@@ -166,18 +165,18 @@ mod tests {
         proc::now_ns() - start
     }
 
-    /// Has `look` look at a thread that does this until `look` is over; answers who has looked.
+    /// Runs `look` on a thread that runs `does` until `look` is over; returns the finalizer used.
     fn look_at(
         does: impl FnOnce(&mpsc::Receiver<()>) + Send + 'static,
         look: impl FnOnce(&mut Finalizer),
     ) -> Finalizer {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            tell.send(proc::own_tid()).unwrap();
+            sender.send(proc::own_tid()).unwrap();
             does(&stopped);
         });
-        let mut finalizer = watched(told.recv().unwrap());
+        let mut finalizer = watched(receiver.recv().unwrap());
         look(&mut finalizer);
         drop(stop);
         thread.join().unwrap();

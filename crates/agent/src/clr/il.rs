@@ -1,10 +1,9 @@
-//! A method's IL body, as far as it says whether the method catches anything.
+//! Exception clauses of a method's IL body: whether the method catches anything.
 //!
-//! Format: ECMA-335, partition II, 25.4. No instruction is read. Invariant: nothing outside the
-//! bytes is read, and every loop goes forward in them.
+//! Format: ECMA-335, partition II, 25.4. Instructions are not decoded. Invariant: nothing outside
+//! the bytes is read, and every loop advances in them.
 
-/// Whether a body, header first, has a clause that catches or filters; `None` where it is not well
-/// formed.
+/// Whether a body, header first, has a catch or filter clause; `None` if it is malformed.
 pub(super) fn catches(il: &[u8]) -> Option<bool> {
     const MORE_SECTIONS: u8 = 0x08;
     const EXCEPTIONS: u8 = 0x01;
@@ -16,7 +15,7 @@ pub(super) fn catches(il: &[u8]) -> Option<bool> {
         |at: usize| Some(u32::from(u16_at(at)?) | u32::from(u16_at(at.checked_add(2)?)?) << 16);
     let flags = byte(0)?;
     match flags & 3 {
-        // A short body has no clauses.
+        // A tiny body has no clauses.
         2 => return Some(false),
         3 => {}
         _ => return None,
@@ -35,7 +34,7 @@ pub(super) fn catches(il: &[u8]) -> Option<bool> {
         };
         let end = at.checked_add(size.max(4))?;
         if kind & EXCEPTIONS != 0 {
-            // Its flags: 0 for a type, 1 for a filter, 2 for finally, 4 for fault.
+            // Clause flags: 0 for a type, 1 for a filter, 2 for finally, 4 for fault.
             let mut starts = (at + 4..end).step_by(clause);
             if starts.any(|start| u16_at(start).is_none_or(|flags| flags < 2)) {
                 return Some(true);
@@ -52,7 +51,7 @@ pub(super) fn catches(il: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// A fat body of three bytes of code with this behind it.
+    /// Returns a fat body of three bytes of code, followed by these sections.
     fn fat(sections: &[u8]) -> Vec<u8> {
         let flags = if sections.is_empty() { 0x03 } else { 0x0b };
         let mut il = vec![flags, 0x30, 8, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x2a, 0];
@@ -80,7 +79,7 @@ mod tests {
         }
         let two = [small(0x81, 2), large(0)].concat();
         assert_eq!(catches(&fat(&two)), Some(true));
-        // Cut anywhere, it says nothing that is not there.
+        // A truncated body never yields a clause that is not there.
         let whole = fat(&two);
         for length in 0..whole.len() - 24 {
             assert_ne!(catches(&whole[..length]), Some(false), "{length}");

@@ -1,10 +1,10 @@
-//! Where in its IL each instruction of a body comes from: read beside the code or in its image, or
-//! asked of the runtime.
+//! IL maps of method bodies (native offset to IL offset), read from memory or from the runtime.
 //!
-//! Reading is some twenty times faster, and asking leaves the tables of the runtime's debugger
-//! behind in the program for good (`stackwalk::debug_info`). But the bytes are the runtime's own
-//! affair. Invariant: they are believed only of a CLR whose answers they have equalled, many times
-//! and again now and then, and never where the IL may have been changed.
+//! Reading the map from memory (beside JIT-compiled code, or in the image) is some twenty times
+//! faster. A query leaves the tables of the runtime's debugger in the program for good
+//! (`stackwalk::debug_info`). The bytes are undocumented. Invariant: bytes are trusted only if many
+//! maps of this CLR equalled the runtime's, with a new comparison now and then, and never if the IL
+//! may have been changed.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -17,25 +17,25 @@ use stackwalk::jit::{self, NoIlMap};
 use super::{Clr, names};
 use crate::model::IlMap;
 
-/// How many maps are read with care, and held against what the runtime answers, before they are
-/// read fast and alone.
+/// Number of maps that are read with checks and compared with the runtime's before maps are read
+/// without either.
 const TO_TRUST: u32 = 32;
-/// Of those that are read alone, one in so many is held against the answer.
+/// One in this many maps read without a query is compared again.
 const AGAIN: u32 = 256;
-/// They have differed.
+/// Trust value: a map has differed.
 const NEVER: u32 = u32::MAX;
 
-/// The trust in a CLR's way to write them.
+/// Trust in one CLR's encoding of IL maps.
 #[derive(Debug, Default)]
 pub(super) struct IlMapTrust {
-    /// The runtime's major version, 0 where it is not known.
+    /// The runtime's major version; 0 if unknown.
     major: AtomicU16,
-    /// Maps of what was JITted that were as the runtime said, or [`NEVER`].
+    /// Number of JIT-compiled maps that equalled the runtime's, or [`NEVER`].
     read: AtomicU32,
-    /// The same where they have more parts than most: something of the runtime's own before them,
-    /// or six lengths.
+    /// As `read`, for maps with more parts than most: the runtime's patchpoints before them, or six
+    /// lengths.
     with_more: AtomicU32,
-    /// The same of images, by the way in which they are written there.
+    /// As `read`, for maps of images, by their encoding there.
     plain: AtomicU32,
     packed: AtomicU32,
     sized: AtomicU32,
@@ -59,13 +59,13 @@ impl IlMapTrust {
 }
 
 impl Clr {
-    /// The runtime's major version.
+    /// Sets the runtime's major version.
     pub(crate) fn set_major(&self, major: u16) {
         self.il_maps.major.store(major, Ordering::Relaxed);
     }
 
-    /// The map of the body of a function that begins at `code_start`, of its file's IL; empty where
-    /// there is none. The code must be there for good.
+    /// Returns the map of the body that begins at `code_start` to the IL of its file; empty if
+    /// there is none. The code must be permanent.
     pub(crate) fn il_map<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -85,8 +85,7 @@ impl Clr {
         })
     }
 
-    /// As the bytes beside the code have it, read fast where they are trusted. The code must be
-    /// there for good.
+    /// Reads the map from memory, without checks if it is trusted. The code must be permanent.
     fn read_beside(&self, function: usize, code_start: u64) -> Result<(Skipped, IlMap), NoIlMap> {
         let is_trusted =
             |trust: &AtomicU32| (TO_TRUST..NEVER).contains(&trust.load(Ordering::Relaxed));
@@ -94,13 +93,13 @@ impl Clr {
         if is_trusted(&self.il_maps.read) {
             let (format, id) = (self.format()?, function as u64);
             let mut map = Vec::new();
-            // SAFETY: the caller says that the code is there for good; the maps of many bodies of
-            // this runtime have been as it said, and of many with more parts where they are read.
+            // SAFETY: the caller guarantees that the code is permanent. Many maps of this runtime
+            // have equalled its own, and many with more parts where those are read.
             let read = unsafe {
                 jit::il_map_of_known_header(code_start, id, format, knows_more, &mut map)
             };
             match read {
-                // These, perhaps.
+                // The map may have more parts: read below with checks.
                 Err(NoIlMap::Bytes(debug_info::Error::Unknown)) if !knows_more => {}
                 read => return read.map(|skipped| (skipped, names::il_map_of(map))),
             }
@@ -108,9 +107,9 @@ impl Clr {
         self.read_il_map(function, code_start)
     }
 
-    /// The map of the precompiled code of a method that begins at `code_start`; empty where there
-    /// is none, or where the runtime must not be asked for it: it looks for it in the image, and
-    /// dies of a file that was cut short.
+    /// Returns the map of the precompiled code that begins at `code_start`. It is empty if there is
+    /// none or if the runtime must not be queried: it reads the image, and crashes on a truncated
+    /// file.
     pub(crate) fn precompiled_il_map<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -129,29 +128,30 @@ impl Clr {
         }
     }
 
-    /// As the bytes beside the code have it, read with care.
+    /// Reads the map from memory, with checks.
     ///
     /// # Errors
-    /// They are not understood.
+    /// The bytes are not understood.
     pub fn read_il_map(
         &self,
         function: usize,
         code_start: u64,
     ) -> Result<(Skipped, IlMap), NoIlMap> {
         let (mut map, format) = (Vec::new(), self.format()?);
-        // SAFETY: whoever asks says that the code is there for good; all is read by system calls.
+        // SAFETY: the caller guarantees that the code is permanent. All bytes are read by system
+        // calls.
         let skipped = unsafe { jit::il_map(code_start, function as u64, format, &mut map) }?;
         Ok((skipped, names::il_map_of(map)))
     }
 
-    /// As the runtime says, in the IL of the file; empty where it says nothing.
+    /// Queries the map from the runtime, in the file's IL; empty if the runtime has none.
     pub(crate) fn queried_il_map<C: Synchronous>(&self, cx: &Cx<'_, C>, code_start: u64) -> IlMap {
         let map = names::il_map(cx, code_start);
         map.map(|map| self.in_own_il(code_start, map))
             .unwrap_or_default()
     }
 
-    /// As this runtime's version writes them.
+    /// Returns the encoding of this runtime's version.
     fn format(&self) -> Result<Format, NoIlMap> {
         let format = Format::of_major(self.il_maps.major.load(Ordering::Relaxed));
         format.ok_or(NoIlMap::Bytes(debug_info::Error::Unknown))
@@ -161,7 +161,7 @@ impl Clr {
 /// Reads an image's map of the precompiled method that begins at `code_start`, and its format.
 ///
 /// # Errors
-/// It is not understood.
+/// The bytes are not understood.
 pub fn read_precompiled(
     map: &CodeMap,
     code_start: u64,
@@ -171,8 +171,8 @@ pub fn read_precompiled(
     Ok((format, names::il_map_of(entries)))
 }
 
-/// Returns the map that was read, where that is trusted, else the runtime's map, by `ask`; empty
-/// where it must not be asked.
+/// Returns the map that was read, if that is trusted, else the runtime's map from `ask`. Empty if
+/// the runtime must not be queried.
 fn trusted(
     trust: &AtomicU32,
     read: Result<IlMap, NoIlMap>,
@@ -196,14 +196,14 @@ fn trusted(
     }
 }
 
-/// How far a CLR is trusted, where it was so far, that has answered `asked` of a body of which was
-/// `read`.
+/// Returns the trust after a comparison: `known` is the trust before, `read` the map from memory,
+/// `asked` the runtime's.
 fn trusted_after(known: u32, read: &Result<IlMap, NoIlMap>, asked: &IlMap) -> u32 {
     match read {
-        // An empty one, or one of a single place, proves nothing.
+        // An empty map, or one with a single entry, proves nothing.
         Ok(read) if read == asked && (known >= TO_TRUST || read.len() > 1) => next(known),
         Ok(read) if read == asked => known,
-        // More than is read, or what is never read.
+        // The map has parts that are not read.
         Err(NoIlMap::Bytes(debug_info::Error::Unknown | debug_info::Error::Truncated)) => {
             if known >= TO_TRUST {
                 next(known)
@@ -215,7 +215,7 @@ fn trusted_after(known: u32, read: &Result<IlMap, NoIlMap>, asked: &IlMap) -> u3
     }
 }
 
-/// One more, and never so many that it means something else.
+/// Returns the next count, which never reaches [`NEVER`].
 fn next(known: u32) -> u32 {
     if known >= NEVER - 1 {
         TO_TRUST
@@ -247,14 +247,14 @@ mod tests {
         }
         let other: IlMap = vec![(0, 7)].into();
         assert_eq!(one(Ok(map.clone()), Some(other.clone())), (map.clone(), 0));
-        // A map that is not read is asked for, and is no reason for anything.
+        // An unread map is queried and does not change the trust.
         let unread = || Err(NoIlMap::Bytes(debug_info::Error::Unknown));
         assert_eq!(one(unread(), Some(other.clone())), (other.clone(), 1));
         assert_eq!(one(unread(), None), (IlMap::default(), 1));
         for _ in TO_TRUST + 1..AGAIN {
             assert_eq!(one(Ok(map.clone()), Some(other.clone())), (map.clone(), 0));
         }
-        // The runtime must not be asked at this moment; and then it is another.
+        // The runtime must not be queried now; then a different map.
         assert_eq!(one(Ok(map.clone()), None), (IlMap::default(), 1));
         assert_eq!(
             one(Ok(map.clone()), Some(other.clone())),
@@ -272,7 +272,7 @@ mod tests {
         let mut known = 0;
         for _ in 0..TO_TRUST {
             assert!(known < TO_TRUST);
-            // A map that proves nothing, and one that is not read, is no step.
+            // Neither a map that proves nothing nor an unread map changes the trust.
             known = trusted_after(known, &Ok(one.clone()), &one);
             known = trusted_after(known, &Ok(IlMap::default()), &IlMap::default());
             let unread = Err(NoIlMap::Bytes(debug_info::Error::Unknown));
@@ -290,7 +290,7 @@ mod tests {
                 assert_eq!(trusted_after(known, &read, &map), NEVER);
             }
         }
-        // However many there have been, it is no other word.
+        // The count never becomes [`NEVER`].
         let mut known = NEVER - 3;
         for _ in 0..5 {
             known = next(known);

@@ -1,8 +1,8 @@
-//! One CLR: what is kept of it, its code (`code`), how it is named (`names`), and the list of all
-//! (`registry`) with the way to ask one (`runtimes`).
+//! One CLR in the process: its state, its code (`code`), and the names of its methods (`names`).
 //!
-//! It hears no callbacks and knows no events, sessions or records. Invariant: its locks are leaves,
-//! never held over a call into the CLR.
+//! `registry` lists all CLRs; `runtimes` calls one on the agent thread. Callbacks, events, sessions
+//! and records are in other modules. Invariant: locks here are leaves, never held over a call into
+//! the CLR (except the two that `catch_up` and `code` document).
 
 pub mod async_types;
 mod catch_up;
@@ -23,7 +23,7 @@ pub mod version;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::{CallbackKind, Calls, StackSnapshots};
 
 pub use self::registry::{Admission, KnownClr, Registry};
@@ -42,48 +42,48 @@ use crate::program::chains::suspended::StoppedHeap;
 use crate::program::chains::{self, HeapGate, Survey, Types};
 use crate::program::hijacks;
 
-/// One CLR.
+/// One CLR of the process.
 #[derive(Debug)]
 pub struct Clr {
     number: OnceLock<u8>,
-    arrival: Arrival,
-    /// Another profiler is its main one.
+    arrival: LoadMode,
+    /// Whether another profiler is its main profiler.
     beside: bool,
-    /// The policy of the session includes it.
+    /// Whether the session's policy includes it.
     recorded: AtomicBool,
     gate: catch_up::UnloadGate,
     collection_times: CollectionTimes,
     modules: Mutex<NumberMap<usize, Arc<ManagedModule>>>,
     composites: Mutex<Vec<Composite>>,
-    /// How many modules are collectible: asked at each compilation, so not counted each time.
+    /// Number of collectible modules. Read at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
     named_dynamics: Mutex<NamedDynamics>,
     rewritten: Mutex<Rewritten>,
     modifiable: AtomicBool,
-    /// Its treatment of hot code: [`Tiering`].
+    /// Its tiering mode: [`Tiering`].
     tiering: AtomicU8,
-    /// Code headers that have been read and believed since the last that was not.
+    /// Code headers read and verified since the last mismatch.
     headers_read: AtomicU32,
-    /// Whether IL maps are read beside the code.
+    /// Whether IL maps are read from memory instead of queried.
     il_maps: IlMapTrust,
-    /// Where its thread objects keep replaced return addresses.
+    /// Offsets of the words in its thread objects that hold replaced return addresses.
     hijacks: hijacks::ThreadWords,
-    /// Its place in the table of those, where there was one.
+    /// Its index in the table of hijacks, if one was free.
     hijack_place: OnceLock<usize>,
-    /// Whether the usual classes of chains are known (`async_types`).
+    /// Whether the common classes of async chains are known (`async_types`).
     expected: AtomicU8,
-    /// The facts about runtime async from its library (`async_types`).
+    /// Facts about runtime async from its core library (`async_types`).
     runtime_async: OnceLock<async_types::RuntimeAsync>,
-    /// How its code becomes known.
+    /// How its code is discovered.
     discovery: CodeDiscovery,
-    /// The findings of walks of its heap, while they are wanted.
+    /// Results of its heap walks, while a survey is active.
     survey: Mutex<Option<Survey<'static, StoppedHeap>>>,
-    /// Set where a walker needs them.
+    /// Set if a walker needs stack snapshots.
     snapshots: OnceLock<StackSnapshots>,
-    /// Callbacks of it in which we have panicked, as far as they were reported.
+    /// Number of panics in its callbacks that were reported.
     panics_reported: AtomicU32,
-    /// The cost of its callbacks when that was last reported.
+    /// Cost of its callbacks at the last report.
     calls_reported: Mutex<[Calls; CallbackKind::COUNT]>,
 }
 
@@ -92,24 +92,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clr {
-    /// The CLR that the registry gave this number, at its start.
+    /// Creates a CLR with the number that the registry gave it at its start.
     pub fn new(number: u8) -> Clr {
         Clr::started(number, false)
     }
 
-    /// The same; `beside` another profiler, or not.
+    /// Creates a CLR as [`Clr::new`]; `beside`: another profiler is its main profiler.
     pub fn started(number: u8, beside: bool) -> Clr {
-        let clr = Clr::of(Arrival::Startup, beside);
+        let clr = Clr::of(LoadMode::Startup, beside);
         clr.set_number(number);
         clr
     }
 
-    /// One that we come to while it runs; the registry gives it a number when it lets us in.
+    /// Creates a CLR for an attach to a running runtime. The registry sets its number on admission.
     pub fn attached(beside: bool) -> Clr {
-        Clr::of(Arrival::Attached, beside)
+        Clr::of(LoadMode::Attached, beside)
     }
 
-    fn of(arrival: Arrival, beside: bool) -> Clr {
+    fn of(arrival: LoadMode, beside: bool) -> Clr {
         Clr {
             number: OnceLock::new(),
             arrival,
@@ -139,9 +139,9 @@ impl Clr {
         }
     }
 
-    /// Its number: unique among the CLRs of a session, given out again when it has ended.
+    /// Returns its number: unique among the CLRs of a session, reused after the CLR's end.
     pub fn number(&self) -> u8 {
-        // Only a refused one is asked for its number before there is one.
+        // Only a refused CLR's number is read before it is set.
         self.number.get().copied().unwrap_or(u8::MAX)
     }
 
@@ -158,62 +158,62 @@ impl Clr {
         self.recorded.store(recorded, Ordering::Relaxed);
     }
 
-    /// Another profiler is its main one.
+    /// Whether another profiler is its main profiler.
     pub fn is_beside(&self) -> bool {
         self.beside
     }
 
-    /// How we came to it.
-    pub fn arrival(&self) -> Arrival {
+    /// Returns how the agent was loaded into it: at start-up or by attach.
+    pub fn arrival(&self) -> LoadMode {
         self.arrival
     }
 
-    /// Whether its methods may get other IL by hot reload.
+    /// Sets whether hot reload may change the IL of its methods.
     pub(crate) fn set_modifiable(&self, modifiable: bool) {
         self.modifiable.store(modifiable, Ordering::Relaxed);
     }
 
-    /// Sets its treatment of hot code.
+    /// Sets its tiering mode.
     pub(crate) fn set_tiering(&self, tiering: Tiering) {
         self.tiering.store(tiering as u8, Ordering::Relaxed);
     }
 
-    /// Its place in the table of replaced return addresses, from the registry.
+    /// Sets its index in the table of hijacks, from the registry.
     pub(crate) fn set_hijack_place(&self, place: Option<usize>) {
         if let Some(place) = place {
             let _once = self.hijack_place.set(place);
         }
     }
 
-    /// Where one of its thread objects keeps replaced return addresses: its place in the table, and
-    /// the address.
+    /// Returns its index in the table of hijacks, and the address at which one of its thread
+    /// objects keeps replaced return addresses.
     pub(crate) fn hijack_of(&self, thread: usize) -> Option<(usize, u64)> {
         let place = *self.hijack_place.get()?;
         Some((place, self.hijacks.of_new_thread(thread as u64)))
     }
 
-    /// Its place among the CLRs that run at once.
+    /// Returns its index among the CLRs that run at once.
     pub(crate) fn place(&self) -> Option<usize> {
         self.hijack_place.get().copied()
     }
 
-    /// When its collections were.
+    /// Returns the intervals of its collections.
     pub(crate) fn collection_times(&self) -> &CollectionTimes {
         &self.collection_times
     }
 
-    /// Where readers of its heap come in; `None` where it has no place.
+    /// Returns the heap gate for readers of its heap; `None` if it has no index.
     pub(crate) fn heap_gate(&self) -> Option<&'static HeapGate> {
         chains::gate(self.place()?)
     }
 
-    /// From here on walks of its heap look for suspended async methods, which no thread runs.
+    /// Starts a survey: its heap walks search for suspended async methods, which no thread runs.
     pub(crate) fn begin_survey(&self, types: &'static Types) {
         *lock(&self.survey) = Some(Survey::new(StoppedHeap, types));
     }
 
-    /// Does the work of such walks, where one is wanted. In callbacks of a collection; all else
-    /// keeps away then.
+    /// Runs `work` of a heap walk, if a survey is active. For callbacks of a collection; no other
+    /// code takes this lock then.
     pub(crate) fn survey<R>(
         &self,
         walk: impl FnOnce(&mut Survey<'static, StoppedHeap>) -> R,
@@ -221,30 +221,30 @@ impl Clr {
         lock(&self.survey).as_mut().map(walk)
     }
 
-    /// No more of them.
+    /// Ends the survey and returns its results.
     pub(crate) fn end_survey(&self) -> Option<Survey<'static, StoppedHeap>> {
         lock(&self.survey).take()
     }
 
-    /// Stacks of this CLR may be walked by `DoStackSnapshot`.
+    /// Stores the proof that stacks of this CLR may be walked by `DoStackSnapshot`.
     pub(crate) fn set_snapshots(&self, proof: StackSnapshots) {
         let _once = self.snapshots.set(proof);
     }
 
-    /// The proof that stacks of this CLR may be walked by `DoStackSnapshot`, where the walker that
-    /// was asked for needs it.
+    /// Returns the proof that stacks of this CLR may be walked by `DoStackSnapshot`, if the
+    /// selected walker needs it.
     pub fn snapshots(&self) -> Option<&StackSnapshots> {
         self.snapshots.get()
     }
 
-    /// Callbacks that panicked since the last call, of so many in all.
+    /// Returns how many callbacks panicked since the last call; `all` is the total.
     pub(crate) fn new_panics(&self, all: u64) -> u64 {
         let all = u32::try_from(all).unwrap_or(u32::MAX);
         let before = self.panics_reported.swap(all, Ordering::Relaxed);
         u64::from(all.saturating_sub(before))
     }
 
-    /// Returns the cost of its callbacks since the last call, of so much in all, by kind.
+    /// Returns the cost of its callbacks since the last call, by kind; `all` is the total.
     pub(crate) fn new_calls(
         &self,
         all: [Calls; CallbackKind::COUNT],

@@ -1,11 +1,11 @@
-//! A method's names, from the runtime's metadata.
+//! The names of a method, from the runtime's metadata.
 //!
-//! Names come out as metadata has them (``Outer+Inner`1[System.Int32]``, `<Main>b__0_0`); making
-//! them readable is the tool's work. Called on the agent thread, once for each method that is
-//! seen in a sample, and in callbacks for code that may be unloaded.
+//! Names are in metadata form (``Outer+Inner`1[System.Int32]``, `<Main>b__0_0`); the tool makes
+//! them readable. Called on the agent thread, once for each sampled method, and in callbacks for
+//! code that may be unloaded.
 //!
-//! Invariant: type arguments are followed to a bounded depth and breadth, whatever the program's
-//! types are.
+//! Invariant: type arguments are followed to a bounded depth and breadth, for any types of the
+//! program.
 
 use corprof::context::Synchronous;
 use corprof::{ClassId, Cx, FunctionId, Guid, MetadataImport, ModuleId, Token};
@@ -13,14 +13,14 @@ use corprof::{ClassId, Cx, FunctionId, Guid, MetadataImport, ModuleId, Token};
 use super::{Clr, il};
 use crate::model::{IlMap, ManagedModule, MethodNames};
 
-/// How deep type arguments are followed.
+/// Maximum depth of type arguments.
 const MAX_DEPTH: u32 = 4;
-/// How many type arguments are named.
+/// Maximum number of type arguments that are named.
 const MAX_ARGUMENTS: usize = 8;
-/// Longest type name kept, bytes.
+/// Maximum length of a type name, bytes.
 const MAX_NAME: usize = 1024;
 
-/// The names of a method that has metadata.
+/// Returns the names of a method that has metadata.
 pub fn of_function<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -33,13 +33,13 @@ pub fn of_function<'rt, C: Synchronous>(
     let in_place = facts.as_ref().and_then(|facts| facts.metadata());
     let (mut type_name, mut name) = match in_place.and_then(|own| own.method(found.token.0)) {
         Some(method) => (method.type_name, method.name),
-        // The runtime would look for it in what is not there any more.
+        // The runtime would read metadata from the missing part of the file.
         None if is_cut_short(facts.as_deref()) => {
             (String::new(), format!("0x{:08x}", found.token.0))
         }
         None => {
-            // No image in memory, or one that was changed since: see `base::metadata` for why the
-            // runtime is asked last.
+            // No image in memory, or one that was changed since: `base::metadata` says why the
+            // runtime is queried last.
             let metadata = info.get_module_meta_data(cx, module).ok()??;
             let method = metadata.get_method_props(found.token).ok()?;
             (type_of(&metadata, method.class), method.name)
@@ -65,7 +65,7 @@ pub fn of_function<'rt, C: Synchronous>(
     })
 }
 
-/// Whether the file of a module is shorter than it was.
+/// Whether the file of a module was truncated.
 fn is_cut_short(facts: Option<&ManagedModule>) -> bool {
     facts.is_some_and(ManagedModule::is_cut_short)
 }
@@ -85,7 +85,7 @@ fn mvid_of<'rt, C: Synchronous>(
     Some(guid_bytes(metadata.get_scope_props().ok()?.mvid))
 }
 
-/// The name of a TypeDef token of a module.
+/// Returns the name of a TypeDef token of a module.
 pub(super) fn type_of_token<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -104,7 +104,7 @@ pub(super) fn type_of_token<'rt, C: Synchronous>(
     Some(type_of(&metadata, token))
 }
 
-/// A class's own name, without type arguments, and the token of a field that it declares.
+/// Returns a class's own name, without type arguments, and the token of a field that it declares.
 pub fn class_and_field<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -124,8 +124,8 @@ pub fn class_and_field<'rt, C: Synchronous>(
     Some((name, field))
 }
 
-/// The whole name of a nested class of which the own name is known (type arguments may follow), and
-/// a method in whose module it is, most likely; `None` where it is not, or not alone.
+/// Returns the full name of a nested class from its own name (type arguments may follow) and a
+/// method that is probably in the same module; `None` if it is not there or not unique.
 pub fn of_nested<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -142,7 +142,7 @@ pub fn of_nested<'rt, C: Synchronous>(
     Some(name + arguments)
 }
 
-/// Whether a method has a clause that catches exceptions; also where that cannot be read.
+/// Whether a method has a clause that catches exceptions. True if that cannot be read.
 pub fn may_catch<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -160,7 +160,7 @@ pub fn may_catch<'rt, C: Synchronous>(
     il().and_then(|il| il::catches(&il)).unwrap_or(true)
 }
 
-/// The name of a method that has no metadata: a DynamicMethod or a stub in IL.
+/// Returns the name of a method that has no metadata: a DynamicMethod or an IL stub.
 pub fn of_dynamic<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     function: FunctionId<'rt>,
@@ -175,7 +175,8 @@ pub fn of_dynamic<'rt, C: Synchronous>(
     })
 }
 
-/// The collectible module that a method's code goes with: its own, or that of a type argument.
+/// Returns the collectible module with which a method's code is unloaded: its own, or a type
+/// argument's.
 pub fn collectible_owner<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -220,7 +221,7 @@ pub(super) fn collectible_class<'rt, C: Synchronous>(
         .find_map(|class| collectible_class(clr, cx, class, depth + 1))
 }
 
-/// The map from native code to IL of the body at `code_start`.
+/// Returns the map from native code to IL of the body at `code_start`.
 pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
     // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
     const SPECIAL: u32 = 0xffff_fff0;
@@ -235,15 +236,15 @@ pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> 
     Some(il_map_of(map.collect()))
 }
 
-/// A map of these entries. Where the IL offset stays the same it has none: the runtime leaves out
-/// some of those, too.
+/// Builds a map of these entries. Consecutive entries with the same IL offset are merged: the
+/// runtime omits some of those too.
 pub(super) fn il_map_of(mut entries: Vec<(u32, u32)>) -> IlMap {
     entries.sort_unstable();
     entries.dedup_by_key(|(_, il)| *il);
     entries.into_boxed_slice()
 }
 
-/// `Namespace.Outer+Inner`.
+/// Returns `Namespace.Outer+Inner`.
 pub(crate) fn type_of(metadata: &MetadataImport<'_>, class: Token) -> String {
     let mut parts = Vec::new();
     let mut next = Some(class);
@@ -289,7 +290,7 @@ fn arguments<'rt, C: Synchronous>(
     into.push(']');
 }
 
-/// The name of a class, array types and type arguments spelled out.
+/// Returns the name of a class, with array types and type arguments spelled out.
 pub fn of_class<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, class: ClassId<'rt>) -> String {
     let mut name = String::new();
     class_name(clr, cx, class, 0, &mut name);
@@ -331,7 +332,7 @@ fn class_name<'rt, C: Synchronous>(
     arguments(clr, cx, &found.type_args, depth, into);
 }
 
-/// A GUID as files have it: the first three fields little-endian.
+/// Returns a GUID in file order: the first three fields little-endian.
 fn guid_bytes(guid: Guid) -> [u8; 16] {
     let mut bytes = [0; 16];
     let (fields, rest) = bytes.split_at_mut(8);

@@ -1,17 +1,19 @@
-//! The CLRs of the process: which are recorded, which were refused, which have ended.
+//! The list of the process's CLRs: which are recorded, which were refused, which have ended.
 //!
-//! The seeds' article calls it the global profiler manager. It decides once for each CLR, by the
-//! policy that the user chose, and it is where a CLR's end meets the agent thread. It knows nothing
-//! of code, threads or samples. Invariants: what CLRs that start or end at the same moment find out
-//! of each other is decided under one lock, which is never held while a CLR is called; of `first`
-//! and `one` at most one CLR is recorded, whatever happens at the same time; a number is one CLR's
-//! for a whole session, and given out again after it, as is a place in the table of hijacks after
-//! the CLR's end, so neither runs out however often CLRs come and go.
+//! It decides once for each CLR, by the user's policy, and hands a CLR's end over to the agent
+//! thread. (The project's seed articles call it the global profiler manager.) Code, threads and
+//! samples are in other modules.
+//!
+//! Invariants: CLRs that start or end concurrently are decided under one lock, which is never held
+//! over a call into a CLR. Of the policies `first` and `one` at most one CLR is recorded, under any
+//! concurrency. A number belongs to one CLR for a whole session and is reused afterwards; so is a
+//! place in the table of hijacks after the CLR's end. Neither runs out, however many CLRs start and
+//! end.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::Runtime;
 use stackwalk::HIJACKS;
 
@@ -19,25 +21,26 @@ use super::Clr;
 use crate::model::phase::PhaseReader;
 use crate::model::{Phase, RuntimePolicy};
 
-/// How long a CLR's shutdown waits for the agent thread to write the rest.
+/// Time limit for which a CLR's shutdown waits until the agent thread has written the rest.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A CLR of the process as the agent thread sees it.
+/// A CLR of the process, for the agent thread.
 #[derive(Clone, Debug)]
 pub struct KnownClr {
     /// [`Clr::number`].
     pub number: u8,
-    /// `8.0.4`.
+    /// Its version, such as `8.0.4`.
     pub version: String,
-    /// Its threads are sampled, its events are written.
+    /// Whether its threads are sampled and its events written.
     pub recorded: bool,
-    /// The call that was answered with a refusal; empty where none was.
+    /// The call that refused it; empty if none did.
     pub refused_by: &'static str,
-    /// The way to ask it; none once it has ended.
+    /// Handle for calls into it; `None` once it has ended.
     pub reach: Option<(Arc<Clr>, Runtime)>,
-    /// Its shutdown callback has begun; once acknowledged it must not be called any more.
+    /// Whether its shutdown callback has begun. After the acknowledgement it must not be called any
+    /// more.
     pub ending: bool,
-    /// It has ended; for what is still known of it.
+    /// The CLR after its end, for what is still known of it.
     former: Option<Arc<Clr>>,
 }
 
@@ -45,35 +48,35 @@ pub struct KnownClr {
 struct RegistryState {
     policy: RuntimePolicy,
     known: Vec<KnownClr>,
-    /// Numbers of CLRs that have been created and not been heard of since.
+    /// Numbers of CLRs that were created and have not reached `Initialize` yet.
     claimed: Vec<u8>,
-    /// The one CLR that `first` and `one` record.
+    /// The only CLR recorded under `first` and `one`.
     chosen: Option<u8>,
     /// The CLR in each place of the table of hijacks.
     places: [Option<u8>; HIJACKS],
-    /// CLRs that we have come to and whose past is not known yet.
+    /// Attached CLRs whose catch-up has not begun.
     arrived: Vec<u8>,
-    /// CLRs whose end the agent thread has taken in, while a thread waits for that.
+    /// CLRs whose end the agent thread has processed, while a thread waits for that.
     acknowledged: Vec<u8>,
 }
 
-/// CLRs that are ending.
+/// The CLRs that are ending.
 #[derive(Debug)]
 pub struct EndingRuntimes {
     /// Their numbers.
     pub numbers: Vec<u8>,
-    /// No other CLR is being recorded.
+    /// Whether no other CLR can be called.
     pub is_last: bool,
 }
 
-/// The outcome of a CLR's `Initialize`.
+/// The result of an admission in `Initialize`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// A place in the table of hijacks, if one was free.
+    /// Index in the table of hijacks, if one was free.
     pub hijack_place: Option<usize>,
 }
 
-/// All CLRs.
+/// The list of all CLRs.
 #[derive(Debug)]
 pub struct Registry {
     state: Mutex<RegistryState>,
@@ -82,7 +85,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// None yet.
+    /// Creates an empty registry.
     pub fn new(phase: PhaseReader) -> Registry {
         Registry {
             state: Mutex::default(),
@@ -95,9 +98,9 @@ impl Registry {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A session begins: its policy decides from here on, about CLRs that are there already too.
-    /// Those that have ended are forgotten and answered: their numbers are free, and their code
-    /// must go before another one has it.
+    /// Applies a new session's policy to all CLRs, running ones too. Returns the CLRs that have
+    /// ended and removes them. Their numbers are free, so the caller must remove their code before
+    /// another CLR gets one.
     pub fn begin(&self, policy: RuntimePolicy) -> Vec<Arc<Clr>> {
         let mut state = self.state();
         let state = &mut *state;
@@ -116,7 +119,7 @@ impl Registry {
         forgotten
     }
 
-    /// Whether any CLR that runs is recorded.
+    /// Whether any running CLR is recorded.
     pub fn is_any_recorded(&self) -> bool {
         let state = self.state();
         state
@@ -125,8 +128,8 @@ impl Registry {
             .any(|clr| clr.recorded && clr.reach.is_some())
     }
 
-    /// `CreateInstance`: the number of this CLR, if it may have callbacks. With `first`, only the
-    /// first one that asks; `version` is asked for where one is refused.
+    /// `CreateInstance`: returns a number for this CLR, if it may have callbacks. Under `first`,
+    /// only the first CLR gets one; `version` is called for a refused one.
     pub fn claim(&self, version: impl FnOnce() -> String) -> Option<u8> {
         if !self.phase.get().takes_runtimes() {
             return None;
@@ -137,7 +140,7 @@ impl Registry {
         if state.policy != RuntimePolicy::First || *state.chosen.get_or_insert(number) == number {
             return Some(number);
         }
-        // May take the loader's lock, which a thread that waits for ours may hold.
+        // May take the loader's lock, whose owner may wait for this lock.
         drop(state);
         let version = version();
         let mut state = self.state();
@@ -153,8 +156,8 @@ impl Registry {
         None
     }
 
-    /// `Initialize`: lists a CLR; `None`: it is not to be recorded. Else `begin` is run before any
-    /// other CLR can start or end.
+    /// `Initialize`: lists a CLR. Returns `None` if it is not recorded. Otherwise runs `begin`
+    /// before any other CLR can start or end.
     pub fn admit(
         &self,
         clr: &Arc<Clr>,
@@ -187,9 +190,9 @@ impl Registry {
         })
     }
 
-    /// `InitializeForAttach`: lists a CLR that we have come to while it runs, and gives it its
-    /// number. It is recorded if a session is under way whose policy wants it, and by the sessions
-    /// to come. `None`: there is no agent thread to look after it.
+    /// `InitializeForAttach`: lists an attached CLR and sets its number. It is recorded if a
+    /// session runs whose policy includes it, and by later sessions. Returns `None` if no agent
+    /// thread exists to serve it.
     pub fn admit_attached(
         &self,
         clr: &Arc<Clr>,
@@ -221,48 +224,48 @@ impl Registry {
         })
     }
 
-    /// One that was let in for attaching does not get so far: it is as if it had never been there.
+    /// Removes a CLR whose attach failed after its admission.
     pub fn refuse_attached(&self, number: u8) {
         let mut state = self.state();
         state.known.retain(|known| known.number != number);
         state.free_place(number);
     }
 
-    /// `ProfilerAttachComplete`: the agent thread may ask for what was there before us.
+    /// `ProfilerAttachComplete`: the agent thread may run the catch-up.
     pub fn attach_complete(&self, number: u8) {
         self.state().arrived.push(number);
     }
 
-    /// CLRs whose past is not known yet. Agent thread.
+    /// Returns the CLRs whose catch-up has not begun, and clears the list. Agent thread.
     pub fn take_newly_attached(&self) -> Vec<u8> {
         std::mem::take(&mut self.state().arrived)
     }
 
-    /// CLRs that we came to while they ran, and may leave.
+    /// Returns the running CLRs that were attached to, from which the agent may detach.
     pub fn attached(&self) -> Vec<u8> {
         let state = self.state();
         let running = state.known.iter().filter(|known| {
             let reach = known.reach.as_ref();
-            !known.ending && reach.is_some_and(|(clr, _)| clr.arrival() == Arrival::Attached)
+            !known.ending && reach.is_some_and(|(clr, _)| clr.arrival() == LoadMode::Attached)
         });
         running.map(|known| known.number).collect()
     }
 
-    /// Whether no CLR is left, and none is about to come.
+    /// Whether no CLR is left and none is being created.
     pub fn is_vacant(&self) -> bool {
         let state = self.state();
         state.claimed.is_empty() && state.known.iter().all(|known| known.reach.is_none())
     }
 
-    /// Without a session: the CLRs that have ended. Their numbers are free, and their code must go
-    /// before another one has them.
+    /// Removes and returns the CLRs that have ended, for use without a session. Their numbers are
+    /// free, so the caller must remove their code before another CLR gets one.
     pub fn take_ended(&self) -> Vec<Arc<Clr>> {
         let mut state = self.state();
         let gone = state.known.extract_if(.., |clr| clr.reach.is_none());
         gone.filter_map(|clr| clr.former).collect()
     }
 
-    /// A CLR that was admitted is not recorded after all: it has refused what we need.
+    /// Withdraws an admitted CLR from recording, because it refused a call that the agent needs.
     pub fn withdraw(&self, number: u8) {
         let mut state = self.state();
         if let Some(known) = state.find(number) {
@@ -276,19 +279,19 @@ impl Registry {
         state.free_place(number);
     }
 
-    /// The CLRs of this session known by now, in the order of their decisions.
+    /// Returns the CLRs of this session known by now, in the order of their decisions.
     pub fn known(&self) -> Vec<KnownClr> {
         self.state().known.clone()
     }
 
-    /// CLRs that can still be called.
+    /// Returns the CLRs that can still be called.
     pub fn running(&self) -> Vec<u8> {
         let state = self.state();
         let running = state.known.iter().filter(|clr| clr.reach.is_some());
         running.map(|clr| clr.number).collect()
     }
 
-    /// Recorded CLRs that can still be called.
+    /// Returns the recorded CLRs that can still be called.
     pub fn recorded(&self) -> Vec<u8> {
         let state = self.state();
         let recorded = state
@@ -298,8 +301,8 @@ impl Registry {
         recorded.map(|clr| clr.number).collect()
     }
 
-    /// A CLR ends: waits until the agent thread, woken by `wake`, will not call it again. Bounded,
-    /// as a program's end must not hang.
+    /// Blocks a CLR's end until the agent thread, woken by `wake`, makes no more calls into it. The
+    /// wait is bounded, so that a program's end does not hang.
     pub fn ends(&self, number: u8, wake: impl FnOnce()) {
         let mut state = self.state();
         match state.find(number) {
@@ -316,8 +319,8 @@ impl Registry {
         state.acknowledged.retain(|other| *other != number);
     }
 
-    /// Returns the CLRs that wait in [`Registry::ends`]. If no CLR is recorded without them, `rest`
-    /// is run before another CLR can start.
+    /// Returns the CLRs that wait in [`Registry::ends`]. If no other CLR can be called, runs `rest`
+    /// before another CLR can start.
     pub fn ending(&self, rest: impl FnOnce()) -> Option<EndingRuntimes> {
         let state = self.state();
         let reached = || state.known.iter().filter(|clr| clr.reach.is_some());
@@ -335,7 +338,7 @@ impl Registry {
         Some(EndingRuntimes { numbers, is_last })
     }
 
-    /// The agent thread will not call this CLR again.
+    /// Confirms that the agent thread makes no more calls into this CLR.
     pub fn acknowledge(&self, number: u8) {
         let mut state = self.state();
         if let Some(known) = state.find(number) {
@@ -346,9 +349,9 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// The agent thread has ended ([`Phase::Left`]): no thread waits for it.
+    /// Releases all waiting threads at the agent thread's end ([`Phase::Left`]).
     pub fn agent_thread_ended(&self) {
-        // A thread that looked at the phase before and waits now holds the lock no more.
+        // Afterwards a thread that read the old phase is in its wait, and has released the lock.
         let _state = self.state();
         self.changed.notify_all();
     }
@@ -359,13 +362,13 @@ impl RegistryState {
         self.known.iter_mut().find(|clr| clr.number == number)
     }
 
-    /// Adds a CLR, whose number was claimed.
+    /// Adds a CLR whose number was claimed.
     fn list(&mut self, clr: KnownClr) {
         self.claimed.retain(|number| *number != clr.number);
         self.known.push(clr);
     }
 
-    /// The lowest number that no CLR of this session has or had.
+    /// Returns the lowest number that no CLR of this session has or had.
     fn free_number(&self) -> Option<u8> {
         (0..=u8::MAX).find(|number| {
             !self.claimed.contains(number) && self.known.iter().all(|clr| clr.number != *number)
@@ -390,7 +393,7 @@ impl RegistryState {
         match policy {
             RuntimePolicy::All => true,
             RuntimePolicy::Many(_) => policy.names(version),
-            // Chosen by `claim`, or the first that is there already.
+            // Chosen by `claim`, or the first that is listed.
             RuntimePolicy::First => *self.chosen.get_or_insert(number) == number,
             RuntimePolicy::One(_) => {
                 policy.names(version) && *self.chosen.get_or_insert(number) == number

@@ -1,7 +1,7 @@
-//! Methods with other IL than that of their file: how the new offsets map to the old ones.
+//! Methods whose IL differs from their file's: maps the new IL offsets to the file's.
 //!
-//! The runtime tells lines of such code by the new IL; debug information and other bodies of the
-//! method speak of the old one. Invariant: a body that is not known here is as its file has it.
+//! The runtime reports IL offsets of such code in the new IL. Debug information and other bodies of
+//! the method use the file's. Invariant: a body that is not listed here has the file's IL.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -15,24 +15,24 @@ use super::{Clr, lock};
 use crate::base::proc::{self, Mapping};
 use crate::model::IlMap;
 
-/// New offsets with the old ones, by the new ones.
+/// Pairs of new and old offset, sorted by the new one.
 type Offsets = Arc<[(u32, u32)]>;
 
-/// Most bodies that are known; each has a method that was rewritten.
+/// Maximum number of bodies of rewritten methods.
 const MAX_BODIES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Rewritten {
-    /// By module and token.
+    /// Offsets of rewritten methods by module and token.
     methods: HashMap<(usize, u32), Offsets>,
-    /// By the address at which the runtime knows the body.
+    /// Offsets by the code start of the body.
     bodies: HashMap<u64, Offsets>,
-    /// Bodies of IL that came by hot reload, which no debug information of the file speaks of.
+    /// Bodies with IL from hot reload, for which the file's debug information has no entries.
     updated: HashSet<u64>,
 }
 
 impl Clr {
-    /// A method is about to get other IL.
+    /// Records the IL map of a method that is about to get other IL.
     pub(crate) fn rewrites(&self, module: usize, token: u32, map: &[CorIlMap]) {
         let mut offsets: Vec<(u32, u32)> = map
             .iter()
@@ -43,7 +43,7 @@ impl Clr {
         rewritten.methods.insert((module, token), offsets.into());
     }
 
-    /// A body was compiled that is not the method's first: it may be of other IL.
+    /// Records a compiled body that is not the method's first: it may have other IL.
     pub(super) fn note_recompiled<'rt, C: Synchronous>(
         &self,
         cx: &Cx<'rt, C>,
@@ -65,7 +65,7 @@ impl Clr {
         }
     }
 
-    /// A body was compiled in a runtime with hot reload: its IL may be that of an update, which the
+    /// Records a compiled body in a runtime with hot reload. Its IL may be an update's, which the
     /// runtime keeps outside of the file (`EditAndContinueModule::UpdateMethod`,
     /// src/coreclr/vm/encee.cpp).
     pub(super) fn note_recompiled_under_hot_reload<'rt, C: Synchronous>(
@@ -90,20 +90,20 @@ impl Clr {
         let file = || mapped(&proc::mappings(), facts.base);
         let is_updated = is_outside_file(facts.mapped.get_or_init(file), il as u64);
         let mut rewritten = lock(&self.rewritten);
-        // Its place may have been that of another body before.
+        // The address may have been another body's before.
         rewritten.updated.remove(&code_start);
         if is_updated && rewritten.updated.len() < MAX_BODIES {
             rewritten.updated.insert(code_start);
         }
     }
 
-    /// Whether a body is of other IL than its file's.
+    /// Whether a body's IL differs from its file's.
     pub(super) fn is_rewritten(&self, code_start: u64) -> bool {
         let rewritten = lock(&self.rewritten);
         rewritten.bodies.contains_key(&code_start) || rewritten.updated.contains(&code_start)
     }
 
-    /// A body's map with the offsets of the file's IL.
+    /// Returns a body's map with the offsets of the file's IL.
     pub(crate) fn in_own_il(&self, code_start: u64, mut map: IlMap) -> IlMap {
         let rewritten = lock(&self.rewritten);
         if rewritten.updated.contains(&code_start) {
@@ -120,7 +120,7 @@ impl Clr {
     }
 }
 
-/// Where the file that is at `base` is in memory; nowhere, where no file is there.
+/// Returns the address ranges of the file mapped at `base`; empty if no file is mapped there.
 fn mapped(mappings: &[Mapping], base: u64) -> Box<[Range<u64>]> {
     let inode = proc::mapping_of(mappings, base).map_or(0, |mapping| mapping.inode);
     let of_file = mappings
@@ -129,13 +129,13 @@ fn mapped(mappings: &[Mapping], base: u64) -> Box<[Range<u64>]> {
     of_file.map(|mapping| mapping.range.clone()).collect()
 }
 
-/// Whether IL is in none of these places. False where there is no place, as nothing is known then.
+/// Whether IL is in none of these ranges. False if there are no ranges, as nothing is known then.
 fn is_outside_file(file: &[Range<u64>], il: u64) -> bool {
     !file.is_empty() && !file.iter().any(|range| range.contains(&il))
 }
 
-/// The offset of what stands at a new one, or of the last before it that was there; 0 for what was
-/// put before the first.
+/// Returns the old offset for a new one: that of the last entry at or before it; 0 for code
+/// inserted before the first.
 fn old_offset(offsets: &[(u32, u32)], new: u32) -> u32 {
     let before = offsets.partition_point(|(at, _)| *at <= new);
     let known = before.checked_sub(1).and_then(|at| offsets.get(at));
@@ -155,7 +155,7 @@ mod tests {
             inode,
             name: String::new(),
         };
-        // Sections of a file, what is between them, and a heap.
+        // Sections of a file, the gap between them, and a heap.
         let mappings = [
             mapping(0x1000, 7),
             mapping(0x2000, 0),
@@ -165,7 +165,7 @@ mod tests {
         let file = mapped(&mappings, 0x1000);
         assert!(!is_outside_file(&file, 0x1800) && !is_outside_file(&file, 0x3fff));
         assert!(is_outside_file(&file, 0x9010));
-        // An image that was made in memory.
+        // An image built in memory.
         assert!(!is_outside_file(&mapped(&mappings, 0x9000), 0x9010));
 
         let clr = Clr::new(0);

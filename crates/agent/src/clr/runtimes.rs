@@ -1,4 +1,7 @@
-//! The way to ask the CLRs: on the agent thread, one at a time, only while they can be asked.
+//! Calls into the CLRs: on the agent thread, one CLR at a time, only while it can be called.
+//!
+//! A CLR can be called from its admission until the agent thread has confirmed its end
+//! (`registry`). Calls that would register their thread with the runtime run on a separate thread.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -12,18 +15,18 @@ use super::Clr;
 use super::registry::{KnownClr, Registry};
 use crate::program::Program;
 
-/// The CLRs, for the agent thread to ask.
+/// The CLRs that the agent thread can call.
 #[derive(Debug)]
 pub struct Runtimes<'a> {
     cx: &'a mut AgentCx,
     registry: &'a Registry,
     known: &'a [KnownClr],
-    /// The list of now, once a CLR was met that is not in `known`: it started after that was made.
+    /// A newer list, read once a CLR is used that started after `known` was made.
     newer: Vec<KnownClr>,
 }
 
 impl<'a> Runtimes<'a> {
-    /// Those that are `known`, and from `registry` those that start meanwhile.
+    /// Creates the list from `known`; `registry` has CLRs that start meanwhile.
     pub fn new(cx: &'a mut AgentCx, registry: &'a Registry, known: &'a [KnownClr]) -> Runtimes<'a> {
         Runtimes {
             cx,
@@ -33,7 +36,7 @@ impl<'a> Runtimes<'a> {
         }
     }
 
-    /// The CLRs that are recorded and can be asked.
+    /// Returns the recorded CLRs that can be called.
     pub fn recorded(&self) -> Vec<u8> {
         self.known
             .iter()
@@ -42,8 +45,7 @@ impl<'a> Runtimes<'a> {
             .collect()
     }
 
-    /// Learns of code at an address that no callback has reported, if a CLR knows it. Answers
-    /// whether one does.
+    /// Registers unreported code at an address, if a CLR knows it. Returns whether one does.
     pub fn discover(&mut self, program: &Program, address: u64) -> bool {
         let unreported = |known: &&KnownClr| {
             let reach = known.reach.as_ref().filter(|_| !known.ending);
@@ -61,7 +63,7 @@ impl<'a> Runtimes<'a> {
         })
     }
 
-    /// The CLR of a process that has one, recorded.
+    /// Returns the CLR of a process that has exactly one, if it is recorded.
     pub fn only_recorded(&self) -> Option<u8> {
         match self.known {
             [clr] if clr.recorded => Some(clr.number),
@@ -74,7 +76,7 @@ impl<'a> Runtimes<'a> {
         Some(self.enter(runtime)?.2.index())
     }
 
-    /// Asks one CLR; `None` where it has ended.
+    /// Runs `f` with one CLR; `None` if it has ended.
     pub fn with<R>(
         &mut self,
         runtime: u8,
@@ -84,14 +86,14 @@ impl<'a> Runtimes<'a> {
         Some(cx.enter(runtime, |cx| ask(clr, cx)))
     }
 
-    /// The same on a thread that lives for this alone, for calls that make their thread one of the
-    /// runtime's: the agent's must never be. A thread of the runtime's that looks up a method may
-    /// wait for a collection with the lock held for which the collector waits (.NET 8:
-    /// `ExecutionManager::DeleteRange`, from `CleanupCodeHeaps`, and the reader's lock of
-    /// `GetFunctionFromIP`).
+    /// Runs as [`Runtimes::with`], on a thread created for this call. For calls that register their
+    /// thread with the runtime, which must never happen to the agent thread. A registered thread
+    /// that looks up a method may wait for a collection while it holds a lock that the collector
+    /// waits for (.NET 8: `ExecutionManager::DeleteRange`, from `CleanupCodeHeaps`, and the
+    /// reader's lock of `GetFunctionFromIP`).
     ///
     /// # Errors
-    /// The operating system's, when it makes no thread: then nothing has been asked.
+    /// The operating system's, if it creates no thread. No call was made then.
     pub fn on_own_thread<R: Send + 'static>(
         &mut self,
         runtime: u8,
@@ -99,15 +101,14 @@ impl<'a> Runtimes<'a> {
     ) -> Option<io::Result<R>> {
         let thread =
             self.spawn_runtime_thread(runtime, move |cx, runtime| cx.enter(runtime, ask))?;
-        // A panic of it is one of ours: whoever catches those catches this one.
+        // A panic of the thread is the agent's own; the caller's handler catches it.
         Some(thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))))
     }
 
-    /// A thread of its own for such calls, again and again: whoever starts it ends it before the
-    /// CLR may go.
+    /// Starts a thread for repeated calls of that kind. The caller ends it before the CLR may end.
     ///
     /// # Errors
-    /// The operating system's, when it makes no thread.
+    /// The operating system's, if it creates no thread.
     pub fn spawn_runtime_thread<R: Send + 'static>(
         &mut self,
         runtime: u8,
@@ -120,7 +121,7 @@ impl<'a> Runtimes<'a> {
         }))
     }
 
-    /// A CLR that can be asked, and the proof with which it is.
+    /// Returns a CLR that can be called, and the proof for the call.
     fn enter(&mut self, number: u8) -> Option<(&mut AgentCx, &Arc<Clr>, &Runtime)> {
         let is_it = |clr: &&KnownClr| clr.number == number;
         if !self.known.iter().chain(&self.newer).any(|clr| is_it(&clr)) {

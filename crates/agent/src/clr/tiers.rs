@@ -1,33 +1,33 @@
-//! How far a body of code has been compiled.
+//! The tier of a method body, inferred from the order and shape of the method's code.
 //!
-//! The profiling API does not say, and the runtime's MethodLoad event, which does, is not delivered
-//! to a session of the profiler's own (tried on 8.0.4). What can be known is told by the order of a
-//! method's bodies and by the shape of the code: unoptimised code always makes a frame and saves no
-//! register but `rbp`, because it keeps nothing in registers (src/coreclr/jit:
-//! `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`), or `rbx` alone beside it (one body of 200 on
-//! 8.0); a body entered in the middle of a loop begins by reading the frame of the one it replaces.
+//! The profiling API does not report tiers. The runtime's MethodLoad event does, but is not
+//! delivered to a profiler's own session (tried on 8.0.4). The evidence is the order of a method's
+//! bodies and the shape of the code. Unoptimised code always sets up a frame and saves no register
+//! but `rbp`, because it keeps nothing in registers (src/coreclr/jit: `lvaEnregMultiRegVars`,
+//! `rpMustCreateEBPFrame`), or only `rbx` besides (one body of 200 on 8.0). A body entered in the
+//! middle of a loop begins by reading the frame of the body it replaces.
 //!
-//! It is a reading of evidence: a small optimised method that has a frame and saves nothing looks
-//! like tier-0 where it is the method's first body, and like an instrumented tier where profiles
-//! are switched off by `runtimeconfig.json` alone. docs/names.md says so to users.
+//! Limits: a small optimised method with a frame and no saved register looks like tier-0 if it is
+//! the method's first body. It looks like an instrumented tier if profiles are disabled by
+//! `runtimeconfig.json` alone. docs/names.md documents this for users.
 
 use recording::Tier;
 
-/// A runtime's treatment of code that is hot.
+/// A runtime's tiering mode for hot code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Tiering {
-    /// It optimises everything at once.
+    /// All code is optimised at once.
     Off = 0,
-    /// It compiles it again, optimised.
+    /// Hot code is recompiled, optimised.
     #[default]
     Plain = 1,
-    /// It collects a profile in an instrumented tier before that (.NET 8 on).
+    /// An instrumented tier collects a profile before that (.NET 8 on).
     Instrumented = 2,
 }
 
 impl Tiering {
-    /// From its number.
+    /// Returns the mode from its number.
     pub fn of(number: u8) -> Tiering {
         match number {
             0 => Tiering::Off,
@@ -37,29 +37,29 @@ impl Tiering {
     }
 }
 
-/// The evidence on a body when it appears.
+/// The evidence about a body when it is compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Evidence<'a> {
-    /// Its first bytes.
+    /// The first bytes of its code.
     pub code: &'a [u8],
-    /// It is entered in the middle of a loop, on the frame of the body that it replaces.
+    /// Whether it is entered in the middle of a loop, on the frame of the body that it replaces.
     pub on_stack: bool,
-    /// JITted bodies that its method had before, those entered in the middle of a loop apart: they
-    /// are no step from tier to tier.
+    /// Number of JITted bodies that its method had before. Bodies entered in the middle of a loop
+    /// are excluded, as they are no step from tier to tier.
     pub earlier: usize,
-    /// The method has ReadyToRun code.
+    /// Whether the method has ReadyToRun code.
     pub precompiled: bool,
-    /// The runtime's treatment of code that is hot.
+    /// The runtime's tiering mode.
     pub tiering: Tiering,
 }
 
-/// The likeliest tier of a body of IL code.
+/// Returns the likeliest tier of a body of IL code.
 ///
-/// A method goes from tier 0 or ReadyToRun code to an instrumented tier, where there is one, and
-/// from that to tier 1 (src/coreclr/vm/tieredcompilation.cpp,
+/// A method goes from tier 0 or ReadyToRun code to an instrumented tier, if there is one, and then
+/// to tier 1 (src/coreclr/vm/tieredcompilation.cpp,
 /// `TieredCompilationManager::AsyncPromoteToTier1`;
-/// docs/design/features/DynamicPgo-InstrumentedTiers.md). So the third body is tier 1 whatever it
-/// looks like, as small optimised methods look unoptimised.
+/// docs/design/features/DynamicPgo-InstrumentedTiers.md). The third body is therefore tier 1
+/// whatever its shape, as small optimised methods look unoptimised.
 pub fn of_body(evidence: Evidence<'_>) -> Tier {
     let Evidence {
         code,
@@ -82,8 +82,8 @@ pub fn of_body(evidence: Evidence<'_>) -> Tier {
     }
 }
 
-/// Returns the treatment of hot code by a runtime of this version. It is known as far as this
-/// process's environment says (`TieredCompilation`, `TieredPGO`, src/coreclr/inc/clrconfignames.h,
+/// Returns the tiering mode of a runtime of this version, as far as this process's environment
+/// determines it (`TieredCompilation`, `TieredPGO`, src/coreclr/inc/clrconfignames.h,
 /// clrconfigvalues.h; numbers are hex).
 pub fn tiering(major: u16) -> Tiering {
     let is_zero = |name: String| {
@@ -105,7 +105,7 @@ pub fn tiering(major: u16) -> Tiering {
     }
 }
 
-/// Whether this process's environment lets hot reload change methods (`MODIFIABLE_ASSEMBLIES`,
+/// Whether this process's environment allows hot reload to change methods (`MODIFIABLE_ASSEMBLIES`,
 /// src/coreclr/inc/clrconfignames.h; without it `MetadataUpdater.ApplyUpdate` refuses).
 pub fn is_modifiable() -> bool {
     let names = [
@@ -122,14 +122,14 @@ pub fn is_modifiable() -> bool {
 enum Shape {
     Unoptimized,
     Optimized,
-    /// Where profiles are collected nearly always unoptimised: what is optimised there comes third,
-    /// or from ReadyToRun code.
+    /// Nearly always unoptimised if profiles are collected: optimised bodies then come third, or
+    /// after ReadyToRun code.
     Either,
 }
 
 fn shape(code: &[u8]) -> Shape {
     match code {
-        // push rbp, push rbx, sub rsp, …: and no other.
+        // push rbp, push rbx, sub rsp, …: no other saved register.
         [0x55, 0x53, 0x48, 0x81 | 0x83, 0xec, ..] => Shape::Either,
         // push rbp, then another register: rbx, or r12 to r15.
         [0x55, 0x53, ..] | [0x55, 0x41, 0x54..=0x57, ..] => Shape::Optimized,

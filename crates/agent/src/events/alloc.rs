@@ -1,10 +1,11 @@
-//! Allocation: which objects are sampled, and how many bytes each sample stands for.
+//! Allocation events: which objects are sampled, and how many bytes each sample represents.
 //!
-//! Three sources, one rule: a sample's value is what makes the sum over all samples of a type
-//! equal, on average, to the bytes allocated for that type. AllocationTick alone cannot do that
-//! for large objects (see [`tick`]), so those come from `ObjectAllocated`, which the runtime can
-//! call for them only. Invariant: the callbacks here run on the allocating thread in cooperative
-//! mode and do not block.
+//! Input: AllocationTick and AllocationSampled events (`event_pipe`) and `ObjectAllocated`
+//! callbacks. Output: samples in the event queue (`queue`). For every source, the weights of a
+//! type's samples add up, on average, to the bytes allocated for that type. AllocationTick alone
+//! cannot achieve that for large objects (see [`tick`]). Those come from `ObjectAllocated`, which
+//! the runtime can call for large objects alone. Invariant: the callbacks run on the allocating
+//! thread in cooperative mode and do not block.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::base::random::next_random;
 /// (`AllocationSamplingKeyword`, docs/design/features/RandomizedAllocationSampling.md).
 pub(crate) const TICK_BYTES: u64 = 100 * 1024;
 
-/// Allocations.
+/// The source of allocation events.
 pub(super) struct Allocations;
 
 impl EventSource for Allocations {
@@ -46,8 +47,8 @@ impl EventSource for Allocations {
                 ..Need::nothing("ObjectAllocated callback")
             }),
             (false, SubscribeTime::Attached) => Err(format!(
-                "no alloc samples of .NET {}: it tells of allocations only a profiler that was \
-                 there when it started (.NET 5 and later tell of them at any time)",
+                "no alloc samples of .NET {}: it reports allocations only to a profiler that was \
+                 loaded at its start (.NET 5 and later: at any time)",
                 runtime.version
             )),
             (true, _) => Ok(of_own_events(runtime, interval)),
@@ -55,7 +56,7 @@ impl EventSource for Allocations {
     }
 }
 
-/// Returns the needs of allocation events of a runtime that lets us listen to its own events.
+/// Returns the needs of allocation events in a runtime with EventPipe sessions for profilers.
 pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
     let interval = interval.max(TICK_BYTES);
     if runtime.major >= 10 {
@@ -71,17 +72,18 @@ pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
         high: EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED,
         keywords: KEYWORD_GC,
         level: LEVEL_VERBOSE,
-        // That of .NET 5 is ended by other code, which we have not seen run: it is ended once.
+        // .NET 5 ends such a session by other code, which is untested, so its session is ended only
+        // once.
         is_apart: runtime.major >= 6,
         interval,
         ..Need::nothing("AllocationTick event, ObjectAllocated for large objects")
     }
 }
 
-/// The state of a thread that allocates: where its next sample is.
+/// Sampling state of a thread that allocates.
 struct ByteSampling {
     random: u64,
-    /// Bytes until the next sample; none before the first object.
+    /// Bytes until the next sample; `None` before the first object.
     left: Option<f64>,
 }
 
@@ -92,7 +94,7 @@ thread_local! {
 }
 
 impl ByteSampling {
-    /// Uniform in (0, 1].
+    /// Returns a uniform random number in (0, 1].
     fn uniform(&mut self) -> f64 {
         if self.random == 0 {
             let here = (&raw const *self) as u64;
@@ -102,11 +104,11 @@ impl ByteSampling {
         (bits + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether an object of `size` bytes is sampled, and the bytes that it then stands for.
+    /// Returns the bytes that an object of `size` bytes represents, if it is sampled.
     ///
-    /// The bytes of a thread are a line on which points lie at random, `mean` apart on average; an
-    /// object with a point in it is sampled. That has the probability 1 − e^(−size/mean), and the
-    /// value is the size divided by it.
+    /// Sampling points lie at random on the line of a thread's allocated bytes, `mean` apart on
+    /// average. An object that contains a point is sampled. That has the probability 1 −
+    /// e^(−size/mean), and the weight is the size divided by it.
     fn sample(&mut self, size: u64, mean: u64) -> Option<u64> {
         if mean == 0 {
             return Some(size);
@@ -125,7 +127,8 @@ impl ByteSampling {
         Some(self.round(size_ / probability))
     }
 
-    /// A sample of `bytes` bytes, thinned out so that samples stand for `interval` bytes at least.
+    /// Thins out a sample of `bytes` bytes, so that each kept sample represents at least `interval`
+    /// bytes.
     fn thin(&mut self, bytes: u64, interval: u64) -> Option<u64> {
         if bytes >= interval {
             return Some(bytes);
@@ -133,7 +136,7 @@ impl ByteSampling {
         (self.uniform() * interval as f64 <= bytes as f64).then_some(interval)
     }
 
-    /// To a whole number, up or down by chance, so that nothing is lost on average.
+    /// Rounds to an integer, up or down at random, so that the average is exact.
     fn round(&mut self, value: f64) -> u64 {
         let whole = value.floor();
         let up = self.uniform() <= value - whole;
@@ -147,8 +150,8 @@ fn sampling<R>(ask: impl FnOnce(&mut ByteSampling) -> Option<R>) -> Option<R> {
         .ok()?
 }
 
-/// `ObjectAllocated`: every object of the program on .NET Core 3.1, every one of the large object
-/// heap on .NET 5 to 9.
+/// `ObjectAllocated`: every object on .NET Core 3.1; every object of the large object heap on .NET
+/// 5 to 9.
 pub(crate) fn object_allocated<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Cooperative>,
@@ -162,12 +165,12 @@ pub(crate) fn object_allocated<'rt>(
     let Ok(size) = cx.info().get_object_size2(cx, object) else {
         return;
     };
-    // The allocator rounds up to the alignment of objects; the runtime does not say so.
+    // The reported size lacks the allocator's rounding to the alignment of objects.
     let size = (size as u64).next_multiple_of(8);
     let Some(value) = sampling(|own| own.sample(size, events.alloc_interval())) else {
         return;
     };
-    // First, while the object is where the callback says.
+    // First, while the object is at the callback's address.
     let make = |cx: &Cx<'rt, Cooperative>| {
         let kind = CorPrfHandleType::WEAK;
         cx.info().create_handle(cx, object, kind)
@@ -177,12 +180,12 @@ pub(crate) fn object_allocated<'rt>(
     origin.happened(cx, Event::Alloc, value, |cx| (name(cx), size_text(size)));
 }
 
-/// The heaps that count their bytes apart, as events call them (`gc_oh_num`,
+/// The heaps with separate byte counts, as numbered in events (`gc_oh_num`,
 /// src/coreclr/gc/gcinterface.h).
 pub(super) const LARGE_HEAP: u32 = 1;
 const HEAPS: usize = 3;
 
-/// The amount of the last tick of each heap, in bytes.
+/// Amount of the last tick of each heap, in bytes.
 #[derive(Debug)]
 pub(super) struct Ticks([AtomicU64; HEAPS]);
 
@@ -191,14 +194,14 @@ impl Ticks {
         Ticks([const { AtomicU64::new(TICK_BYTES) }; HEAPS])
     }
 
-    /// The bytes that the object of a tick stands for: those of the tick before.
+    /// Returns the bytes that a tick's object represents: the amount of the previous tick.
     ///
-    /// The heap counts until it has [`TICK_BYTES`] or more, and begins again at 0. So an object is
-    /// the one that ends the count with a probability that grows with its size, as it should, but
-    /// a larger one also ends it by more: given what it ended, it would stand for bytes of smaller
-    /// objects too (one in ten, where a thread with objects of 1 to 80 KB ran beside one with small
-    /// ones). What the count before came to is as much on average, and knows nothing of this
-    /// object; and no byte is lost, only given to the next.
+    /// The heap counts up to [`TICK_BYTES`] or more, then restarts at 0. The probability that an
+    /// object ends the count grows with its size, as it should. But a larger object also makes the
+    /// count larger: with its own tick's amount it would represent bytes of smaller objects too
+    /// (one in ten, for a thread with objects of 1 to 80 KB beside one with small ones). The
+    /// previous amount is equal on average and independent of this object. No byte is lost; it only
+    /// counts for the next tick.
     fn weigh(&self, heap: u32, amount: u64) -> u64 {
         match self.0.get(heap as usize) {
             Some(last) => last.swap(amount, Ordering::Relaxed),
@@ -210,33 +213,33 @@ impl Ticks {
 /// An event's facts about an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Allocated<'a> {
-    /// ClassID.
+    /// Its ClassID.
     pub(super) class: usize,
-    /// Its class as the event names it: without the types that it is nested in.
+    /// Its class name in the event, without the enclosing types of a nested class.
     pub(super) type_name: Wide<'a>,
-    /// Bytes, where the event says it.
+    /// Size in bytes, if the event has it.
     pub(super) size: Option<u64>,
-    /// Where it is, or will be a moment later.
+    /// Its address, now or a moment later.
     pub(super) address: usize,
 }
 
-/// The count of an AllocationTick.
+/// The byte count of an AllocationTick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AllocTick {
-    /// `gc_oh_num`.
+    /// Heap number, `gc_oh_num`.
     pub(super) heap: u32,
     /// Bytes allocated on that heap since its last tick.
     pub(super) amount: u64,
 }
 
-/// An AllocationTick, and the object that was being allocated then.
+/// Handles an AllocationTick and the object that was being allocated.
 ///
-/// Ticks of large objects are left to [`object_allocated`]: an object of more than [`TICK_BYTES`]
-/// ends every count, so those that are a little smaller would never be seen beside it.
+/// Ticks of large objects are left to [`object_allocated`]. An object of more than [`TICK_BYTES`]
+/// ends every count, so slightly smaller ones would never be sampled beside it.
 ///
-/// The heap counts and begins again whether it is listened to or not
-/// (`gc_heap::try_allocate_more_space`, src/coreclr/gc/gc.cpp): the first tick of a turn is one
-/// like the others.
+/// The heap counts whether or not a session exists (`gc_heap::try_allocate_more_space`,
+/// src/coreclr/gc/gc.cpp). The first tick of a duty cycle's listening window is therefore like the
+/// others.
 pub(super) fn tick<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
@@ -255,7 +258,7 @@ pub(super) fn tick<'rt>(
     }
 }
 
-/// An AllocationSampled: an object of `size` bytes in which a sampling point lay.
+/// Handles an AllocationSampled: an object of `size` bytes that contains a sampling point.
 pub(super) fn sampled<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
@@ -282,7 +285,7 @@ fn keep<'rt>(
 ) {
     let name = |cx: &Cx<'rt, Callback>| -> Arc<str> {
         // SAFETY: this runtime has just reported the class (a ClassID is the address of the type's
-        // MethodTable, which is what the event's TypeID is), and an object of it is being made.
+        // MethodTable, which is the event's TypeID), and an object of it is being allocated.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), allocated.class) };
         let class = key.and_then(|key| cx.info().id(key));
         match class {
@@ -294,12 +297,12 @@ fn keep<'rt>(
         let kind = CorPrfHandleType::WEAK;
         // SAFETY: the event is of an allocation on this thread, raised by the allocator in
         // cooperative mode (`gc_heap::adjust_limit_clr` for AllocationTick, `Alloc` of
-        // src/coreclr/vm/gchelpers.cpp for AllocationSampled): the address is what it gives to the
-        // caller. Nothing has been asked of the runtime in this callback but the name of a
-        // provider.
+        // src/coreclr/vm/gchelpers.cpp for AllocationSampled). The address is what it returns to
+        // its caller. The only earlier call into the runtime in this callback is for a provider's
+        // name.
         unsafe { cx.info().create_handle_at(cx, allocated.address, kind) }
     };
-    // First, before anything else is asked of the runtime.
+    // First, before any other call into the runtime.
     let size = allocated.size.unwrap_or(0);
     live::allocated(origin, cx, value, size, make, name);
     origin.happened(cx, Event::Alloc, value, |cx| {
@@ -307,8 +310,8 @@ fn keep<'rt>(
     });
 }
 
-/// With the probability that what is followed is thinned out to, and how many bytes it stands for
-/// then.
+/// Returns the bytes that a sample represents after `times` halvings of the sample set, if it is
+/// kept.
 pub(super) fn thinned(value: u64, times: u32) -> Option<u64> {
     if times == 0 {
         return Some(value);
@@ -317,7 +320,7 @@ pub(super) fn thinned(value: u64, times: u32) -> Option<u64> {
     sampling(|own| (own.uniform() <= 0.5f64.powi(times.cast_signed())).then_some(value))
 }
 
-/// An object's size, for a detail's text.
+/// Returns an object's size for a detail's text.
 pub(super) fn size_text(size: u64) -> String {
     format!("{size} bytes")
 }
@@ -336,7 +339,7 @@ mod tests {
     #[test]
     fn sums_by_size_are_right_on_average() {
         let mut own = own(7);
-        // Small and large objects in turn, as much of each; 64 MiB of each kind.
+        // Small and large objects alternate in equal amounts; 64 MiB of each kind.
         let (mut small, mut large) = (0u64, 0u64);
         let total = 64u64 << 20;
         for _ in 0..total / (1 << 18) {
@@ -345,7 +348,7 @@ mod tests {
             }
             large += own.sample(1 << 18, 4096).unwrap_or(0);
         }
-        // 16,384 samples of small objects: deviation 0.8 %.
+        // 16,384 samples of small objects: standard deviation 0.8 %.
         let error = small.abs_diff(total) as f64 / total as f64;
         assert!(error < 0.03, "{small} of {total}");
         assert_eq!(large, total);
@@ -372,8 +375,7 @@ mod tests {
     fn a_tick_favours_no_size() {
         let mut own = own(11);
         let ticks = Ticks::new();
-        // The allocations of a thread with small objects at a time, and arrays of all sizes beside
-        // it.
+        // Allocations of a thread with small objects, and of one with arrays of all sizes.
         let (mut counted, mut weighed, mut ended_by) = ([0u64; 2], [0u64; 2], [0u64; 2]);
         let mut running = 0;
         for _ in 0..2_000_000 {

@@ -1,4 +1,6 @@
-//! Lock waits: how long a thread waited for a monitor that another one held.
+//! Lock-wait events: how long a thread waited for a monitor held by another thread.
+//!
+//! Input: ContentionStop events (`event_pipe`), on the thread that waited.
 
 use corprof::Cx;
 use corprof::context::Callback;
@@ -8,7 +10,7 @@ use super::Origin;
 use super::event_pipe::{KEYWORD_CONTENTION, LEVEL_INFORMATIONAL};
 use super::source::{EventSource, Need, SourceQuery};
 
-/// Lock waits.
+/// The source of lock-wait events.
 pub(super) struct Contentions;
 
 impl EventSource for Contentions {
@@ -19,8 +21,7 @@ impl EventSource for Contentions {
     fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String> {
         if !asked.runtime.event_pipe {
             return Err(format!(
-                "no contention samples of .NET {}: it tells a profiler of no lock waits \
-                 (.NET 5 and later do)",
+                "no contention samples of .NET {}: it does not report lock waits (.NET 5 and later do)",
                 asked.runtime.version
             ));
         }
@@ -32,7 +33,7 @@ impl EventSource for Contentions {
     }
 }
 
-/// A ContentionStop: a wait of so many nanoseconds is over, on this thread.
+/// Handles a ContentionStop: a wait of so many nanoseconds has ended on this thread.
 pub(super) fn waited<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,

@@ -1,14 +1,15 @@
-//! Turns: a runtime that reports very many allocations is listened to for a part of the time only.
+//! Duty cycle of allocation events: in a program with many, pauses the session most of the time.
 //!
-//! .NET 6 and later report an object for each 100 KiB, and no fewer. That costs them some 7 µs each
-//! (they write the type's name), whoever listens, so what a thread that allocates pays for can only
-//! be had less often by not listening. A session of its own is begun and ended in turn, by a thread
-//! that lives for that: the runtime makes it one of its own. Invariants: each sample stands for as
-//! many times more as the time is less; by which part that is changes only while there is no
-//! session, so no object is counted by another; none is taken of a runtime whose sessions may not
-//! begin and end at any time; when a turn is, is chance's, and how long it was is made up for by
-//! the time up to the next; a runtime that is asked for something else, or that ends, has no such
-//! thread any more.
+//! .NET 6 and later report an object for each 100 KiB, and no fewer. Each costs the allocating
+//! thread some 7 µs, whoever listens (the runtime writes the type's name). Less cost needs less
+//! listening, so a separate session is resumed and paused in turn, for one random window of each
+//! period. A dedicated thread does that, as the runtime registers the calling thread as its own.
+//!
+//! Invariants: each sample's weight is multiplied by the inverse of the listening fraction. The
+//! fraction changes only while the session is paused, so every object is weighted by the fraction
+//! under which it was reported. Only runtimes whose sessions may start and end at any time get a
+//! duty cycle. The windows' times are random; their real length determines the time up to the next.
+//! A runtime that gets another subscription, or ends, has no such thread any more.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,44 +29,44 @@ use crate::base::random::next_random;
 use crate::clr::Runtimes;
 use crate::program::threads::Threads;
 
-/// Objects a second from which on turns are taken: they cost a hundredth of a processor.
+/// Objects per second from which a duty cycle is used: they cost a hundredth of a processor.
 const MANY: u64 = 1_500;
-/// And for so many seconds in a row: a program that is short, or has a moment at which it
-/// allocates, is listened to all the time.
+/// Minimum duration of that rate, in consecutive updates of a second or more. A short program, or
+/// one with a short burst, is listened to all the time.
 const STEADY: u32 = 2;
-/// The first major version of which sessions may begin and end at any time: before it, one that
-/// does as the program ends may end it with an exception, as the runtime calls back into event
-/// sources that have been disposed of (dotnet/runtime#80666).
+/// First major version whose sessions may start and end at any time. In earlier versions, a session
+/// that changes at the program's end may end the program with an exception: the runtime calls back
+/// into disposed event sources (dotnet/runtime#80666).
 const SAFE: u16 = 9;
-/// Turns are for the sake of samples that would not be taken anyway, and of no more of them than
-/// this.
+/// Maximum inverse of the listening fraction. The duty cycle drops only samples that the interval
+/// would drop too.
 const MOST_PARTS: u64 = 8;
-/// How long a turn is: to begin and to end one costs some 0.5 ms.
+/// Length of a listening window; to start and end one costs some 0.5 ms.
 const TURN_NS: u64 = 200_000_000;
 
-/// The allocation events that a runtime was asked for, and those that it has reported.
+/// The allocation events requested from a runtime, and the number it has reported.
 #[derive(Debug, Default)]
 pub(super) struct AllocSession {
     listener: EventListener,
-    /// Objects.
+    /// Number of reported objects.
     objects: AtomicU64,
-    /// It is listened to for one of so many parts of the time; 0 and 1: for all of it.
+    /// Inverse of the listening fraction; 0 and 1: always.
     parts: AtomicU32,
 }
 
 impl AllocSession {
-    /// Counts a reported object. Returns the number of objects for which it stands.
+    /// Counts a reported object. Returns the number of objects that it represents.
     pub(super) fn object(&self) -> u64 {
         self.objects.fetch_add(1, Ordering::Relaxed);
         u64::from(self.parts.load(Ordering::Relaxed).max(1))
     }
 
-    /// Returns the keywords and level that are listened to all the time.
+    /// Returns the keywords and level of the session, unless it is paused.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
         self.listener.now()
     }
 
-    /// Listens to this all the time, in place of what was listened to. No turns are taken.
+    /// Replaces the session by a permanent one of this kind, without a duty cycle.
     ///
     /// # Errors
     /// The runtime's error: it reports no events then.
@@ -81,8 +82,7 @@ impl AllocSession {
     }
 }
 
-/// For how many parts of the time a runtime may be listened to for one, where one sample is to
-/// stand for `interval` bytes.
+/// Returns the inverse of the listening fraction, if one sample is to represent `interval` bytes.
 fn parts(interval: u64) -> u32 {
     (interval / TICK_BYTES).clamp(1, MOST_PARTS) as u32
 }
@@ -92,13 +92,13 @@ fn parts(interval: u64) -> u32 {
 struct ObjectRate {
     objects: u64,
     time_ns: u64,
-    /// Looks in a row at which they were many.
+    /// Number of consecutive updates with a high rate.
     many: u32,
 }
 
 impl ObjectRate {
-    /// Takes the number of objects that were reported up to this time. Answers how many those are a
-    /// second, where they are many for long enough.
+    /// Updates with the number of objects reported up to this time. Returns their rate per second,
+    /// if it was high for long enough.
     fn update(&mut self, objects: u64, now_ns: u64) -> Option<u64> {
         let since = objects.saturating_sub(self.objects);
         let passed = now_ns.saturating_sub(self.time_ns).max(1);
@@ -110,16 +110,16 @@ impl ObjectRate {
     }
 }
 
-/// Those who take turns, and those who may.
+/// The duty cycles of the runtimes, and their rates.
 #[derive(Debug)]
 pub(crate) struct DutyCycle {
-    /// When the session began.
+    /// Start of the session.
     begun_ns: u64,
     clrs: Vec<(u8, ObjectRate, Option<DutyThread>)>,
 }
 
 impl DutyCycle {
-    /// Of a session that begins now.
+    /// Creates the state for a session that begins now.
     pub(crate) fn new(now_ns: u64) -> DutyCycle {
         DutyCycle {
             begun_ns: now_ns,
@@ -127,7 +127,8 @@ impl DutyCycle {
         }
     }
 
-    /// Looks how much these runtimes report, once a second or less often. Agent thread.
+    /// Updates the rates of these runtimes and starts duty cycles, at most once per second. Agent
+    /// thread.
     pub(crate) fn update(
         &mut self,
         events: &Events,
@@ -159,8 +160,9 @@ impl DutyCycle {
                 continue;
             };
             let note = format!(
-                "allocations of .NET {}: it told of {objects} objects a second, and to cost the program less it is from here on \
-                 listened to for one of {parts} parts of the time, 0.2 s at random moments, and each sample stands for {parts} times more",
+                "allocations of .NET {}: at {objects} objects a second, only 1/{parts} of the time \
+                 is recorded from here on (0.2 s at random moments), which costs less; each sample \
+                 stands for {parts} times more",
                 own.facts.version
             );
             if let Some(Ok(begun)) = DutyThread::spawn(threads, runtimes, number, own, parts) {
@@ -170,14 +172,14 @@ impl DutyCycle {
         }
     }
 
-    /// None of these takes turns any more: those that did are not listened to until they are asked
-    /// again. Agent thread.
+    /// Ends the duty cycles of these CLRs. Their sessions stay paused until the next subscription.
+    /// Agent thread.
     pub(crate) fn end(&mut self, numbers: &[u8]) {
         self.clrs.retain(|(number, ..)| !numbers.contains(number));
     }
 }
 
-/// Stop flag of the thread that takes turns.
+/// Stop flag of the duty-cycle thread.
 #[derive(Debug, Default)]
 struct StopFlag {
     is_over: Mutex<bool>,
@@ -185,7 +187,7 @@ struct StopFlag {
 }
 
 impl StopFlag {
-    /// Waits until then, or until it is over, which it answers.
+    /// Blocks until that time or the stop. Returns whether it is stopped.
     fn wait_until(&self, until_ns: u64) -> bool {
         let mut is_over = lock(&self.is_over);
         loop {
@@ -200,13 +202,13 @@ impl StopFlag {
         }
     }
 
-    fn announce(&self) {
+    fn set(&self) {
         *lock(&self.is_over) = true;
         self.changed.notify_all();
     }
 }
 
-/// The thread that begins and ends turns of one runtime.
+/// The thread that pauses and resumes one runtime's session.
 #[derive(Debug)]
 struct DutyThread {
     over: Arc<StopFlag>,
@@ -230,7 +232,7 @@ impl DutyThread {
             run_duty_cycle(cx, runtime, &own.alloc_session, parts, &its);
         })?;
         if spawned.is_ok() {
-            // Before the agent thread lists threads again.
+            // The thread is excluded before the agent thread lists threads again.
             let _ended = is_known.recv();
         }
         Some(spawned.map(|handle| DutyThread {
@@ -242,7 +244,7 @@ impl DutyThread {
 
 impl Drop for DutyThread {
     fn drop(&mut self) {
-        self.over.announce();
+        self.over.set();
         if let Some(handle) = self.handle.take()
             && let Err(panic) = handle.join()
         {
@@ -252,9 +254,9 @@ impl Drop for DutyThread {
     }
 }
 
-/// Turns, one of `parts` parts of the time, until it is over. One begins at a moment by chance in
-/// each `parts` times its length; those are counted from what the turns so far have really taken,
-/// so that a machine that is late makes no difference in the long run.
+/// Opens listening windows, in one of `parts` parts of the time, until the stop. A window begins at
+/// a random moment of each period of `parts` times its length. Periods are computed from the real
+/// lengths of earlier windows, so delays do not change the fraction in the long run.
 fn run_duty_cycle(
     cx: &mut AgentCx,
     runtime: &Runtime,
@@ -331,7 +333,7 @@ mod tests {
         assert!(!over.wait_until(proc::now_ns() + 1));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| over.wait_until(u64::MAX));
-            over.announce();
+            over.set();
             assert!(waits.join().unwrap());
         });
     }

@@ -1,8 +1,9 @@
-//! A session with the runtime's own events, in the process (`ICorProfilerInfo12`, .NET 5 on).
+//! EventPipe session of the profiler: receives the runtime's own events (.NET 5 on).
 //!
-//! The runtime calls back on the thread that raises an event, so its stack can be walked. Only the
-//! fields that are needed are read, and nothing is asked of the runtime: allocation events come
-//! while the allocator works.
+//! Uses `ICorProfilerInfo12`. The runtime calls back on the thread that raises an event, so its
+//! stack can be walked. Output: decoded events, passed to `alloc`, `exception_event` and
+//! `contention`. Invariant: only needed fields are read, and the runtime is not called, as
+//! allocation events arrive inside the allocator.
 
 use std::sync::Mutex;
 
@@ -34,7 +35,7 @@ const LEVEL_CRITICAL: u32 = 1;
 pub(super) const LEVEL_INFORMATIONAL: u32 = 4;
 pub(super) const LEVEL_VERBOSE: u32 = 5;
 
-/// A session, and what it is for. Who calls becomes one of the runtime's threads.
+/// A session with its keywords and level. Calls register the calling thread with the runtime.
 #[derive(Debug, Default)]
 pub(super) struct EventListener(Mutex<Option<ListenedTo>>);
 
@@ -42,19 +43,19 @@ pub(super) struct EventListener(Mutex<Option<ListenedTo>>);
 struct ListenedTo {
     /// Keywords and level.
     to: (u64, u32),
-    /// `None`: it pauses.
+    /// `None` while it is paused.
     session: Option<EventPipeSession>,
 }
 
 impl EventListener {
-    /// Returns the keywords and level that are listened to, unless the listening pauses.
+    /// Returns the keywords and level of the session, unless it is paused.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
         let asked = lock(&self.0);
         let asked = asked.as_ref()?;
         asked.session.as_ref().map(|_| asked.to)
     }
 
-    /// Listens to this in place of what was listened to.
+    /// Replaces the session by one with this keywords and level.
     ///
     /// # Errors
     /// The runtime's error: it reports no events then.
@@ -76,7 +77,7 @@ impl EventListener {
         Ok(())
     }
 
-    /// Ends the session, and keeps in mind what it was for.
+    /// Ends the session, and keeps its keywords and level for [`EventListener::resume`].
     pub(super) fn pause<'rt, C: MayTriggerGc>(&self, cx: &mut Cx<'rt, C>) {
         let session = lock(&self.0)
             .as_mut()
@@ -86,7 +87,7 @@ impl EventListener {
         }
     }
 
-    /// Begins what pauses again. Answers whether it does.
+    /// Starts a paused session again. Returns whether that succeeded.
     pub(super) fn resume<'rt, C: MayTriggerGc>(&self, cx: &mut Cx<'rt, C>) -> bool {
         let to = lock(&self.0).as_ref().map(|asked| asked.to);
         let Some(Ok(session)) = to.map(|to| start(cx, to)) else {
@@ -99,17 +100,17 @@ impl EventListener {
     }
 }
 
-/// Lets the runtime report AllocationTick again. While a session has the keyword of
-/// AllocationSampled, .NET 10 and 11 report AllocationTick to no session. They do not begin again
-/// when it ends, but when one begins that has the keyword of those. This one is of a level at which
-/// nothing is reported.
+/// Enables AllocationTick in the runtime again. While a session has the AllocationSampled keyword,
+/// .NET 10 and 11 report AllocationTick to no session. The end of that session does not enable it
+/// again, but the start of a session with the AllocationTick keyword does. The session here has a
+/// level at which nothing is reported.
 fn restore_ticks<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>) {
     if let Ok(session) = start(cx, (KEYWORD_GC, LEVEL_CRITICAL)) {
         let _ended = cx.info().event_pipe_stop_session(cx, session);
     }
 }
 
-/// Begins the session.
+/// Starts a session.
 ///
 /// # Errors
 /// The runtime's error.
@@ -127,7 +128,7 @@ fn start<'rt, C: MayTriggerGc>(
     )
 }
 
-/// `EventPipeEventDelivered`.
+/// Handles `EventPipeEventDelivered`.
 pub(crate) fn delivered<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
@@ -177,7 +178,7 @@ fn wants_allocations(events: &Events) -> bool {
     events.wants(Event::Alloc) || events.wants(Event::Live)
 }
 
-/// Whether the events of a provider of this name are ours.
+/// Whether a provider of this name is the runtime's.
 pub(crate) fn is_runtime(name: &str) -> bool {
     name == PROVIDER
 }
@@ -230,11 +231,11 @@ fn read_contention_stop(data: &mut EventFields<'_>) -> Option<(bool, u64)> {
     let flags = data.u8()?;
     data.skip(2)?;
     let waited = f64::from_bits(data.u64()?);
-    // A saturating cast: not a number is 0.
+    // A saturating cast: NaN becomes 0.
     Some((flags == 0, waited as u64))
 }
 
-/// ExceptionThrown_V1: type name, message (`NULL` where there is none), address, HRESULT, flags,
+/// ExceptionThrown_V1: type name, message (`NULL` if there is none), address, HRESULT, flags,
 /// instance.
 fn read_exception_thrown(data: &mut EventFields<'_>) -> Option<ThrownException> {
     let type_name = data.text()?.into();
@@ -256,11 +257,11 @@ fn read_method(data: &mut EventFields<'_>) -> Option<usize> {
     usize::try_from(data.u64()?).ok()
 }
 
-/// An event's data: fields behind each other, little-endian, not aligned.
+/// The fields of an event's data: consecutive, little-endian, unaligned.
 struct EventFields<'a>(&'a [u8]);
 
-/// UTF-16 in an event's data, not decoded: most events are thinned out, and of those that stay the
-/// runtime knows the name.
+/// A UTF-16 string in an event's data, undecoded. Most events are thinned out, and for the others
+/// the runtime has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wide<'a>(&'a [u8]);
 
@@ -298,7 +299,7 @@ impl<'a> EventFields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// UTF-16 up to a NUL.
+    /// Reads a UTF-16 string up to a NUL.
     fn wide(&mut self) -> Option<Wide<'a>> {
         let units = self.0.chunks_exact(2);
         let length = 2 * units.take_while(|unit| *unit != [0, 0]).count();
@@ -323,7 +324,7 @@ mod tests {
             .collect()
     }
 
-    /// The same without its end.
+    /// Returns the same without its terminator.
     fn named(text: &str) -> Vec<u8> {
         let text = wide(text);
         text[..text.len() - 2].to_vec()

@@ -1,14 +1,13 @@
-//! Exceptions: what was thrown, where, and who will catch it.
+//! Exception events up to .NET 8: what was thrown, where, and which method will catch it.
 //!
-//! A sample is taken when an exception is thrown, before the runtime searches for a handler; the
-//! search's end completes its text. An exception thrown by a filter is found before the one that
-//! the filter was asked about, so each thread keeps a short stack of searches.
+//! A sample is taken at the throw, before the runtime searches for a handler. The end of the search
+//! completes the sample's text. An exception thrown by a filter is dispatched before the search
+//! that runs the filter ends, so each thread has a short stack of searches.
 //!
-//! Up to .NET 8 the profiler's callbacks tell, which is what is here (`ExceptionThrown`,
-//! `ExceptionSearchCatcherFound`). A search that leaves the outermost method has found no catcher:
-//! most likely the program ends by this exception within milliseconds, so its thread waits until
-//! the sample is sent ([`LAST_WAIT`] at most). From .NET 9 on the runtime's events tell
-//! (`exception_event`).
+//! Input: the profiler's callbacks (`ExceptionThrown`, `ExceptionSearchCatcherFound`, …). From .NET
+//! 9 on the runtime's events are used instead (`exception_event`). A search that leaves the
+//! outermost method has found no catcher. The exception will probably end the program within
+//! milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`] at most).
 //!
 //! Invariant: everything here runs on the throwing thread and never blocks otherwise, as
 //! `ExceptionThrown` is called in cooperative mode.
@@ -31,18 +30,18 @@ use crate::model::chain;
 use crate::program::code::can_query_runtime;
 use crate::walkers::here::stack_pointer;
 
-/// Longest message kept, UTF-16 units.
+/// Maximum length of a message, UTF-16 units.
 pub(super) const MAX_MESSAGE: usize = 256;
-/// Most searches of a thread that are kept.
+/// Maximum number of concurrent searches per thread.
 pub(super) const MAX_SEARCHES: usize = 64;
-/// How long a thread waits for the sample of an uncaught exception to be sent.
+/// Time limit of the wait until the sample of an uncaught exception is sent.
 pub(super) const LAST_WAIT: Duration = Duration::from_millis(50);
-/// From this .NET on exceptions are dispatched by managed code.
+/// First .NET version that dispatches exceptions in managed code.
 const MANAGED_DISPATCH: u16 = 9;
-/// Longest chain of base classes that is looked through for System.Exception.
+/// Maximum number of base classes searched for System.Exception.
 const MAX_BASES: usize = 32;
 
-/// Exceptions.
+/// The source of exception events.
 pub(super) struct Exceptions;
 
 impl EventSource for Exceptions {
@@ -65,22 +64,22 @@ impl EventSource for Exceptions {
     }
 }
 
-/// Whether a runtime's callbacks of exceptions leave the program as it is.
+/// Whether exception callbacks of this runtime are harmless to the program.
 pub(super) fn callbacks_are_safe(runtime: &RuntimeFacts) -> bool {
     runtime.major < MANAGED_DISPATCH
 }
 
 /// A search for a handler that has begun.
 struct CallbackSearch {
-    /// Where it was begun; below that are the frames of filters.
+    /// Stack pointer at its start; frames of filters are below it.
     stack_pointer: u64,
-    /// Where to say the answer; none if the sample was not taken.
+    /// Receives the result; `None` if no sample was taken.
     catcher: Option<Arc<Catcher>>,
     /// The outermost method of the stack, 0 if it is not known.
     outermost: usize,
-    /// How many of its frames the search has not come to.
+    /// Number of that method's frames that the search has not reached.
     ahead: usize,
-    /// The search is in its last frame.
+    /// Whether the search is in its last frame.
     is_last: bool,
 }
 
@@ -88,18 +87,18 @@ thread_local! {
     static SEARCHES: RefCell<Vec<CallbackSearch>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the message of an exception is.
+/// Offsets of the message in an exception object.
 #[derive(Clone, Copy, Debug)]
 struct MessageLayout {
-    /// Of the reference in the exception, bytes.
+    /// Offset of the reference in the exception, bytes.
     field: usize,
-    /// Of the length in a string.
+    /// Offset of the length in a string.
     length: usize,
-    /// Of the characters in a string.
+    /// Offset of the characters in a string.
     characters: usize,
 }
 
-/// The layout of a CLR's exceptions: found once, at the first one.
+/// The layout of a CLR's exceptions, determined at the first one.
 #[derive(Debug, Default)]
 pub(crate) struct ExceptionFacts {
     layout: OnceLock<Option<MessageLayout>>,
@@ -113,11 +112,11 @@ pub(crate) fn thrown<'rt>(
 ) {
     let events = origin.events;
     if !events.wants(Event::Exception) {
-        // The walker `shadow` alone is called: no sample waits for the result of the search.
+        // Only the walker `shadow` gets this callback; no sample waits for the search.
         return;
     }
     let place = events.offer(Event::Exception, 1);
-    // A search whose sample is not taken is begun, too: its end must not be taken for another's.
+    // The search is registered even without a sample, so that its end is not attributed to another.
     let catcher = place.is_some().then(|| Arc::new(Catcher::default()));
     begin_search(catcher.clone());
     let Some(place) = place else { return };
@@ -137,8 +136,8 @@ pub(crate) fn thrown<'rt>(
     events.push(place, sample);
 }
 
-/// The outermost managed method of a sample's stack, and how many of the frames are its. `None`
-/// where the stack is not whole.
+/// Returns the outermost managed method of a sample's stack and its number of frames. `None` if the
+/// stack is incomplete.
 fn outermost<'rt>(
     origin: Origin<'_>,
     cx: &Cx<'rt, Cooperative>,
@@ -155,12 +154,12 @@ fn outermost<'rt>(
     Some((function_at(cx, lookup)?.raw(), frames))
 }
 
-/// Of a frame of managed code: an address in the instruction, and where its method's code begins.
-/// `None` too for one of which the runtime must not be asked.
+/// Returns, for a frame of managed code, an address in the instruction and the start of its
+/// method's code. Also `None` if the runtime must not be queried about the code.
 pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     let lookup = lookup_address(word);
     let Some(region) = map.lookup(lookup) else {
-        // Code that was not reported.
+        // Unreported code.
         return Some((lookup, map.unreported_code(lookup)?.start));
     };
     match region.kind {
@@ -172,7 +171,7 @@ pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// The method that an address is in.
+/// Returns the method at an address.
 pub(super) fn function_at<'rt, C: Context>(
     cx: &Cx<'rt, C>,
     address: u64,
@@ -205,7 +204,7 @@ pub(crate) fn search_leaves(origin: Origin<'_>) {
     }
 }
 
-/// Ends the search that has begun last: its exception is uncaught.
+/// Ends the most recent search: its exception is uncaught.
 fn end_uncaught(origin: Origin<'_>) {
     if let Some(catcher) = end_search() {
         catcher.wait_uncaught(origin.events.waker, LAST_WAIT);
@@ -232,7 +231,7 @@ fn begin_search(catcher: Option<Arc<Catcher>>) {
         let Ok(mut searches) = searches.try_borrow_mut() else {
             return;
         };
-        // Searches that began deeper, or here, were given up without a word: native code of the
+        // Searches that began at or below this stack pointer were abandoned: native code of the
         // runtime caught the exception.
         searches.retain(|search| search.stack_pointer > stack_pointer);
         if searches.len() < MAX_SEARCHES {
@@ -247,7 +246,7 @@ fn begin_search(catcher: Option<Arc<Catcher>>) {
     });
 }
 
-/// Does something to the search that has begun last.
+/// Applies `change` to the most recent search.
 fn with_search(change: impl FnOnce(&mut CallbackSearch)) {
     let _thread_ends = SEARCHES.try_with(|searches| {
         if let Ok(mut searches) = searches.try_borrow_mut()
@@ -264,7 +263,7 @@ fn end_search() -> Option<Arc<Catcher>> {
         .ok()?
 }
 
-/// The message that the exception was made with; `None` where it has none of its own.
+/// Returns the message with which the exception was constructed; `None` if it has none of its own.
 fn message<'rt>(
     origin: Origin<'_>,
     cx: &Cx<'rt, Cooperative>,
@@ -277,9 +276,9 @@ fn message<'rt>(
         .layout
         .get_or_init(|| find_layout(origin, cx, class));
     let layout = (*layout)?;
-    // SAFETY: `object` is an exception: it derives from System.Exception, whose layout says where
-    // the reference to its message is. In cooperative mode neither it nor the string moves.
-    // `CorObject` fields are aligned to a word, a string's length is a 32-bit number.
+    // SAFETY: `object` is an exception: it derives from System.Exception, whose layout gives the
+    // offset of the reference to its message. In cooperative mode neither the exception nor the
+    // string moves. `CorObject` fields are aligned to a word; a string's length is a 32-bit number.
     unsafe {
         let string = ((object.raw() + layout.field) as *const usize).read();
         if string == 0 {
@@ -296,7 +295,7 @@ fn message<'rt>(
     }
 }
 
-/// Looks for `System.Exception._message` among the base classes of a class.
+/// Searches a class's base classes for `System.Exception._message`.
 fn find_layout<'rt>(
     origin: Origin<'_>,
     cx: &Cx<'rt, Cooperative>,

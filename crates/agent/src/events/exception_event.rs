@@ -1,26 +1,24 @@
-//! Exceptions as the runtime's own events report them, from .NET 9 on.
+//! Exception events from .NET 9 on, from the runtime's own events instead of callbacks.
 //!
-//! The profiler's callbacks (`exception`) are never asked for there, as a program does not survive
-//! them: around each filter and each catch block the runtime goes into preemptive mode for them
-//! while it holds the exception by a reference of which the collector does not know
-//! (`CallFilterFunclet`, `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime
-//! issue 132462, mended in .NET 11). A collection there, and the filter or the handler is given
-//! memory that is something else by then. Events are delivered in cooperative mode, and change
-//! nothing.
+//! The profiler's callbacks (`exception`) are never enabled there, as they can crash the program.
+//! For them, around each filter and each catch block, the runtime enters preemptive mode while it
+//! holds the exception by a reference unknown to the collector (`CallFilterFunclet`,
+//! `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime issue 132462, fixed
+//! in .NET 11). After a collection at that point the filter or handler gets reused memory. Events
+//! are delivered in cooperative mode, and change nothing.
 //!
-//! A throw is reported (ExceptionThrown) before its handler is searched for; the handler as it
-//! begins (ExceptionCatchStart). A repeated throw of an exception (`throw;`) is not reported: a
-//! handler begins that was not searched for. Its sample is taken then, when the stack is still that
-//! of the throw.
+//! A throw is reported (ExceptionThrown) before the search for its handler, and a handler when it
+//! begins (ExceptionCatchStart). A rethrow (`throw;`) is not reported: a handler begins without a
+//! search. Its sample is taken then, when the stack is still that of the throw.
 //!
 //! An exception that leaves a resumed method of runtime async (.NET 11 on) is caught by the class
-//! library. It resumes the method that awaits it with the exception in place of a result. That is
-//! no throw and is not reported as one; the handlers are, as they begin. So the catcher is the
-//! first of them that is not the class library's.
+//! library. The library resumes the awaiting method with the exception in place of a result. That
+//! is no throw and is not reported as one, but the handlers are reported when they begin. The
+//! catcher is therefore the first handler outside the class library.
 //!
-//! Invariant: everything here runs on the throwing thread, in cooperative mode, so it never blocks,
-//! but for an exception that no method on its stack can catch: that thread waits until the sample
-//! is sent (`LAST_WAIT` at most).
+//! Invariant: everything here runs on the throwing thread, in cooperative mode, so it does not
+//! block. Only after a throw that no method on the stack can catch, the thread waits until the
+//! sample is sent (`LAST_WAIT` at most).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -41,22 +39,22 @@ use crate::model::chain;
 use crate::program::Program;
 use crate::walkers::here::stack_pointer;
 
-/// The class library's methods that call the program's first, on the main thread (.NET 11 on) and
-/// on others: their filters take an exception only where a host or a handler of the program's has
-/// asked for that.
+/// The class library's methods that call the program's first one, on the main thread (.NET 11 on)
+/// and on others. Their filters catch an exception only if a host or a handler of the program
+/// requested that.
 const OUTERMOST: [&str; 2] = [
     "System.Environment.CallEntryPoint",
     "System.Threading.Thread+StartHelper.RunWorker",
 ];
-/// Most facts of each kind that are remembered; beyond, it starts again.
+/// Maximum number of remembered facts of each kind; a full cache is cleared.
 const MAX_METHODS: usize = 8192;
 
 /// The event's facts about an exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ThrownException {
-    /// Of a nested type its own name alone, until a sample is taken of it.
+    /// Type name. That of a nested type lacks the enclosing types until a sample is taken.
     pub(super) type_name: Arc<str>,
-    /// Empty where it has none of its own.
+    /// Empty if it has no message of its own.
     pub(super) message: String,
 }
 
@@ -75,9 +73,9 @@ impl ThrownException {
 struct HandlerSearch {
     stack_pointer: u64,
     thrown: Arc<ThrownException>,
-    /// Where to say the answer; none if the sample was not taken.
+    /// Receives the result; `None` if no sample was taken.
     catcher: Option<Arc<Catcher>>,
-    /// How many filters ran when it began.
+    /// Number of running filters at its start.
     filters: usize,
 }
 
@@ -88,32 +86,31 @@ struct CaughtException {
     thrown: Arc<ThrownException>,
 }
 
-/// An exception that goes on to what awaits the method that threw it.
+/// An exception that is passed on to the method that awaits the throwing one.
 #[derive(Debug)]
 struct PassedException {
     thrown: Arc<ThrownException>,
     catcher: Option<Arc<Catcher>>,
 }
 
-/// The cause for which a handler begins.
+/// The cause of a handler's start.
 #[derive(Debug)]
 enum HandledCause {
-    /// A thrown exception; it has a catcher if a sample waits for the answer.
+    /// A thrown exception; it has a catcher if a sample waits for the result.
     Searched(Option<Arc<Catcher>>),
-    /// An exception that an earlier handler throws again.
+    /// An exception that an earlier handler rethrows.
     Again(Arc<ThrownException>),
     /// An unknown exception: it was thrown before the session began.
     Unknown,
 }
 
-/// The exceptions of one thread. Stacks grow down: one that is reported deeper has a lower stack
-/// pointer.
+/// The exceptions of one thread. Stacks grow down: a deeper report has a lower stack pointer.
 #[derive(Debug, Default)]
 struct Dispatches {
     searches: Vec<HandlerSearch>,
     caught: Vec<CaughtException>,
-    /// The exception that was caught last. Set if the class library caught it to pass it on, and
-    /// nothing was thrown since.
+    /// The last caught exception, if the class library caught it to pass it on and nothing was
+    /// thrown since.
     passed: Option<PassedException>,
     filters: usize,
 }
@@ -135,8 +132,8 @@ impl Dispatches {
         catcher: Option<Arc<Catcher>>,
     ) {
         self.passed = None;
-        // Searches that began deeper, or here, were given up without a word: native code of the
-        // runtime caught the exception, or another one took its place.
+        // Searches that began at or below this stack pointer were abandoned: native code of the
+        // runtime caught the exception, or another one replaced it.
         self.searches
             .retain(|search| search.stack_pointer > stack_pointer);
         if self.searches.is_empty() {
@@ -156,7 +153,7 @@ impl Dispatches {
         self.filters += 1;
     }
 
-    /// Drops the exceptions that the filter threw and did not catch: they are swallowed.
+    /// Drops the exceptions that the filter threw and did not catch: the runtime swallows them.
     fn filter_ends(&mut self) {
         let filters = self.filters;
         self.searches
@@ -164,7 +161,8 @@ impl Dispatches {
         self.filters = filters.saturating_sub(1);
     }
 
-    /// `passes`: the handler is the class library's, and passes on what it catches.
+    /// Handles the start of a handler; `passes`: it is the class library's, and passes on what it
+    /// catches.
     fn catch_begins(&mut self, stack_pointer: u64, passes: bool) -> HandledCause {
         let is_of_filter = |search: &HandlerSearch| search.filters < self.filters;
         let search = self.searches.pop_if(|search| !is_of_filter(search));
@@ -198,7 +196,7 @@ impl Dispatches {
         handled.1
     }
 
-    /// The answer for what is passed on is to be said there.
+    /// Sets the catcher that receives the result for the passed-on exception.
     fn answer_passed(&mut self, catcher: Arc<Catcher>) {
         if let Some(passed) = &mut self.passed {
             passed.catcher = Some(catcher);
@@ -214,7 +212,7 @@ thread_local! {
     static DISPATCHES: RefCell<Dispatches> = const { RefCell::new(Dispatches::new()) };
 }
 
-/// `None` where the thread is about to end.
+/// Applies `change` to this thread's exceptions; `None` if the thread is about to end.
 fn own<T>(change: impl FnOnce(&mut Dispatches) -> T) -> Option<T> {
     let changed =
         DISPATCHES.try_with(|own| own.try_borrow_mut().ok().map(|mut own| change(&mut own)));
@@ -227,7 +225,7 @@ pub(super) fn thrown<'rt>(
     cx: &mut Cx<'rt, Callback>,
     mut thrown: ThrownException,
 ) {
-    // A search whose sample is not taken is begun, too: its end must not be taken for another's.
+    // The search is registered even without a sample, so that its end is not attributed to another.
     let mut catcher = None;
     let mut taken = None;
     if let Some(place) = origin.events.offer(Event::Exception, 1) {
@@ -244,7 +242,7 @@ pub(super) fn thrown<'rt>(
     let is_last = !may_be_caught(origin, cx, &sample);
     origin.events.push(place, sample);
     if is_last {
-        // Most likely the program ends by it within milliseconds.
+        // The exception will probably end the program within milliseconds.
         catcher.wait_uncaught(origin.events.waker, LAST_WAIT);
     }
 }
@@ -278,14 +276,14 @@ pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, 
     }
 }
 
-/// Whether a method catches what leaves methods of runtime async, to pass it on to what awaits
-/// them.
+/// Whether a method catches exceptions of runtime-async methods, to pass them on to the awaiting
+/// methods.
 fn passes_on(name: &str) -> bool {
     let own = name.strip_prefix(RUNTIME_TASK);
     own.is_some_and(|own| own.ends_with("DispatchContinuations"))
 }
 
-/// ExceptionCatchStop: a handler has come to its end.
+/// ExceptionCatchStop: a handler has ended.
 pub(super) fn catch_ends() {
     own(Dispatches::catch_ends);
 }
@@ -320,8 +318,8 @@ fn sample<'rt>(
     sample
 }
 
-/// The whole name of a nested type, if it is one of the module whose method threw: where most of
-/// them are thrown.
+/// Returns the full name of a nested type, if it is in the module of the throwing method, as most
+/// are.
 fn whole_name<'rt>(
     origin: Origin<'_>,
     cx: &Cx<'rt, Callback>,
@@ -342,17 +340,17 @@ fn whole_name<'rt>(
 
 fn name_of<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, function: usize) -> Option<Arc<str>> {
     // SAFETY: this runtime has just reported the method, and it is on the calling thread's stack (a
-    // FunctionID is the address of the method's MethodDesc, which is what the event's MethodID is).
+    // FunctionID is the address of the method's MethodDesc, which is the event's MethodID).
     let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
     let function = cx.info().id(key)?;
     Some(origin.own.names.function(origin.clr, cx, function))
 }
 
-/// The frames of a sample from the one that threw on: of a managed one where it is, and where its
-/// method begins.
+/// Returns the frames of a sample from the throwing method on: for a managed one, its address and
+/// the start of its method's code.
 ///
-/// On top is the runtime's managed dispatch, which raises the event, and below that the native code
-/// by which the method that threw called it.
+/// The runtime's managed dispatch, which raises the event, is on top. Below it is the native code
+/// through which the throwing method called it.
 fn throwing<'a>(
     program: &'a Program,
     sample: &'a EventSample,
@@ -366,8 +364,7 @@ fn throwing<'a>(
     dispatched.skip_while(Option::is_none)
 }
 
-/// Whether some frame of a sample may catch, from the one that threw on; also where that cannot be
-/// told.
+/// Whether some frame of a sample may catch, from the throwing one on. True if that is unknown.
 fn may_be_caught<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, sample: &EventSample) -> bool {
     if sample.end.end() != WalkEnd::Root {
         return true;
@@ -381,11 +378,11 @@ fn may_be_caught<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, sample: &Event
             return true;
         }
     }
-    // Native code with managed code below: who knows what it does.
+    // The behaviour of native code with managed code below it is unknown.
     throwing.any(|frame| frame.is_some())
 }
 
-/// Whether the method whose code begins there may catch.
+/// Whether the method with this code start may catch.
 fn may_catch<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, start: u64, lookup: u64) -> bool {
     let known = &origin.own.thrown.catching;
     if let Some(may) = lock(known).get(&start) {
@@ -407,14 +404,14 @@ fn remember<K: Eq + Hash, V>(known: &Mutex<HashMap<K, V>>, key: K, value: V) {
     known.insert(key, value);
 }
 
-/// Facts found out about the methods of a CLR, by where their code begins. A method that takes the
-/// place of one that was unloaded is taken for that: a thread waits a moment for nothing then, its
-/// last sample may be lost, or a nested type has a name too short.
+/// Cached facts about a CLR's methods, by code start. A method at the address of an unloaded one
+/// gets that method's facts. The effect is a needless short wait, a lost last sample, or a nested
+/// type with a short name.
 #[derive(Debug, Default)]
 pub(crate) struct ThrownFacts {
-    /// Whether it may catch.
+    /// Whether a method may catch.
     catching: Mutex<HashMap<u64, bool>>,
-    /// The whole name of a nested type that it throws.
+    /// The full name of a nested type that a method throws.
     nested: Mutex<HashMap<Nested, Option<Arc<str>>>>,
 }
 
@@ -446,7 +443,7 @@ mod tests {
     fn a_handler_begins_for_what_was_thrown_last() {
         let mut own = Dispatches::new();
         let outer = throw(&mut own, 1000, "outer");
-        // By a finally block that runs for it.
+        // By a finally block that runs for the exception.
         let inner = throw(&mut own, 500, "inner");
         assert!(is_of(&own.catch_begins(490, false), &inner));
         own.catch_ends();
@@ -462,7 +459,7 @@ mod tests {
         ));
         let _once = throw(&mut own, 1000, "A");
         own.catch_begins(1010, false);
-        // Within it another one comes and goes.
+        // Another exception is thrown and caught during the dispatch.
         let _other = throw(&mut own, 700, "B");
         own.catch_begins(710, false);
         own.catch_ends();
@@ -485,7 +482,7 @@ mod tests {
             assert!(is_of(&own.catch_begins(1010, true), &first));
             own.catch_ends();
         }
-        // A handler of the program's, which throws it again.
+        // A handler of the program rethrows it.
         assert!(is_of(&own.catch_begins(1005, false), &first));
         let again = own.catch_begins(500, true);
         assert!(matches!(&again, HandledCause::Again(thrown) if &*thrown.type_name == "A"));
@@ -515,7 +512,7 @@ mod tests {
     fn what_a_filter_throws_ends_with_it() {
         let mut own = Dispatches::new();
         let outer = throw(&mut own, 1000, "outer");
-        // It may be reported on less stack than the throw was.
+        // The report may be on less stack than the throw's.
         own.filter_begins();
         let _swallowed = throw(&mut own, 500, "inner");
         own.filter_ends();
@@ -525,7 +522,7 @@ mod tests {
         own.catch_ends();
         own.filter_ends();
         assert!(is_of(&own.catch_begins(1010, false), &outer));
-        // Of one whose begin was not told.
+        // For a filter or handler whose start was not reported.
         own.filter_ends();
         own.catch_ends();
         assert!(matches!(

@@ -1,9 +1,10 @@
-//! Garbage collections: each pause that one makes, and who asked for it.
+//! Garbage collection events: a sample of each pause, with its duration and trigger.
 //!
 //! A pause lasts from `RuntimeSuspendStarted` to `RuntimeResumeFinished`, both on the thread that
-//! stops the others: the one that allocated or called `GC.Collect`, a thread of the collector under
-//! server or background collection. A background collection makes several pauses. Invariant: the
-//! callbacks before the runtime goes on only note numbers, so that no pause grows by our walk.
+//! suspends the others. That is the thread that allocated or called `GC.Collect`, or a GC thread
+//! under server or background collection. A background collection makes several pauses. Invariant:
+//! the callbacks before the runtime resumes only record numbers, so that the stack walk lengthens
+//! no pause.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,7 +18,7 @@ use super::source::{EventSource, Need, SourceQuery};
 use crate::base::proc;
 use crate::clr::collection_times::is_collection;
 
-/// Collections.
+/// The source of collection events.
 pub(super) struct Collections;
 
 impl EventSource for Collections {
@@ -34,7 +35,7 @@ impl EventSource for Collections {
     }
 }
 
-/// A collection that has begun.
+/// A collection that has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Collection {
     generation: usize,
@@ -43,21 +44,21 @@ struct Collection {
 
 #[derive(Debug, Default)]
 struct CollectorState {
-    /// When the runtime began to stop for a collection.
+    /// Time at which the runtime began to suspend for a collection.
     stopping_ns: Option<u64>,
-    /// The collection that began in this pause.
+    /// The collection that started in this pause.
     begun: Option<Collection>,
-    /// Collections that have not finished, oldest first: a background one, and one in it.
+    /// Unfinished collections, oldest first: a background one, and one inside it.
     running: Vec<Collection>,
 }
 
-/// The present work of a CLR's collector.
+/// The collector state of a CLR.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     state: Mutex<CollectorState>,
 }
 
-/// A pause that is over.
+/// A finished pause.
 #[derive(Debug, PartialEq, Eq)]
 struct GcPause {
     ns: u64,
@@ -106,13 +107,13 @@ impl Collector {
         Some(GcPause {
             ns: now_ns.saturating_sub(since),
             collection: begun.or(still),
-            // It began in an earlier pause, or goes on after this one.
+            // It started in an earlier pause, or continues after this one.
             background: still.is_some() && begun.is_none_or(|begun| still == Some(begun)),
         })
     }
 }
 
-/// `RuntimeResumeFinished`: the pause is over, its stack is taken now.
+/// `RuntimeResumeFinished`: samples the finished pause, with the stack of now.
 pub(crate) fn resumed<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, NoTrigger>) {
     let Some(pause) = origin.own.collector.resumed(proc::now_ns()) else {
         return;
@@ -127,7 +128,7 @@ impl GcPause {
             None => "no collection".to_owned(),
         };
         let induced = self.collection.is_some_and(|collection| collection.induced);
-        // The runtime calls a forced compacting collection `other`, too.
+        // The runtime reports a forced compacting collection as `other`, too.
         let mut text = if induced { "induced" } else { "other reason" }.to_owned();
         if self.background {
             text.push_str(", background");

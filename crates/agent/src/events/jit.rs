@@ -1,8 +1,9 @@
-//! Compilation: how long the compiler worked, on which method, and what made it.
+//! Compilation events: which method was compiled, for how long, and the stack that caused it.
 //!
-//! A method's compilation can make the runtime run code that must be compiled first, on the same
-//! thread: each thread keeps a stack of compilations, and the time of an inner one is not counted
-//! for the outer one too, so that times add up.
+//! Runs in JIT callbacks on the compiling thread. A method's compilation can make the runtime run
+//! code that must be compiled first, on the same thread. Each thread therefore has a stack of
+//! compilations. The time of an inner one is not counted for the outer one too, so that times add
+//! up.
 
 use std::cell::RefCell;
 
@@ -14,10 +15,10 @@ use super::Origin;
 use super::source::{EventSource, Need, SourceQuery};
 use crate::base::proc;
 
-/// Most compilations in each other that are kept.
+/// Maximum depth of nested compilations.
 const MAX_NESTED: usize = 64;
 
-/// Compilations.
+/// The source of compilation events.
 pub(super) struct Compilations;
 
 impl EventSource for Compilations {
@@ -26,7 +27,7 @@ impl EventSource for Compilations {
     }
 
     fn need(&self, _: SourceQuery<'_>) -> Result<Need, String> {
-        // Reported in any case.
+        // Always reported.
         Ok(Need::nothing(
             "JITCompilationStarted to JITCompilationFinished",
         ))
@@ -37,7 +38,7 @@ impl EventSource for Compilations {
 struct Compilation {
     function: usize,
     start_ns: u64,
-    /// Time of the compilations within.
+    /// Time of the compilations inside this one.
     inner_ns: u64,
 }
 
@@ -62,10 +63,10 @@ impl NestedCompilations {
         });
     }
 
-    /// The time that this compilation took by itself.
+    /// Ends a compilation and returns its own time.
     fn end(&mut self, function: usize, now_ns: u64) -> Option<u64> {
         let at = self.0.iter().rposition(|one| one.function == function)?;
-        // Those above it ended without a word: another thread was faster.
+        // Those above it ended without a callback: another thread finished the same method first.
         self.0.truncate(at + 1);
         let ended = self.0.pop()?;
         let whole_ns = now_ns.saturating_sub(ended.start_ns);
@@ -76,7 +77,7 @@ impl NestedCompilations {
     }
 }
 
-/// A compilation begins on this thread.
+/// Records the start of a compilation on this thread.
 pub(crate) fn started(function: FunctionId<'_>) {
     let _thread_ends = RUNNING.try_with(|own| {
         if let Ok(mut own) = own.try_borrow_mut() {
@@ -85,7 +86,7 @@ pub(crate) fn started(function: FunctionId<'_>) {
     });
 }
 
-/// It has ended, well or not.
+/// Records the end of a compilation, successful or not.
 pub(crate) fn finished<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
@@ -105,7 +106,7 @@ pub(crate) fn finished<'rt>(
     });
 }
 
-/// As docs/unwinding.md names the tiers.
+/// Returns a tier's name in docs/unwinding.md.
 fn tier_name(tier: Tier) -> &'static str {
     match tier {
         Tier::Unknown => "unknown tier",

@@ -1,4 +1,6 @@
-//! Classes and modules, when the runtime has loaded them.
+//! Class and module load events: samples of `ClassLoadFinished` and `ModuleLoadFinished`.
+//!
+//! Runs in these callbacks, on the thread that loads. `clr::code` registers the modules themselves.
 
 use corprof::context::Callback;
 use corprof::{ClassId, Cx, EventMaskLow};
@@ -7,7 +9,7 @@ use recording::Event;
 use super::Origin;
 use super::source::{EventSource, Need, SourceQuery};
 
-/// Modules.
+/// The source of module loads.
 pub(super) struct ModuleLoads;
 
 impl EventSource for ModuleLoads {
@@ -16,12 +18,12 @@ impl EventSource for ModuleLoads {
     }
 
     fn need(&self, _: SourceQuery<'_>) -> Result<Need, String> {
-        // Reported in any case.
+        // Always reported.
         Ok(Need::nothing("ModuleLoadFinished callback"))
     }
 }
 
-/// Classes.
+/// The source of class loads.
 pub(super) struct ClassLoads;
 
 impl EventSource for ClassLoads {
@@ -44,7 +46,7 @@ pub(crate) fn class<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, class: 
     });
 }
 
-/// `ModuleLoadFinished`; the path is empty for a module that was made in memory.
+/// `ModuleLoadFinished`; the path is empty for a module created in memory.
 pub(crate) fn module<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, path: &str) {
     origin.happened(cx, Event::ModuleLoad, 1, |_| {
         let name = if path.is_empty() {

@@ -1,12 +1,14 @@
 //! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
 //!
-//! A callback of the CLR (`Origin::happened`) decides whether the event is to be kept, walks the
-//! calling thread's stack and leaves addresses in a bounded queue; the agent thread resolves them
-//! as it does those of CPU samples and writes records (`writer`). docs/events.md says what each
-//! event means to users. Invariants: the CLR is asked for the callbacks of the chosen events only
-//! ([`subscription`]); an event that a CLR cannot deliver is said in a note of the recording; no
-//! callback waits for the agent thread, but that of an exception that ends its thread, for a
-//! moment; nothing is kept unless a session takes it.
+//! A callback of the CLR (`Origin::happened`) decides whether to keep the event, walks the calling
+//! thread's stack, and puts the addresses into a bounded queue. The agent thread resolves them as
+//! it does those of CPU samples and writes records (`writer`). docs/events.md explains each event
+//! to users.
+//!
+//! Invariants: only callbacks of the selected events are enabled ([`subscription`]). If a CLR
+//! cannot deliver an event, a note in the recording reports it. No callback waits for the agent
+//! thread, except briefly that of an uncaught exception. Nothing is kept without a session that
+//! needs it.
 
 pub(crate) mod alloc;
 mod contention;
@@ -54,29 +56,29 @@ use crate::program::Program;
 use crate::walkers::here::walk_here;
 use crate::walkers::snapshot::snapshot_here;
 
-/// Something the recording is to be told about events, once.
+/// A fact about the events for the recording, written once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventAnnouncement {
-    /// Where an event's samples come from, and about how much one stands for.
+    /// The source of an event's samples, and the approximate weight of one.
     Source {
         /// The event.
         event: Event,
-        /// For reports.
+        /// Name of the source in reports.
         source: &'static str,
-        /// In the event's unit; 0 for one.
+        /// Weight in the event's unit; 0 for one.
         interval: u64,
     },
     /// A note for users.
     Note(String),
 }
 
-/// The events of the process that are not sampled by time: what the session in force wants of them,
-/// and the queue to the agent thread.
+/// Event state of the process: what the current session needs, and the queue to the agent thread.
+/// CPU and wall-clock samples are not among the events.
 #[derive(Debug)]
 pub struct Events {
     phase: PhaseReader,
     waker: &'static Waker,
-    /// An [`EventSet`].
+    /// Bits of an [`EventSet`].
     wanted: AtomicU16,
     max_depth: AtomicU32,
     by_snapshot: AtomicBool,
@@ -85,14 +87,14 @@ pub struct Events {
     ticks: alloc::Ticks,
     queue: Queue,
     handles: Arc<Handles>,
-    /// Collections that have ended, of all CLRs, since they were last written.
+    /// Number of collections of all CLRs that ended since the last write.
     collections: AtomicU64,
     news: Mutex<Vec<EventAnnouncement>>,
-    /// Each CLR's own state here, by number.
+    /// Event state of each CLR, by number.
     clrs: Mutex<Vec<(u8, Arc<ClrEvents>)>>,
 }
 
-/// The needs of the events of one CLR.
+/// Event state of one CLR.
 #[derive(Debug)]
 pub(crate) struct ClrEvents {
     pub(crate) facts: RuntimeFacts,
@@ -100,14 +102,14 @@ pub(crate) struct ClrEvents {
     exceptions: ExceptionFacts,
     thrown: ThrownFacts,
     collector: Collector,
-    /// The provider of the runtime's own events, once it has been met.
+    /// The provider of the runtime's own events; 0 before its first event.
     provider: AtomicUsize,
     session: event_pipe::EventListener,
-    /// The session of allocations.
+    /// The session for allocations.
     alloc_session: duty_cycle::AllocSession,
 }
 
-/// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
+/// The origin of an event: a CLR, and what its samples need. Created for each callback.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) program: &'static Program,
@@ -121,7 +123,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ClrEvents {
-    /// Of a CLR that has just been asked what it is.
+    /// Creates the event state of a CLR with these facts.
     pub(crate) fn new(facts: RuntimeFacts) -> ClrEvents {
         ClrEvents {
             facts,
@@ -139,7 +141,7 @@ impl ClrEvents {
         &self.collector
     }
 
-    /// Whether events of this provider are the runtime's own.
+    /// Whether this provider's events are the runtime's own.
     fn is_runtime_provider<'rt>(
         &self,
         cx: &Cx<'rt, Callback>,
@@ -161,7 +163,7 @@ impl ClrEvents {
 }
 
 impl Events {
-    /// None wanted yet.
+    /// Creates the state without a session.
     pub fn new(phase: PhaseReader, waker: &'static Waker) -> Events {
         Events {
             phase,
@@ -180,7 +182,7 @@ impl Events {
         }
     }
 
-    /// A session begins: these settings are in force. Before
+    /// Applies the settings of a new session. Called before
     /// [`Phase::Recording`](crate::model::Phase).
     pub fn begin(&self, settings: &Settings) {
         lock(&self.news).clear();
@@ -195,53 +197,53 @@ impl Events {
             .store(settings.alloc_interval, Ordering::Relaxed);
         self.live_interval_ns
             .store(settings.live_interval_ns, Ordering::Relaxed);
-        // Release: pairs with `wants`; who sees the events sees the rest.
+        // Release: pairs with `wants`; a thread that sees the events sees the other settings.
         self.wanted.store(settings.events.bits(), Ordering::Release);
     }
 
-    /// Other events from here on, in the session that runs.
+    /// Changes the event set of the running session.
     pub(crate) fn change(&self, events: EventSet) {
         // Release: pairs with `wants`, as in `begin`.
         self.wanted.store(events.bits(), Ordering::Release);
     }
 
-    /// The session is over: nothing is wanted, and nothing is kept.
+    /// Ends the session: no event is needed and nothing is kept.
     pub fn forget_session(&self) {
         self.wanted.store(EventSet::NONE.bits(), Ordering::Relaxed);
         self.queue.begin(0, proc::now_ns());
         *lock(&self.news) = Vec::new();
     }
 
-    /// A CLR that is recorded.
+    /// Adds a recorded CLR.
     pub(crate) fn add(&self, number: u8, own: Arc<ClrEvents>) {
         let mut clrs = lock(&self.clrs);
         clrs.retain(|(other, _)| *other != number);
         clrs.push((number, own));
     }
 
-    /// It has ended, or was not recorded after all.
+    /// Removes a CLR that has ended or is not recorded after all.
     pub(crate) fn remove(&self, number: u8) {
         lock(&self.clrs).retain(|(other, _)| *other != number);
     }
 
-    /// Returns a CLR's own state here.
+    /// Returns a CLR's event state.
     pub(crate) fn of(&self, number: u8) -> Option<Arc<ClrEvents>> {
         let clrs = lock(&self.clrs);
         let found = clrs.iter().find(|(other, _)| *other == number);
         found.map(|(_, own)| Arc::clone(own))
     }
 
-    /// Whether samples of this event are asked for.
+    /// Whether the session records this event.
     pub(crate) fn wants(&self, event: Event) -> bool {
         EventSet::of_bits(self.wanted.load(Ordering::Acquire)).has(event)
     }
 
-    /// Whether samples are taken now. Asked before anything that costs time.
+    /// Whether samples are taken now. Checked before any expensive work.
     pub(crate) fn is_on(&self) -> bool {
         self.phase.is_recording()
     }
 
-    /// Nanoseconds between two instants at which it is told what is alive.
+    /// Returns the interval between live-heap snapshots in nanoseconds.
     fn live_interval(&self) -> u64 {
         self.live_interval_ns.load(Ordering::Relaxed)
     }
@@ -250,19 +252,18 @@ impl Events {
         self.alloc_interval.load(Ordering::Relaxed)
     }
 
-    /// A collection has ended.
+    /// Counts a finished collection.
     pub(crate) fn collected(&self) {
         self.collections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives back the handles that are no longer followed: those of samples that were dropped on
-    /// their way.
+    /// Destroys unused handles: those of samples that were dropped on their way.
     pub(crate) fn release_handles(&self, runtimes: &mut Runtimes<'_>) {
         self.handles.release_unused(runtimes);
     }
 
-    /// Whether there are any where there is no session: samples that were on their way when it
-    /// ended belong to no session, and are dropped.
+    /// Whether handles remain without a session. Drops queued samples of the ended session, which
+    /// belong to no session.
     pub(crate) fn has_late_handles(&self) -> bool {
         let is_any = self.handles.is_any();
         if is_any {
@@ -271,7 +272,7 @@ impl Events {
         is_any
     }
 
-    /// An event happened. Answers where its sample is to go, if it is to be taken.
+    /// Returns where to store a sample of this event, if it is to be taken.
     fn offer(&self, event: Event, value: u64) -> Option<QueuePlace> {
         if !self.wants(event) || !self.is_on() {
             return None;
@@ -285,15 +286,14 @@ impl Events {
         }
     }
 
-    /// Whether a call of a traced method that took so long may be kept. Asked before anything that
-    /// costs time: three loads.
+    /// Whether a traced call of this duration may be kept. Checked before any expensive work, with
+    /// three loads.
     #[inline]
-    pub(crate) fn keeps_calls_of(&self, ns: u64) -> bool {
+    pub(crate) fn may_keep_call_of(&self, ns: u64) -> bool {
         self.queue.is_slow(ns) && self.wants(Event::TracedCall) && self.is_on()
     }
 
-    /// A call of a traced method is over, on this thread, in native code that the method has
-    /// called.
+    /// Records the end of a traced call on this thread, from native code that the method called.
     pub(crate) fn call_ended(
         &self,
         program: &'static Program,
@@ -325,7 +325,7 @@ impl Events {
         self.push(QueuePlace::Largest, sample);
     }
 
-    /// A sample as a callback leaves it.
+    /// Queues a sample as a callback does.
     #[cfg(test)]
     pub(crate) fn take_sample(&self, sample: EventSample) -> bool {
         let place = self.offer(sample.event, sample.value);
@@ -335,7 +335,7 @@ impl Events {
         place.is_some()
     }
 
-    /// Queues a piece of news for the recording, once; drops it where there is no session.
+    /// Queues an announcement for the recording; drops it without a session.
     pub(crate) fn announce(&self, news: EventAnnouncement) {
         if self.phase.get().is_session() {
             lock(&self.news).push(news);
@@ -346,7 +346,7 @@ impl Events {
         std::mem::take(&mut *lock(&self.news))
     }
 
-    /// Tells where a CLR's events come from, and what cannot be had of it.
+    /// Announces the sources of a CLR's events, and which events are unavailable.
     pub(crate) fn announce_sources(&self, subscription: &Subscription) {
         for news in &subscription.news {
             self.announce(news.clone());
@@ -355,9 +355,9 @@ impl Events {
 }
 
 impl Origin<'_> {
-    /// An event happened on the calling thread: takes its sample, if one is to be taken. `say` is
-    /// asked only then, for what is counted under one name, and the rest. Exceptions go step by
-    /// step: `exception::thrown` notes the search for their catcher meanwhile.
+    /// Handles an event on the calling thread: takes a sample if one is to be kept. Only then,
+    /// `say` is called for the name and the remaining text. Exceptions use the steps separately, as
+    /// `exception::thrown` registers the search for their catcher in between.
     fn happened<'rt, C: Context>(
         self,
         cx: &mut Cx<'rt, C>,
@@ -376,7 +376,7 @@ impl Origin<'_> {
         }
     }
 
-    /// The stack of the calling thread.
+    /// Walks the stack of the calling thread.
     fn walk<'rt, C: Context>(self, cx: &mut Cx<'rt, C>) -> (Box<[u64]>, EndCode) {
         let max_depth = self.events.max_depth.load(Ordering::Relaxed);
         let map = self.program.code.map();
@@ -387,13 +387,13 @@ impl Origin<'_> {
             if let Ok(end) = snapshot_here(map, cx, proof, max_depth as usize, &mut words) {
                 return (words.into(), end);
             }
-            // The runtime refuses to walk now, as it does while it dispatches an exception: we
-            // walk.
+            // The runtime refuses a snapshot now, for example while it dispatches an exception. The
+            // agent's own walker is used instead.
         }
         walk_here(map, max_depth, self.program.threads.own_hijacks())
     }
 
-    /// A sample of the calling thread, now.
+    /// Takes a sample of the calling thread now.
     fn sample<'rt, C: Context>(
         self,
         cx: &mut Cx<'rt, C>,
@@ -461,7 +461,7 @@ mod tests {
         }
         assert_eq!(events.queue.bytes(), 0);
         assert!(events.take_announcements().is_empty());
-        // A callback that was on its way when the session ended.
+        // A callback that was in progress at the session's end.
         events.push(place, EventSample::for_test(Event::Exception, 1, 100));
         events.begin(&Settings::parse("event=gc"));
         assert!(events.queue.take(1).samples.is_empty());

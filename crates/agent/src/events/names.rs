@@ -1,8 +1,8 @@
-//! Names that callbacks need again and again: of classes and of catching methods.
+//! Cache of class and method names that callbacks need repeatedly.
 //!
-//! A cache, because asking the runtime for one takes several microseconds. Invariants: the lock is
-//! a leaf, never held over a call into the CLR; a name is forgotten before its id can be given out
-//! again (unload of a collectible module); at most [`MAX`] names are kept.
+//! A query of the runtime for a name takes several microseconds. Invariants: the lock is a leaf,
+//! never held over a call into the CLR. A name is removed before its id can be reused (unload of a
+//! collectible module). At most [`MAX`] names are kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,12 +12,12 @@ use corprof::{ClassId, Cx, FunctionId};
 
 use crate::clr::{Clr, names};
 
-/// Most names kept; beyond, it starts again.
+/// Maximum number of names; the cache is cleared when it is full.
 const MAX: usize = 8192;
 
 type ById = HashMap<usize, Arc<str>>;
 
-/// The names of one CLR.
+/// The cached names of one CLR.
 #[derive(Debug, Default)]
 pub(crate) struct NameCache {
     classes: Mutex<ById>,
@@ -37,7 +37,7 @@ fn remember(names: &Mutex<ById>, id: usize, name: &Arc<str>) {
 }
 
 impl NameCache {
-    /// The name of a class with its type arguments.
+    /// Returns the name of a class with its type arguments.
     pub(crate) fn class<'rt, C: Synchronous>(
         &self,
         clr: &Clr,
@@ -52,7 +52,7 @@ impl NameCache {
         name
     }
 
-    /// `Type.Method` of a method.
+    /// Returns `Type.Method` of a method.
     pub(crate) fn function<'rt, C: Synchronous>(
         &self,
         clr: &Clr,
@@ -68,13 +68,13 @@ impl NameCache {
                 remember(&self.functions, function.raw(), &name);
                 name
             }
-            // Not kept: a dynamic method goes without telling us in time.
+            // Not cached: the unload of a dynamic method is reported too late.
             None => names::of_dynamic(cx, function)
                 .map_or_else(|| "?".into(), |found| found.name.into()),
         }
     }
 
-    /// Ids are about to be used again.
+    /// Clears the cache, because ids are about to be reused.
     pub(crate) fn forget(&self) {
         lock(&self.classes).clear();
         lock(&self.functions).clear();

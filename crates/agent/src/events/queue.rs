@@ -1,9 +1,10 @@
-//! Samples of events on their way from callbacks to the agent thread.
+//! The bounded queue of event samples, from callbacks to the agent thread.
 //!
-//! It decides how many are kept: a reservoir for each event that has a limit, renewed each time the
-//! agent thread takes what is there, and one bound on the bytes of all. Invariants: its lock is a
-//! leaf, held for a few list operations and never over a call into the CLR; no thread waits for
-//! room; what is not kept is counted, by event where a limit said no, else as lost.
+//! Input: samples, on the program's threads. Output: batches, on the agent thread. Each event with
+//! a rate limit has a reservoir (a random sample of fixed size), renewed at every batch. One bound
+//! limits the bytes of all samples. Invariants: the lock is a leaf, held for a few list operations
+//! and never over a call into the CLR. No thread waits for room. Dropped samples are counted: by
+//! event if the limit dropped them, else as lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -13,49 +14,49 @@ use recording::Event;
 use super::sample::EventSample;
 use crate::base::random::next_random;
 
-/// Most bytes of samples that wait.
+/// Maximum bytes of queued samples.
 const MAX_BYTES: usize = 8 << 20;
-/// From here on the agent thread is asked to come early.
+/// Bytes above which the agent thread is woken early.
 const WAKE_BYTES: usize = MAX_BYTES / 4;
-/// It is asked to look at exceptions so often at most: one may be the program's last.
+/// Minimum interval between early wake-ups for exceptions: one may be the program's last.
 const WAKE_NS: u64 = 10_000_000;
-/// One place for each code of [`Event`].
+/// Number of event queues, one per code of [`Event`].
 const KINDS: usize = 16;
 
-/// Where a sample that was let in will go.
+/// Where an accepted sample is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueuePlace {
-    /// Behind the others.
+    /// Appended.
     New,
-    /// In the place of this one of its event.
+    /// Replaces the sample at this index of its event.
     Instead(usize),
-    /// In the place of the one with the least value, if that is less than its own: for an event of
+    /// Replaces the sample with the least value, if that is less than its own: for an event of
     /// which the largest are kept.
     Largest,
 }
 
-/// The samples of an event that were not kept.
+/// Count and value of an event's samples dropped by the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limited {
     pub(super) count: u64,
     pub(super) value: u64,
 }
 
-/// The samples that the agent thread takes.
+/// The samples that the agent thread takes at once.
 #[derive(Debug, Default)]
 pub(super) struct SampleBatch {
     pub(super) samples: Vec<EventSample>,
     pub(super) limited: Vec<(Event, Limited)>,
-    /// Samples for which there was no room.
+    /// Number of samples lost for lack of room.
     pub(super) lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct EventQueue {
     samples: Vec<EventSample>,
-    /// Offered since the last batch.
+    /// Samples offered since the last batch.
     offered: u64,
-    /// How many may be kept until the next batch; unlimited where there is no limit.
+    /// Maximum number of samples until the next batch; `u64::MAX` without a limit.
     room: u64,
     limited: Limited,
 }
@@ -68,19 +69,19 @@ struct QueueState {
     woken: bool,
     random: u64,
     taken_ns: u64,
-    /// Samples a second of each limited event; 0: no limit.
+    /// Samples per second of each limited event; 0: no limit.
     limit: u64,
 }
 
-/// The queue.
+/// The queue of event samples.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<QueueState>,
-    /// Calls that took no longer than this would not be kept: to be asked without the lock.
+    /// Duration up to which a traced call is dropped, readable without the lock.
     slowest: AtomicU64,
 }
 
-/// Events that come as often as the program likes. The others are rare, or are thinned out by
+/// Whether the program determines the rate of an event. Other events are rare, or thinned out by
 /// bytes.
 fn is_limited(event: Event) -> bool {
     matches!(
@@ -90,7 +91,7 @@ fn is_limited(event: Event) -> bool {
 }
 
 impl QueueState {
-    /// Empty, with this limit, samples a second of each event; 0 for none.
+    /// Returns an empty state with this limit, samples per second of each event; 0 for none.
     fn new(limit: u32, now_ns: u64) -> QueueState {
         let limit = u64::from(limit);
         let kinds = std::array::from_fn(|code| {
@@ -114,7 +115,7 @@ impl QueueState {
 }
 
 impl Queue {
-    /// With this limit, samples a second of each event; 0 for none.
+    /// Creates a queue with this limit, samples per second of each event; 0 for none.
     pub(super) fn new(limit: u32, now_ns: u64) -> Queue {
         Queue {
             state: Mutex::new(QueueState::new(limit, now_ns)),
@@ -122,7 +123,7 @@ impl Queue {
         }
     }
 
-    /// Begins anew, with another limit; what is in it is dropped.
+    /// Restarts with another limit and drops the contents.
     pub(super) fn begin(&self, limit: u32, now_ns: u64) {
         *self.state() = QueueState::new(limit, now_ns);
         self.slowest.store(0, Relaxed);
@@ -132,8 +133,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether a sample of this event is to be taken. Each of the event's samples since the last
-    /// batch is kept with the same probability (Vitter's algorithm R).
+    /// Returns where to store a sample of this event, if it is to be taken. Each of the event's
+    /// samples since the last batch is kept with the same probability (Vitter's algorithm R).
     pub(super) fn offer(&self, event: Event, value: u64) -> Option<QueuePlace> {
         let mut state = self.state();
         let state = &mut *state;
@@ -151,15 +152,14 @@ impl Queue {
         None
     }
 
-    /// Whether a call that took so long would be among the slowest, as far as can be told without
-    /// the lock.
+    /// Whether a call of this duration may be among the slowest, judged without the lock.
     #[inline]
     pub(super) fn is_slow(&self, ns: u64) -> bool {
         let slowest = self.slowest.load(Relaxed);
         ns > slowest || slowest == 0
     }
 
-    /// Puts a sample to its place. Answers whether the agent thread should be woken.
+    /// Stores a sample. Returns whether the agent thread should be woken.
     pub(super) fn push(&self, place: QueuePlace, sample: EventSample) -> bool {
         let mut state = self.state();
         let state = &mut *state;
@@ -205,7 +205,7 @@ impl Queue {
         wake
     }
 
-    /// Takes everything. Agent thread only.
+    /// Takes all samples. Agent thread only.
     pub(super) fn take(&self, now_ns: u64) -> SampleBatch {
         let mut batch = SampleBatch::default();
         let mut state = self.state();
@@ -216,8 +216,8 @@ impl Queue {
             if kind.room != u64::MAX {
                 let kept = kind.samples.len() as u64;
                 if Event::from_code(code) == Some(Event::TracedCall) {
-                    // The slowest of the next batch will be about as slow; where there were few,
-                    // all of them are.
+                    // The next batch's slowest calls are assumed to be about as slow. If there were
+                    // few calls, all of the next are accepted.
                     let least = kind.samples.iter().map(|one| one.value).min();
                     let slowest = least
                         .filter(|_| kept >= kind.room)
@@ -243,7 +243,7 @@ impl Queue {
         batch
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes of queued samples.
     pub(super) fn bytes(&self) -> usize {
         self.state().bytes
     }
@@ -301,7 +301,7 @@ mod tests {
             sum += batch.samples.iter().map(|s| s.value).sum::<u64>();
         }
         assert_eq!(count, 5000);
-        // 5,000 draws of a uniform value: the mean's deviation is 4.1.
+        // 5,000 draws of a uniform value: standard deviation of the mean 4.1.
         let mean = sum / count;
         assert!((479..=520).contains(&mean), "{mean}");
     }
@@ -318,7 +318,7 @@ mod tests {
                 }
             }
         };
-        // In no order: 0 to 996, each once.
+        // Unordered: 0 to 996, each once.
         feed(&mut (0..997).map(|n| n * 131 % 997));
         let batch = queue.take(1_000_000_000);
         let mut kept: Vec<u64> = batch.samples.iter().map(|one| one.value).collect();
@@ -330,7 +330,7 @@ mod tests {
             .map_or(0, |(_, limited)| limited.count);
         feed(&mut [400, 900].into_iter());
         assert_eq!(limited + passed.get(), 997 - 10 + 1);
-        // The one that might have been slow a moment ago is not any more when there is room.
+        // A call that was slow enough a moment ago is below the new limit once there is room.
         assert_eq!(queue.take(2_000_000_000).samples.len(), 1);
         feed(&mut [4].into_iter());
         assert_eq!(queue.take(3_000_000_000).samples.len(), 1);

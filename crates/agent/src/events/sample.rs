@@ -1,4 +1,7 @@
-//! One sample of an event, as a callback leaves it for the agent thread.
+//! One sample of an event, passed from a callback to the agent thread.
+//!
+//! `queue` transports it, and `writer` writes its record. For an exception, [`Catcher`] receives
+//! the catching method while the sample is queued.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,62 +13,64 @@ use super::live::Followed;
 use crate::base::waker::Waker;
 use crate::model::EndCode;
 
-/// A sample: addresses, not frames; they are resolved as those of a CPU sample are.
+/// A sample with addresses; the agent thread resolves them as those of a CPU sample.
 #[derive(Debug)]
 pub(crate) struct EventSample {
     pub(crate) event: Event,
     /// Kernel's id of the thread.
     pub(crate) tid: u32,
-    /// CLOCK_MONOTONIC, nanoseconds; the end of what takes time.
+    /// CLOCK_MONOTONIC, nanoseconds; the end of an event with a duration.
     pub(crate) time_ns: u64,
-    /// In the event's unit.
+    /// Weight in the event's unit.
     pub(crate) value: u64,
     pub(crate) end: EndCode,
-    /// Words of the walk, leaf first; behind them a chain, if there is one (`model::chain`).
+    /// Words of the walk, leaf first; behind them the async chain, if there is one
+    /// (`model::chain`).
     pub(crate) frames: Box<[u64]>,
     /// The name under which samples are counted.
     pub(crate) name: Arc<str>,
-    /// The rest.
+    /// The remaining text.
     pub(crate) text: String,
     /// The catching method, for an exception.
     pub(crate) catcher: Option<Arc<Catcher>>,
-    /// By what it is followed, for an object whose life is.
+    /// The handle of an object to track.
     pub(crate) followed: Option<Followed>,
 }
 
-/// The method that will catch an exception, set when the runtime has found it; or that there is
-/// none.
+/// The method that will catch an exception, set when the runtime has found it; or the fact that
+/// there is none.
 #[derive(Debug, Default)]
 pub(crate) struct Catcher {
     name: OnceLock<Arc<str>>,
-    /// The class library has caught it, to pass it on to what awaits the method that threw it.
+    /// Whether the class library has caught it, to pass it on to the awaiting method.
     is_passed_on: AtomicBool,
-    /// 0, [`UNCAUGHT`], then [`SENT`].
+    /// State of the search's end: 0, [`UNCAUGHT`], then [`SENT`].
     end: AtomicU32,
 }
 
-/// The search has come to the end of the stack. The thread waits for the sample to be sent.
+/// The search has reached the end of the stack. The thread waits for the sample to be sent.
 const UNCAUGHT: u32 = 1;
 /// The sample has been sent.
 const SENT: u32 = 2;
 
 impl Catcher {
-    /// The search has ended here. The first answer holds.
+    /// Sets the catching method. The first call counts.
     pub(crate) fn found(&self, name: Arc<str>) {
         let _first = self.name.set(name);
     }
 
-    /// Caught, but only to be passed on: a method that awaits it may be found yet.
+    /// Records that the exception was caught to be passed on: an awaiting method may still catch
+    /// it.
     pub(crate) fn passed_on(&self) {
         self.is_passed_on.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was caught, if only to be passed on.
+    /// Whether it was caught to be passed on.
     pub(crate) fn is_passed_on(&self) -> bool {
         self.is_passed_on.load(Ordering::Relaxed)
     }
 
-    /// Its name, once known.
+    /// Returns the catching method's name, once known.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.get().map(|name| &**name)
     }
@@ -75,8 +80,8 @@ impl Catcher {
         self.end.load(Ordering::Acquire) != 0 // pairs with `wait_uncaught`
     }
 
-    /// There is none: calls the agent thread, and waits until it has sent the sample, or for so
-    /// long.
+    /// Records that there is no catcher, wakes the agent thread, and waits until it has sent the
+    /// sample or `at_most` has passed.
     pub(crate) fn wait_uncaught(&self, waker: &Waker, at_most: Duration) {
         self.end.store(UNCAUGHT, Ordering::Release); // pairs with `is_uncaught`
         waker.wake();
@@ -90,35 +95,35 @@ impl Catcher {
             };
             let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             let word = self.end.as_ptr();
-            // SAFETY: the kernel reads the word and the timeout, alive during the call. A tick ends
-            // it early.
+            // SAFETY: the kernel reads the word and the timeout, which live during the call. A
+            // signal ends it early.
             unsafe { libc::syscall(libc::SYS_futex, word, op, UNCAUGHT, &raw const left) };
         }
     }
 
-    /// The sample has been sent: who waits for it goes on.
+    /// Records that the sample has been sent, and releases the waiting thread.
     pub(crate) fn sent(&self) {
         self.end.store(SENT, Ordering::Release); // pairs with `wait_uncaught`
         let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the kernel uses the word's address alone.
+        // SAFETY: the kernel uses only the word's address.
         unsafe { libc::syscall(libc::SYS_futex, self.end.as_ptr(), op, 1) };
     }
 }
 
 impl EventSample {
-    /// Memory that it holds, about.
+    /// Returns the approximate memory that it holds.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<EventSample>() + size_of_val(&*self.frames) + self.text.len() + 64
     }
 
-    /// The details' text, complete.
+    /// Returns the complete text of the detail.
     pub(crate) fn full_text(&self) -> String {
         let Some(catcher) = &self.catcher else {
             return self.text.clone();
         };
         let outcome = match catcher.name() {
             Some(name) => format!("caught by {name}"),
-            None if catcher.is_passed_on() => "passed on to what awaits it".to_owned(),
+            None if catcher.is_passed_on() => "passed on to the awaiting method".to_owned(),
             None => "unhandled by managed code".to_owned(),
         };
         if self.text.is_empty() {
@@ -172,7 +177,7 @@ mod tests {
         sample.catcher = Some(Arc::clone(&catcher));
         assert_eq!(sample.full_text(), "unhandled by managed code");
         catcher.passed_on();
-        assert_eq!(sample.full_text(), "passed on to what awaits it");
+        assert_eq!(sample.full_text(), "passed on to the awaiting method");
         sample.text = "No way".to_owned();
         catcher.found("A.B".into());
         catcher.found("C.D".into());

@@ -1,7 +1,7 @@
-//! The sources of events, in one table: what each needs of a CLR, and what it says of itself.
+//! Table of the event sources: what each event needs of a CLR, and how reports describe it.
 //!
-//! To add an event: a module here with its callbacks and an `EventSource`, entered in `SOURCES`.
-//! Nothing here is asked while events happen.
+//! To add an event, write a module here with its callbacks and an `EventSource`, and enter that in
+//! `SOURCES`. Used when a session subscribes, never while events happen.
 
 use corprof::{EventMaskHigh, EventMaskLow};
 use recording::Event;
@@ -9,33 +9,32 @@ use recording::Event;
 use super::{alloc, contention, exception, gc, jit, live, loads};
 use crate::model::Settings;
 
-/// How a session comes to a CLR: what it can ask for depends on it.
+/// When a session subscribes to a CLR's events, which limits what it can request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubscribeTime {
-    /// The CLR starts: everything can be had.
+    /// At the CLR's start: everything is available.
     Startup,
-    /// The CLR runs, because we were attached or because this is another session: only what can be
-    /// asked for at any time (`COR_PRF_ALLOWABLE_AFTER_ATTACH`, src/coreclr/inc/corprof.idl).
+    /// In a running CLR, after an attach or for a later session: only what can be requested at any
+    /// time (`COR_PRF_ALLOWABLE_AFTER_ATTACH`, src/coreclr/inc/corprof.idl).
     Attached,
 }
 
-/// Facts about a CLR, known before it is asked for events.
+/// Facts about a CLR, known before the subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeFacts {
-    /// `8.0.4`.
+    /// Version, such as `8.0.4`.
     pub version: String,
-    /// Its first part; 4 for .NET Core 3.1.
+    /// Major version; 4 for .NET Core 3.1.
     pub major: u16,
-    /// It lets a profiler listen to its own events (`ICorProfilerInfo12`, .NET 5 on).
+    /// Whether a profiler can open EventPipe sessions (`ICorProfilerInfo12`, .NET 5 on).
     pub event_pipe: bool,
-    /// It gives a profiler handles of objects (`ICorProfilerInfo13`, .NET 7 on).
+    /// Whether a profiler can create object handles (`ICorProfilerInfo13`, .NET 7 on).
     pub handles: bool,
-    /// We came to it while it ran, and have asked for stack snapshots then: the walkers that need
-    /// them have them.
+    /// Whether an attach enabled stack snapshots, for the walkers that need them.
     pub snapshots: bool,
 }
 
-/// The question that a source is asked.
+/// Input of [`EventSource::need`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SourceQuery<'a> {
     pub(super) settings: &'a Settings,
@@ -43,24 +42,24 @@ pub(super) struct SourceQuery<'a> {
     pub(super) runtime: &'a RuntimeFacts,
 }
 
-/// The needs of a source, and its description of itself.
+/// The needs of a source, and its description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Need {
     pub(super) low: EventMaskLow,
     pub(super) high: EventMaskHigh,
-    /// Keywords and level of a session with the runtime's own events; 0 for none.
+    /// Keywords and level of an EventPipe session; 0 for none.
     pub(super) keywords: u64,
     pub(super) level: u32,
-    /// That session is one of its own, which may be ended and begun again meanwhile (`duty_cycle`).
+    /// Whether the source needs a separate session, which may be paused and resumed (`duty_cycle`).
     pub(super) is_apart: bool,
-    /// For reports.
+    /// Name of the source in reports.
     pub(super) source: &'static str,
-    /// About how much one sample stands for, in the event's unit; 0 for one.
+    /// Approximate weight of a sample, in the event's unit; 0 for one.
     pub(super) interval: u64,
 }
 
 impl Need {
-    /// Nothing that is not told in any case.
+    /// Returns the needs of a source that uses only callbacks that are always enabled.
     pub(super) const fn nothing(source: &'static str) -> Need {
         Need {
             low: EventMaskLow::empty(),
@@ -74,7 +73,7 @@ impl Need {
     }
 }
 
-/// Where samples of an event come from.
+/// A source of samples of one event.
 pub(super) trait EventSource: Sync {
     /// Returns the source's event.
     fn event(&self) -> Event;
@@ -82,11 +81,11 @@ pub(super) trait EventSource: Sync {
     /// Returns its needs of a CLR.
     ///
     /// # Errors
-    /// It cannot be had there; the text says so to users.
+    /// The event is unavailable there; the text explains it to users.
     fn need(&self, asked: SourceQuery<'_>) -> Result<Need, String>;
 }
 
-/// All of them.
+/// All event sources.
 pub(super) const SOURCES: [&dyn EventSource; 8] = [
     &alloc::Allocations,
     &live::LiveHeap,
@@ -107,7 +106,7 @@ mod tests {
         for event in crate::model::EventSet::of_bits(u16::MAX).iter() {
             let sources = SOURCES.iter().filter(|source| source.event() == event);
             let expected = match event {
-                // The last one is a part of a dump.
+                // `Suspended` belongs to a dump.
                 Event::Cpu | Event::Wall | Event::Call | Event::TracedCall | Event::Suspended => 0,
                 _ => 1,
             };

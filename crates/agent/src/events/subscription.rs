@@ -1,10 +1,10 @@
-//! Subscriptions: the flags and sessions that a CLR is asked for, so that the chosen events come,
-//! and the notes about them.
+//! Subscriptions: the event flags and EventPipe sessions that a session requests from a CLR.
 //!
-//! Pure functions of the settings, of the CLR and of how we came to it; and `apply`, which asks a
-//! CLR that runs already. Invariants: nothing is asked for that is not wanted; what was asked for
-//! at start-up and cannot be taken back is asked for again, as the runtime refuses every mask
-//! without it.
+//! Input: the settings, the facts about the CLR, and when the session subscribes. Output: a
+//! [`Subscription`], with notes for the recording. Most functions here are pure; `apply` changes
+//! a running CLR on the agent thread. Invariants: nothing unneeded is requested. Flags from
+//! start-up that cannot be cleared are always included, as the runtime refuses every mask without
+//! them.
 
 use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskHigh, EventMaskLow};
@@ -14,22 +14,22 @@ use super::source::{RuntimeFacts, SOURCES, SourceQuery, SubscribeTime};
 use super::{ClrEvents, EventAnnouncement};
 use crate::model::{EventSet, Settings, WalkerKind};
 
-/// The flags and sessions that one CLR is asked for.
+/// The flags and sessions for one CLR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// `COR_PRF_MONITOR`.
     pub low: EventMaskLow,
     /// `COR_PRF_HIGH_MONITOR`.
     pub high: EventMaskHigh,
-    /// Keywords and level of a session with the runtime's own events.
+    /// Keywords and level of the EventPipe session.
     pub session: Option<(u64, u32)>,
-    /// The same of a session for allocations alone, which may be ended and begun again.
+    /// Keywords and level of a separate session for allocations, which may be paused and resumed.
     pub sampled: Option<(u64, u32)>,
-    /// News for the recording.
+    /// Announcements for the recording.
     pub news: Vec<EventAnnouncement>,
 }
 
-/// The flags that keep code, modules and threads true, with or without a session.
+/// The flags that keep the code, module and thread tables current, with or without a session.
 const ALWAYS: (EventMaskLow, EventMaskHigh) = (
     EventMaskLow::MONITOR_THREADS
         .union(EventMaskLow::MONITOR_MODULE_LOADS)
@@ -37,7 +37,7 @@ const ALWAYS: (EventMaskLow, EventMaskHigh) = (
     EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
 );
 
-/// Returns the chosen events' needs of a CLR.
+/// Returns what the selected events need of a CLR.
 pub fn of_events(settings: &Settings, how: SubscribeTime, runtime: &RuntimeFacts) -> Subscription {
     let mut all = Subscription {
         low: EventMaskLow::empty(),
@@ -80,10 +80,10 @@ pub fn of_events(settings: &Settings, how: SubscribeTime, runtime: &RuntimeFacts
     all
 }
 
-/// All that a session asks of a CLR. `hooks` is what the walker `shadow` needs.
+/// Returns everything that a session needs of a CLR. `hooks` is what the walker `shadow` needs.
 ///
-/// The stack snapshots that some walkers need are not in it: at start-up, and when we come to a
-/// runtime, `corprof` asks for them, with a proof; afterwards they cannot be had, which is said.
+/// Stack snapshots, which some walkers need, are not included. `corprof` enables them at start-up
+/// or attach and returns a proof. Later they are unavailable, and a note reports that.
 pub fn of_session(
     settings: &Settings,
     how: SubscribeTime,
@@ -93,7 +93,7 @@ pub fn of_session(
     let mut all = of_events(settings, how, runtime);
     all.low |= ALWAYS.0;
     all.high |= ALWAYS.1;
-    if settings.minds_collections() {
+    if settings.needs_collection_times() {
         all.low |= EventMaskLow::MONITOR_SUSPENDS;
     }
     match (how, settings.walker) {
@@ -103,8 +103,9 @@ pub fn of_session(
         (SubscribeTime::Startup, WalkerKind::Shadow) => {
             all.low |= hooks - EventMaskLow::MONITOR_EXCEPTIONS;
             all.news.push(EventAnnouncement::Note(format!(
-                "walker shadow of .NET {}: what a catch or finally block calls is shown below what threw, as this \
-                 runtime's callbacks of exceptions may end the program",
+                "walker shadow of .NET {}: calls of catch and finally blocks are shown below the \
+                 method that threw, because this runtime's exception callbacks may crash the \
+                 program",
                 runtime.version
             )));
         }
@@ -112,7 +113,8 @@ pub fn of_session(
             if walker == WalkerKind::Shadow || settings.needs_snapshots() && !runtime.snapshots =>
         {
             all.news.push(EventAnnouncement::Note(format!(
-                "walker {} of .NET {}: it must be asked for when the runtime starts",
+                "walker {} of .NET {}: it is unavailable after attach; start the program with \
+                 sidewalk record",
                 walker.name(),
                 runtime.version
             )));
@@ -122,7 +124,7 @@ pub fn of_session(
     all
 }
 
-/// Returns the flags that a CLR is asked for while there is no session.
+/// Returns the flags for a CLR without a session.
 pub fn of_idle() -> Subscription {
     Subscription {
         low: ALWAYS.0,
@@ -133,14 +135,14 @@ pub fn of_idle() -> Subscription {
     }
 }
 
-/// The masks that take the place of `now`, for a runtime that runs: all of `wanted` that can be
-/// asked for now, and all of `now` that cannot be taken back.
+/// Returns the masks that replace `now` in a running runtime: all of `wanted` that can be set now,
+/// and all of `now` that cannot be cleared.
 fn masks(
     now: (EventMaskLow, EventMaskHigh),
     wanted: &Subscription,
 ) -> (EventMaskLow, EventMaskHigh) {
-    // Beside the runtime's immutable ones: hooks stay, as code that was compiled with them does,
-    // and so do snapshots and ReJIT, whose proofs have been given.
+    // Besides the runtime's immutable flags, hooks are kept, as code compiled with them is. So are
+    // snapshots and ReJIT, whose proofs were given out.
     let low_kept = EventMaskLow::IMMUTABLE
         | EventMaskLow::MONITOR_ENTERLEAVE
         | EventMaskLow::ENABLE_REJIT
@@ -152,14 +154,14 @@ fn masks(
     )
 }
 
-/// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the
-/// thread on which that is done one of its own (`ep_rt_thread_setup`).
+/// Whether [`apply`] starts or ends an EventPipe session. The runtime registers the thread that
+/// does so as its own (`ep_rt_thread_setup`).
 pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
     own.session.now() != wanted.session || own.alloc_session.now() != wanted.sampled
 }
 
-/// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be
-/// had. Flags that cannot be taken back (the slow allocation path of .NET Core 3.1) stay.
+/// Replaces a running CLR's subscription by `wanted`. Returns a note about what failed. Flags that
+/// cannot be cleared (the slow allocation path of .NET Core 3.1) are kept.
 pub(crate) fn apply(
     cx: &mut Cx<'_, AgentThread>,
     own: &ClrEvents,
@@ -172,9 +174,9 @@ pub(crate) fn apply(
         if (low, high) != now
             && let Err(error) = info.set_event_mask2(cx, low, high)
         {
-            // A runtime that refuses goes on calling as before, and nothing comes of it.
+            // After a refusal the old mask stays in force, and the callbacks are ignored.
             trouble = Some(format!(
-                "some events of .NET {} cannot be had: it refused ({error})",
+                "some events of .NET {} are unavailable: the runtime refused them ({error})",
                 own.facts.version
             ));
         }
@@ -191,21 +193,21 @@ pub(crate) fn apply(
     trouble
 }
 
-/// Asks a CLR that runs to tell no more when it stops. Answers whether it did.
+/// Disables the suspend callbacks of a running CLR. Returns whether it did.
 pub(crate) fn disable_suspend_events(cx: &mut Cx<'_, AgentThread>) -> bool {
     let info = cx.info();
     let Ok((low, high)) = info.get_event_mask2(cx) else {
         return false;
     };
-    // One that refuses goes on calling.
+    // After a refusal the callbacks continue.
     low.contains(EventMaskLow::MONITOR_SUSPENDS)
         && info
             .set_event_mask2(cx, low - EventMaskLow::MONITOR_SUSPENDS, high)
             .is_ok()
 }
 
-/// Why none of these CLRs, which run already, can be asked for some of `events`, in the words of
-/// its source. `None`: each can be had of one of them at least, or there is no CLR yet.
+/// Returns why none of these running CLRs can deliver some event of `events`, in the words of its
+/// source. `None` if each is available in at least one of them, or there is no CLR yet.
 pub(crate) fn refusal(
     settings: &Settings,
     events: EventSet,
@@ -231,7 +233,7 @@ pub(crate) fn refusal(
         .next()
 }
 
-/// Begins the session with the runtime's own events that a CLR needs which starts now.
+/// Starts the EventPipe sessions of a CLR at its start.
 pub(crate) fn start_session<'rt>(
     cx: &mut Cx<'rt, corprof::context::Startup>,
     own: &ClrEvents,
@@ -244,8 +246,8 @@ pub(crate) fn start_session<'rt>(
 
 fn no_session(runtime: &RuntimeFacts, error: corprof::Hresult) -> String {
     format!(
-        "no samples of .NET {} that come of its own events (allocations, lock waits, exceptions from .NET 9 on): \
-         it let nobody listen to them ({error})",
+        "no allocations, lock waits and (from .NET 9 on) exceptions of .NET {}: the runtime \
+         refused an event session ({error})",
         runtime.version
     )
 }
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!((old.session, old.sampled), (Some((0x4001, 5)), None));
     }
 
-    /// dotnet/runtime issue 132462: those of exceptions end programs.
+    /// Exception callbacks may end the program (dotnet/runtime issue 132462).
     #[test]
     fn no_callback_is_asked_for_that_harms_the_program() {
         let every = "cpu,wall,exception,alloc,contention,gc,jit,class-load,module-load";
@@ -367,7 +369,7 @@ mod tests {
                 assert_eq!(is_said, walker != "signal", "{walker}");
             }
         }
-        // Those that were asked for when we came are there.
+        // Snapshots that an attach enabled are available.
         let attached = RuntimeFacts {
             snapshots: true,
             ..facts(8, true)
@@ -377,7 +379,7 @@ mod tests {
             let asked = of_session(&settings, SubscribeTime::Attached, &attached, hooks::EVENTS);
             assert_eq!(asked.news.is_empty(), !is_said, "{walker}");
         }
-        // The notes name the event that 3.1 cannot do then.
+        // The notes name the event that 3.1 cannot deliver after its start.
         let settings = Settings::parse("event=alloc");
         let asked = of_session(
             &settings,
@@ -417,7 +419,7 @@ mod tests {
         assert_eq!(now, (expected, second.high));
         assert!(!now.0.contains(EventMaskLow::MONITOR_EXCEPTIONS));
         assert_eq!(second.session, Some((0x4000, 4)));
-        // And nothing is left of either when there is no session.
+        // Without a session neither is requested.
         let idle = masks(now, &of_idle());
         let kept = EventMaskLow::MONITOR_ENTERLEAVE | EventMaskLow::DISABLE_INLINING;
         assert_eq!(idle, (ALWAYS.0 | kept, ALWAYS.1));

@@ -1,8 +1,8 @@
-//! From the queue to the recording. Agent thread only.
+//! Writes the queued event samples to the recording. Agent thread only.
 //!
-//! An exception waits a little for the end of the search for its handler; whatever else is there is
-//! written at once. Details are told once each. Invariant: both the samples that wait and the
-//! details that are remembered are bounded.
+//! An exception is held back a little for the end of the search for its handler. Other samples are
+//! written at once. Each detail (the subject of a sample) is written once, before its first use.
+//! Invariant: both the samples that wait and the remembered details are bounded.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,25 +21,25 @@ use crate::model::WalkedStack;
 use crate::program::{Program, Threads};
 use crate::record::Recorder;
 
-/// How much CPU time a thread may use for the search for a handler before the exception counts as
-/// unhandled. Little: a program that ends by it is gone soon.
+/// CPU time that a thread may use for the search for a handler before the exception counts as
+/// unhandled. It is short, as a program with an unhandled exception ends soon.
 const SEARCH_CPU_NS: u64 = 5_000_000;
-/// How much time.
+/// The same limit in elapsed time.
 const SEARCH_NS: u64 = 1_000_000_000;
-/// Most details that are remembered.
+/// Maximum number of remembered details.
 const MAX_DETAILS: usize = 16 * 1024;
 
 type DetailKey = (Event, Arc<str>, String);
 
-/// The agent thread's side.
+/// State of the event writer.
 #[derive(Default)]
 pub(crate) struct EventWriter {
     waiting: Vec<WaitingException>,
-    /// An exception has found no handler: the program may be about to end.
+    /// Whether an exception has found no handler: the program may be about to end.
     urgent: bool,
-    /// Those whose threads wait until they are sent.
+    /// Catchers whose threads wait until their samples are sent.
     awaited: Vec<Arc<Catcher>>,
-    /// To be written, each with its thread's number in the recording.
+    /// Samples to write, each with its thread's number in the recording.
     ready: Vec<(u32, EventSample)>,
     limited: Vec<(Event, Limited)>,
     lost: u64,
@@ -48,7 +48,7 @@ pub(crate) struct EventWriter {
     live: LiveTable,
 }
 
-/// The subjects of samples, as far as they have been written.
+/// The details of samples that were written.
 #[derive(Default)]
 pub(super) struct Details {
     known: HashMap<DetailKey, u32>,
@@ -56,7 +56,7 @@ pub(super) struct Details {
 }
 
 impl Details {
-    /// The number of a detail, which is told first if it is new.
+    /// Returns the number of a detail, and writes the detail first if it is new.
     pub(super) fn number(&mut self, recorder: &mut Recorder, key: DetailKey) -> u32 {
         if let Some(detail) = self.known.get(&key) {
             return *detail;
@@ -77,17 +77,17 @@ impl Details {
     }
 }
 
-/// An exception whose handler is searched for.
+/// An exception whose handler search is in progress.
 struct WaitingException {
     sample: EventSample,
-    /// CPU time of its thread when it was first looked at; none for a thread that is gone.
+    /// CPU time of its thread when it was first examined; `None` if the thread has ended.
     cpu_ns: Option<u64>,
 }
 
 impl WaitingException {
     fn new(sample: EventSample) -> WaitingException {
         WaitingException {
-            // A system call, so only where it matters.
+            // A system call, so only if needed.
             cpu_ns: sample
                 .catcher
                 .is_some()
@@ -102,19 +102,19 @@ impl WaitingException {
         catcher.is_some_and(|catcher| catcher.name().is_none())
     }
 
-    /// It is in a task, or will be: no program ends by it.
+    /// Whether it is or will be stored in a task: it does not end the program.
     fn is_passed_on(&self) -> bool {
         let catcher = self.sample.catcher.as_ref();
         catcher.is_some_and(|catcher| catcher.is_passed_on())
     }
 
-    /// Whether no catcher will be found any more.
+    /// Whether no catcher can be found any more.
     fn is_uncaught(&self) -> bool {
         let catcher = self.sample.catcher.as_ref();
         catcher.is_some_and(|catcher| catcher.is_uncaught())
     }
 
-    /// The thread has done something else since.
+    /// Whether the thread has left the search since.
     fn is_over(&self, now_ns: u64) -> bool {
         let used = proc::thread_cpu_ns(self.sample.tid)
             .zip(self.cpu_ns)
@@ -125,7 +125,7 @@ impl WaitingException {
 }
 
 impl EventWriter {
-    /// Says what is new about the events themselves.
+    /// Writes the new announcements about the events.
     pub(crate) fn announce(
         &mut self,
         events: &Events,
@@ -133,7 +133,7 @@ impl EventWriter {
         recorder: &mut Recorder,
     ) {
         for news in events.take_announcements() {
-            // A second CLR like the first says nothing new.
+            // A second CLR like the first adds nothing new.
             if self.sources.contains(&news) {
                 continue;
             }
@@ -154,8 +154,8 @@ impl EventWriter {
         }
     }
 
-    /// Takes what has come, all of it if this is the `last` time. Threads that are met here for the
-    /// first time are news of `threads`.
+    /// Takes the queued samples, including waiting ones if this is the `last` call. Registers new
+    /// threads in `threads`.
     pub(crate) fn collect(&mut self, events: &Events, threads: &Threads, now_ns: u64, last: bool) {
         let batch = events.queue.take(now_ns);
         self.limited.extend(batch.limited);
@@ -178,7 +178,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes what was taken.
+    /// Writes the samples taken by [`EventWriter::collect`].
     pub(crate) fn write(
         &mut self,
         events: &Events,
@@ -211,25 +211,24 @@ impl EventWriter {
         recorder.lost(Cow::Borrowed("event queue full"), lost);
     }
 
-    /// Some exceptions wait for their handlers: come again soon.
+    /// Whether some exceptions wait for their handlers, so that the agent thread must return soon.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether what was written must be sent at once, asked once for each time.
+    /// Returns and clears whether written records must be sent at once.
     pub(crate) fn take_urgent(&mut self) -> bool {
         std::mem::take(&mut self.urgent)
     }
 
-    /// Releases the threads that wait for their samples: these have been sent.
+    /// Releases the threads that wait for their samples, after these were sent.
     pub(crate) fn sent(&mut self) {
         for catcher in self.awaited.drain(..) {
             catcher.sent();
         }
     }
 
-    /// Looks after the objects that are followed, for the `last` time if it is: what was written is
-    /// before it.
+    /// Updates the live objects after the samples were written; `last` marks the session's end.
     pub(crate) fn update_live(
         &mut self,
         events: &Events,
@@ -245,9 +244,9 @@ impl EventWriter {
         self.live.round(events, runtimes, to, now_ns, last);
     }
 
-    /// The session is over: gives back to the CLRs what it held in them.
+    /// Ends the session and releases what it held in the CLRs.
     pub(crate) fn release(&mut self, events: &Events, runtimes: &mut Runtimes<'_>) {
-        /// While a runtime collects its handles wait: so many milliseconds.
+        /// Time limit in milliseconds: handles cannot be destroyed during a collection.
         const RELEASE_TIMEOUT: u32 = 100;
         self.live.end();
         self.ready.clear();
@@ -262,7 +261,7 @@ impl EventWriter {
         }
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(crate) fn memory(&self, events: &Events) -> u64 {
         let waiting: usize = self.waiting.iter().map(|one| one.sample.bytes()).sum();
         let details = self.details.known.capacity() * (size_of::<(DetailKey, u32)>() + 64);
@@ -270,7 +269,7 @@ impl EventWriter {
     }
 }
 
-/// A sample as the recorder takes it.
+/// Returns a sample as the recorder's input.
 fn walked_stack(thread: u32, sample: &EventSample, detail: Option<u32>) -> WalkedStack<'_> {
     WalkedStack {
         thread,

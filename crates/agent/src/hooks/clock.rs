@@ -1,16 +1,14 @@
-//! Ticks for the shadow walker and for traced methods: the processor's time stamp counter where it
-//! is a clock.
+//! Clock of the shadow walker and of traced methods: the time stamp counter, if it is invariant.
 //!
-//! It does not tell what time it is. A tick costs a few nanoseconds to read, without a system call;
-//! what it is worth is found out by the agent thread, over the whole recording, so that its error
-//! shrinks as the recording grows. Where the counter is no clock, ticks are nanoseconds of
-//! CLOCK_MONOTONIC.
+//! A tick costs a few nanoseconds to read, without a system call. Ticks are no time of day. The
+//! agent thread computes their length over the whole recording, so that its error shrinks as the
+//! recording grows. If the counter is not invariant, ticks are nanoseconds of CLOCK_MONOTONIC.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, _rdtsc};
 
 use crate::base::proc;
 
-/// Where ticks come from.
+/// The source of ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TickSource {
     /// The time stamp counter.
@@ -19,7 +17,7 @@ pub(crate) enum TickSource {
     Monotonic,
 }
 
-/// A clock, and when it was first looked at.
+/// A clock, and its first reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     source: TickSource,
@@ -47,8 +45,8 @@ impl Clock {
         clock
     }
 
-    /// Ticks, and nanoseconds of CLOCK_MONOTONIC at the same moment: the best of some looks, as a
-    /// thread may be taken off its processor between the two.
+    /// Returns ticks, and nanoseconds of CLOCK_MONOTONIC at the same moment. The best of several
+    /// readings, as the thread may be descheduled between the two.
     fn both(&self) -> (u64, u64) {
         const LOOKS: u32 = 8;
         let look = |_| {
@@ -61,7 +59,7 @@ impl Clock {
         best.map_or((0, 0), |(_, both)| both)
     }
 
-    /// For reports.
+    /// Returns the clock's name in reports.
     pub(crate) fn name(&self) -> &'static str {
         match self.source {
             TickSource::Tsc => "hooks timed by the time stamp counter",
@@ -69,31 +67,31 @@ impl Clock {
         }
     }
 
-    /// Ticks now.
+    /// Returns the current ticks.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         match self.source {
-            // SAFETY: x86-64 has the instruction; Linux lets every program use it, unless the
-            // program has forbidden it to itself (PR_SET_TSC), which no CLR does.
+            // SAFETY: x86-64 has the instruction. Linux allows it in every program, unless the
+            // program disabled it (PR_SET_TSC), which no CLR does.
             TickSource::Tsc => unsafe { _rdtsc() },
             TickSource::Monotonic => proc::now_ns(),
         }
     }
 
-    /// Ticks are those of the processor.
+    /// Whether ticks are those of the time stamp counter.
     #[inline]
     pub(crate) fn is_tsc(&self) -> bool {
         self.source == TickSource::Tsc
     }
 
-    /// Waits until the clock is so old, for its rate to be about right.
+    /// Waits until the clock has run for `ns`, so that its rate is about right.
     pub(crate) fn has_run_for(&self, ns: u64) {
         while proc::now_ns().saturating_sub(self.begin_ns) < ns {
             std::hint::spin_loop();
         }
     }
 
-    /// Returns the worth of ticks in nanoseconds, by all the time that has passed.
+    /// Returns the length of ticks in nanoseconds, from all the time that has passed.
     pub(crate) fn rate(&self) -> TickRate {
         let (ticks, ns) = self.both();
         let ns = ns.saturating_sub(self.begin_ns);
@@ -105,7 +103,7 @@ impl Clock {
     }
 }
 
-/// So many nanoseconds for so many ticks.
+/// Ratio of nanoseconds to ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TickRate {
     ns: u64,
@@ -113,14 +111,14 @@ pub(crate) struct TickRate {
 }
 
 impl TickRate {
-    /// Ticks as nanoseconds.
+    /// Converts ticks to nanoseconds.
     pub(crate) fn ns(self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * u128::from(self.ns) / u128::from(self.ticks.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }
 
-/// Whether the counter runs at one rate in every state of the processor (AMD and Intel manuals:
+/// Whether the counter has a constant rate in every state of the processor (AMD and Intel manuals:
 /// CPUID 8000_0007h, EDX bit 8).
 fn tsc_is_invariant() -> bool {
     const LEAF: u32 = 0x8000_0007;
@@ -136,8 +134,8 @@ mod tests {
     fn a_tick_is_worth_what_the_kernel_says() {
         for clock in [Clock::new(), Clock::of(TickSource::Monotonic)] {
             let (ticks, before) = (clock.now(), proc::now_ns());
-            // Some milliseconds by the kernel's clock, so that reading both costs nothing in
-            // comparison.
+            // Some milliseconds by the kernel's clock, so that the cost of reading both is
+            // negligible.
             while proc::now_ns() < before + 20_000_000 {
                 std::hint::spin_loop();
             }

@@ -1,13 +1,13 @@
-//! Methods behind the numbers in the shadow trees.
+//! Numbers of hooked methods, which the shadow call trees contain in place of ids.
 //!
-//! Compiled code brings the number along (`FunctionIDMapper2`), so a number says the runtime as
-//! well as the function, and ids of two runtimes cannot be mixed up (rule 28 of the seeds). Methods
-//! that may be unloaded bring their names; others are named by the agent thread when a tree first
-//! has them.
+//! The runtime passes the number to the hook (`FunctionIDMapper2`). A number identifies the runtime
+//! as well as the function, so ids of two runtimes cannot be mixed up (rule 28 of the seeds).
+//! Methods that may be unloaded are stored with their names. Others are named by the agent thread
+//! when a tree first contains them.
 //!
-//! Invariants: a number never changes its meaning and is never used again; what is kept is the
-//! methods that are loaded, and those that were unloaded until the trees have been read once more;
-//! the lock is held for table operations only, never while a CLR is called.
+//! Invariants: a number never changes its meaning and is never reused. Loaded methods are kept, and
+//! unloaded ones until the trees have been read once more. The lock is held for table operations
+//! only, never during a call into a CLR.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -15,10 +15,10 @@ use std::sync::{Mutex, MutexGuard};
 use crate::base::numbers::NumberMap;
 use crate::model::MethodNames;
 
-/// Most methods at once: about 100 bytes each with their entries, so about 12 MiB. What comes while
-/// there are so many is not hooked.
+/// Maximum number of methods: about 100 bytes each with their entries, so about 12 MiB. Further
+/// methods are not hooked.
 const MAX_METHODS: usize = 128 * 1024;
-/// Numbers from here on mean something else in a tree (`stack::NO_METHOD` and its kin).
+/// From here on numbers have special meanings in a tree (`stack::NO_METHOD` and the like).
 const MAX_NUMBER: u32 = u32::MAX - 16;
 
 /// A hooked method.
@@ -26,11 +26,11 @@ const MAX_NUMBER: u32 = u32::MAX - 16;
 pub(crate) struct HookedMethod {
     pub(crate) runtime: u8,
     pub(crate) function: usize,
-    /// Its names, until the agent thread has taken them; for a method that may be unloaded.
+    /// Names of a method that may be unloaded, until the agent thread takes them.
     pub(crate) names: Option<Box<MethodNames>>,
-    /// It may be unloaded: the runtime must not be asked about it later.
+    /// Whether it may be unloaded: the runtime must not be queried about it later.
     pub(crate) unloadable: bool,
-    /// It has been.
+    /// Whether it was unloaded.
     unloaded: bool,
 }
 
@@ -39,9 +39,9 @@ struct MethodNumbers {
     methods: NumberMap<u32, HookedMethod>,
     next: u32,
     by_function: HashMap<(u8, usize), u32>,
-    /// Numbers of methods by the module that takes them along.
+    /// Numbers of methods by the module with which they are unloaded.
     by_module: HashMap<(u8, usize), Vec<u32>>,
-    /// Unloaded since the trees were last read, and before that.
+    /// Numbers unloaded since the trees were last read, and before that.
     unloaded: Vec<u32>,
     forgettable: Vec<u32>,
     refused: u64,
@@ -58,13 +58,13 @@ impl Methods {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The number of a function, if it has one.
+    /// Returns the number of a function, if it has one.
     pub(super) fn number(&self, runtime: u8, function: usize) -> Option<u32> {
         self.state().by_function.get(&(runtime, function)).copied()
     }
 
-    /// Gives a function a number. `unloadable`: the module that takes it along, and its names.
-    /// `None`: there are too many.
+    /// Assigns a number to a function. `unloadable`: the module with which it is unloaded, and its
+    /// names. Returns `None` if there are too many.
     pub(super) fn insert(
         &self,
         runtime: u8,
@@ -99,7 +99,7 @@ impl Methods {
         Some(number)
     }
 
-    /// A module is being unloaded: its functions' ids may be given out again.
+    /// Marks a module's functions as unloaded: their ids may be reused.
     pub(super) fn module_unloaded(&self, runtime: u8, module: usize) {
         let mut state = self.state();
         let state = &mut *state;
@@ -119,7 +119,7 @@ impl Methods {
         }
     }
 
-    /// Whether the function behind a number may still be called.
+    /// Whether the function of a number may still be called.
     pub(super) fn is_loaded(&self, number: u32) -> bool {
         self.state()
             .methods
@@ -127,7 +127,7 @@ impl Methods {
             .is_some_and(|method| !method.unloaded)
     }
 
-    /// Takes the method behind a number, along with its names.
+    /// Returns the method of a number, and takes its names.
     pub(crate) fn take(&self, number: u32) -> Option<HookedMethod> {
         let mut state = self.state();
         let method = state.methods.get_mut(&number)?;
@@ -138,15 +138,14 @@ impl Methods {
         })
     }
 
-    /// All trees are about to be read: methods that were unloaded by now will have been named where
-    /// a tree has them.
+    /// Begins a reading of all trees. It names the methods unloaded by now that a tree contains.
     pub(crate) fn begin_reading(&self) {
         let mut state = self.state();
         let state = &mut *state;
         state.forgettable.append(&mut state.unloaded);
     }
 
-    /// All trees have been read. Answers the numbers that mean nothing any more.
+    /// Ends the reading of all trees. Returns the numbers that are no longer valid.
     pub(crate) fn end_reading(&self) -> Vec<u32> {
         let mut state = self.state();
         let state = &mut *state;
@@ -157,12 +156,12 @@ impl Methods {
         gone
     }
 
-    /// How many functions found no number, since the last call.
+    /// Returns how many functions got no number since the last call.
     pub(crate) fn take_refused(&self) -> u64 {
         std::mem::take(&mut self.state().refused)
     }
 
-    /// Bytes held, about.
+    /// Returns the approximate bytes held.
     pub(crate) fn memory(&self) -> u64 {
         let state = self.state();
         let methods = state.methods.capacity() * (size_of::<HookedMethod>() + 5);

@@ -1,13 +1,13 @@
-//! ShadowStack stacks: exact call trees by enter, leave and tailcall hooks.
+//! Shadow stacks: exact call trees from the runtime's enter, leave and tailcall hooks.
 //!
-//! Each thread keeps its own stack and tree (`stack`), found by its thread pointer (`table`). Hooks
-//! count calls and, for the event `wall`, give each tick of the clock (`clock`) to the call that
-//! ran; for the event `cpu` a signal handler asks what runs now. The walker `shadow` writes what a
-//! tree has grown by as samples (`walkers::shadow`), and methods have numbers (`methods`).
+//! Each thread has its own stack and tree (`stack`), found by its thread pointer (`table`). Hooks
+//! count calls. For the event `wall`, they charge the clock's ticks (`clock`) to the running call.
+//! For the event `cpu`, a signal handler reads which call runs. The walker `shadow` writes the
+//! growth of a tree as samples (`walkers::shadow`). Methods have numbers (`methods`).
 //!
-//! Invariants: a hook takes no lock, makes no CLR call and allocates nothing, but for the first of
-//! a thread that the runtime has not announced; each thread writes its own stack and tree alone;
-//! memory is bounded, and what finds no room is counted under a name of its own.
+//! Invariants: a hook takes no lock, makes no CLR call and allocates nothing, except the first one
+//! of a thread that the runtime has not announced. Each thread writes only its own stack and tree.
+//! Memory is bounded. Calls without room are counted under a separate name.
 
 mod clock;
 mod methods;
@@ -33,27 +33,27 @@ use stack::ShadowStack;
 
 pub(crate) use clock::Clock;
 
-/// The events that a runtime is asked for. Inlined methods have no hooks, so nothing is inlined:
-/// the counts are those of the program's source.
+/// Event flags for a runtime. Inlined methods have no hooks, so inlining is disabled: the counts
+/// are those of the program's source.
 pub(crate) const EVENTS: EventMaskLow = EventMaskLow::MONITOR_ENTERLEAVE
     .union(EventMaskLow::MONITOR_EXCEPTIONS)
     .union(EventMaskLow::DISABLE_INLINING);
 
-/// The first .NET with runtime async.
+/// First .NET version with runtime async.
 const RUNTIME_ASYNC: u16 = 11;
 
-/// Most shadow stacks: as many as the sampler samples threads.
+/// Maximum number of shadow stacks: as many as the sampler samples threads.
 const MAX_STACKS: usize = 4096;
 
-/// Stacks that belong to no thread, and those that the agent thread has not learned of.
+/// Shadow stacks without a thread, and those that the agent thread has not taken yet.
 #[derive(Debug, Default)]
 struct Pool {
     free: Vec<&'static ShadowStack>,
-    /// How many there are at all.
+    /// Number of all shadow stacks.
     reserved: usize,
     begun: Vec<&'static ShadowStack>,
-    /// Of threads that have ended for the CLR, or of a session that is over, while the thread runs:
-    /// a hook or a handler of it may have its stack in its hands.
+    /// Stacks of threads that have ended for the CLR, or of an ended session, while the thread
+    /// runs: its hooks or a signal handler may still use them.
     lingering: Vec<&'static ShadowStack>,
 }
 
@@ -65,16 +65,16 @@ pub(crate) struct ShadowStacks {
     pub(crate) timed: bool,
     max_depth: u32,
     phase: PhaseReader,
-    /// The session in force counts calls.
+    /// Whether the current session counts calls.
     wanted: AtomicBool,
     next_serial: AtomicU32,
     pool: Mutex<Pool>,
-    /// Calls on threads for which there was no shadow stack.
+    /// Number of calls on threads without a shadow stack.
     without_stack: AtomicU64,
 }
 
 impl ShadowStacks {
-    /// For a process whose first session has these settings.
+    /// Creates them for a process whose first session has these settings.
     pub(crate) fn new(settings: &Settings, phase: PhaseReader) -> ShadowStacks {
         ShadowStacks {
             methods: Methods::default(),
@@ -89,41 +89,41 @@ impl ShadowStacks {
         }
     }
 
-    /// Where times come from, for reports.
+    /// Returns the clock's name in reports.
     pub(crate) fn clock_name(&self) -> &'static str {
         self.clock.name()
     }
 
-    /// A session begins: hooks count if that is its walker.
+    /// Begins a session: hooks count if its walker is `shadow`.
     pub(crate) fn begin(&self, settings: &Settings) {
         self.wanted
             .store(settings.walker == WalkerKind::Shadow, Relaxed);
     }
 
-    /// Hooks count now.
+    /// Whether hooks count now.
     #[inline]
     fn is_on(&self) -> bool {
         self.phase.is_recording() && self.wanted.load(Relaxed)
     }
 
-    /// Stacks of threads that have begun since the last call.
+    /// Returns the stacks of threads that have started since the last call.
     pub(crate) fn take_begun(&self) -> Vec<&'static ShadowStack> {
         std::mem::take(&mut self.pool().begun)
     }
 
-    /// Calls on threads for which there was no shadow stack, since the last call.
+    /// Returns the number of calls on threads without a shadow stack since the last call.
     pub(crate) fn take_calls_without_stack(&self) -> u64 {
         self.without_stack.swap(0, Relaxed)
     }
 
-    /// A thread's tree has been written and will not be again: the stack goes back when the thread
-    /// is gone.
+    /// Releases a stack whose tree has been written completely. It is reused after the thread's
+    /// end.
     pub(crate) fn release(&self, shadow: &'static ShadowStack) {
         table::remove(shadow);
         self.pool().lingering.push(shadow);
     }
 
-    /// Takes back the stacks of threads that are gone.
+    /// Reclaims the stacks of threads that have ended.
     pub(crate) fn reclaim(&self) {
         let lingering = std::mem::take(&mut self.pool().lingering);
         let (run, gone): (Vec<_>, Vec<_>) = lingering
@@ -141,8 +141,8 @@ impl ShadowStacks {
         self.pool.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Gives the calling thread a shadow stack, unless it has one. `thread` is its number in the
-    /// recording.
+    /// Assigns a shadow stack to the calling thread, unless it has one. `thread` is its number in
+    /// the recording.
     pub(crate) fn own_thread_starts(&self, thread: u32) {
         let tid = proc::own_tid();
         if let Some(own) = table::own()
@@ -157,8 +157,8 @@ impl ShadowStacks {
         let Some(shadow) = self.take() else { return };
         let serial = self.next_serial.fetch_add(1, Relaxed);
         shadow.begin(serial, thread, tid, self.clock.now());
-        // The one that the entry had before belongs to a thread that is gone: the agent thread
-        // hears of its end by other ways.
+        // An earlier stack of the table entry belongs to a thread that has ended. The agent thread
+        // is notified of that end in other ways.
         match table::set_own(shadow) {
             Ok(_before) => self.pool().begun.push(shadow),
             Err(()) => {
@@ -168,7 +168,7 @@ impl ShadowStacks {
         }
     }
 
-    /// Takes a shadow stack that belongs to no thread.
+    /// Returns a shadow stack without a thread.
     fn take(&self) -> Option<&'static ShadowStack> {
         let mut pool = self.pool();
         if let Some(free) = pool.free.pop() {
@@ -182,19 +182,19 @@ impl ShadowStacks {
         Some(Box::leak(Box::new(shadow)))
     }
 
-    /// A module is being unloaded.
+    /// Marks the methods of a module that is being unloaded.
     pub(crate) fn module_unloaded(&self, runtime: u8, module: usize) {
         self.methods.module_unloaded(runtime, module);
     }
 
-    /// `ExceptionThrown`, on the thread.
+    /// `ExceptionThrown`, on the throwing thread.
     pub(crate) fn thrown(&self) {
         if let Some(own) = table::own() {
             own.thrown();
         }
     }
 
-    /// `ExceptionSearchFilterEnter`, on the thread.
+    /// `ExceptionSearchFilterEnter`, on the throwing thread.
     pub(crate) fn filter_begins(&self, runtime: u8, function: usize) {
         if let Some(own) = table::own() {
             let method = self.methods.number(runtime, function);
@@ -202,28 +202,28 @@ impl ShadowStacks {
         }
     }
 
-    /// `ExceptionSearchFilterLeave`, on the thread.
+    /// `ExceptionSearchFilterLeave`, on the throwing thread.
     pub(crate) fn filter_ends(&self) {
         if let Some(own) = table::own() {
             own.filter_ends(self.clock.now());
         }
     }
 
-    /// `ExceptionUnwindFunctionEnter`, on the thread.
+    /// `ExceptionUnwindFunctionEnter`, on the throwing thread.
     pub(crate) fn unwind_begins(&self, function: usize) {
         if let Some(own) = table::own() {
             own.unwind_begins(function, self.clock.now());
         }
     }
 
-    /// `ExceptionUnwindFunctionLeave`, on the thread.
+    /// `ExceptionUnwindFunctionLeave`, on the throwing thread.
     pub(crate) fn unwind_ends(&self) {
         if let Some(own) = table::own() {
             own.unwind_ends(self.clock.now());
         }
     }
 
-    /// `ExceptionCatcherEnter`, on the thread.
+    /// `ExceptionCatcherEnter`, on the throwing thread.
     pub(crate) fn caught(&self, function: usize) {
         if let Some(own) = table::own() {
             own.caught(function, self.clock.now());
@@ -231,8 +231,9 @@ impl ShadowStacks {
     }
 }
 
-/// Returns the method that runs on the calling thread: a word for the walker `shadow`, 0 where
-/// there is no shadow stack. For the signal handler: loads only.
+/// Returns the call-tree node that runs on the calling thread, as a word for the walker `shadow`:
+/// serial number of the stack, then node. 0 without a shadow stack. For the signal handler: loads
+/// only.
 pub(crate) fn own_word() -> u64 {
     table::own().map_or(0, |own| {
         u64::from(own.serial.load(Relaxed)) << 32 | u64::from(own.current())
@@ -261,7 +262,7 @@ impl Hooks {
         }
     }
 
-    /// The thread's shadow stack; `None` while nothing is recorded, or where there is none.
+    /// Returns the thread's shadow stack; `None` while nothing is recorded, or if there is none.
     #[inline]
     fn own(&self) -> Option<&'static ShadowStack> {
         if !self.stacks.is_on() {
@@ -270,7 +271,8 @@ impl Hooks {
         table::own().or_else(|| self.begin())
     }
 
-    /// The first hook on a thread that the runtime has not announced, or not on itself.
+    /// Handles the first hook on a thread that the runtime announced on another thread, or not at
+    /// all.
     #[cold]
     #[inline(never)]
     fn begin(&self) -> Option<&'static ShadowStack> {
@@ -296,7 +298,7 @@ impl Hooks {
         })
     }
 
-    /// Ticks now, where times are wanted.
+    /// Returns the current ticks; 0 if times are not recorded.
     #[inline]
     fn now(&self) -> u64 {
         if self.stacks.timed {
@@ -323,7 +325,7 @@ impl FunctionMapper for Hooks {
             .stacks
             .methods
             .insert(self.clr.number(), function.raw(), unloadable)?;
-        // The flags of its frames come along.
+        // The tag contains the flags of the method's frames.
         usize::try_from(u64::from(flags) << 32 | u64::from(number)).ok()
     }
 

@@ -1,9 +1,9 @@
-//! Hooked methods in calls of runtime async (.NET 11 on).
+//! Hook flags of runtime-async methods (.NET 11 on): a resumption must not count as a call.
 //!
-//! Such a method is entered anew each time it is resumed, and is not left when it is suspended
-//! (dotnet/runtime issue 122488); and it is two functions: its body, and a thunk that makes its
-//! task for callers of other kinds. A resumption is no call, and the thunk has no hooks, as it
-//! calls the body. Found out once for each method, as it is compiled.
+//! Such a method is entered again each time it is resumed, and not left when it is suspended
+//! (dotnet/runtime issue 122488). It is two functions: its body, and a thunk that creates its task
+//! for other callers. The thunk gets no hooks, as it calls the body. Runs once for each method,
+//! when it is compiled.
 
 use corprof::context::Callback;
 use corprof::{Cx, FunctionId};
@@ -11,8 +11,8 @@ use corprof::{Cx, FunctionId};
 use super::stack::{ASYNC, RESUMES};
 use crate::clr::{Clr, async_types, names};
 
-/// The flags of a function's frames; `None`: it has no hooks. Of a generic method a thunk cannot be
-/// told from the body.
+/// Returns the flags of a function's frames; `None` if it gets no hooks. For a generic method the
+/// thunk cannot be distinguished from the body.
 pub(super) fn flags<'rt>(
     clr: &Clr,
     cx: &Cx<'rt, Callback>,
@@ -30,7 +30,7 @@ pub(super) fn flags<'rt>(
         Some(method.implementation)
     };
     if implementation().is_some_and(|flags| flags & async_types::IS_RUNTIME_ASYNC != 0) {
-        // Metadata leads to the thunk.
+        // A metadata token resolves to the thunk.
         let thunk = cx.info().get_function_from_token(cx, module, found.token);
         let is_thunk = matches!(thunk, Ok(Some(thunk)) if thunk == function);
         return (!is_thunk).then_some(ASYNC);

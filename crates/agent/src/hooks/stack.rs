@@ -1,17 +1,16 @@
 //! One thread's shadow stack and call tree.
 //!
-//! The thread itself writes, in hooks and callbacks; the agent thread reads the tree, and a signal
-//! handler on the thread reads [`ShadowStack::current`]. It does not know what a method is called
-//! and keeps no time of its own: both come as numbers.
+//! The thread itself writes them, in hooks and callbacks. The agent thread reads the tree, and a
+//! signal handler on the thread reads [`ShadowStack::current`]. Methods and times are plain numbers
+//! here: `methods` maps the former, `clock` the latter.
 //!
-//! A frame is known by its caller's stack pointer, which the hooks bring: stacks grow down, so a
-//! frame whose caller's stack pointer is not above that of a new call has gone, whether or not
-//! a hook reported it. That heals what a hook or an exception callback has missed.
+//! A frame is identified by its caller's stack pointer, which the hooks pass. Stacks grow down, so
+//! a frame has ended if its caller's stack pointer is not above that of a new call, whether or not
+//! a hook reported its end. This repairs the stack after missed hooks and exception callbacks.
 //!
-//! Invariants: one writer, so counters need no read-modify-write; a node's method and parent never
-//! change once [`ShadowStack::nodes_ready`] counts it; nothing here locks, allocates or makes a
-//! system call; memory was reserved when the thread was first seen, and pages of it are taken as
-//! the tree grows.
+//! Invariants: one writer, so counters need no read-modify-write. A node's method and parent never
+//! change once [`ShadowStack::nodes_ready`] includes it. No lock, no allocation, no system call.
+//! Memory is reserved when the thread is registered, and populated as the tree grows.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -19,42 +18,42 @@ use Ordering::Relaxed;
 
 /// The tree's root: the thread outside every hooked method.
 pub(crate) const ROOT: u32 = 0;
-/// The node of calls that found no room for a node of their own.
+/// The node for calls without room for a node of their own.
 pub(crate) const FULL: u32 = 1;
-/// In place of a method: none, the root.
+/// Special method number: none, the root.
 pub(crate) const NO_METHOD: u32 = u32::MAX;
-/// In place of a method: all calls below a stack of the greatest depth.
+/// Special method number: all calls below a stack of maximum depth.
 pub(crate) const TRUNCATED: u32 = u32::MAX - 1;
-/// In place of a method: all calls for which there is no room in the tree.
+/// Special method number: all calls without room in the tree.
 pub(crate) const NO_ROOM: u32 = u32::MAX - 2;
 
-/// Most nodes of one thread's tree.
+/// Maximum number of nodes per tree.
 pub(crate) const MAX_NODES: u32 = 128 * 1024;
-/// Most nodes of all trees at once: 32 bytes each and up to 16 in the index, so 48 MiB.
+/// Maximum number of nodes of all trees: 32 bytes each and up to 16 in the index, so 48 MiB.
 const MAX_ALL_NODES: i64 = 1024 * 1024;
-/// How many nodes a thread takes out of [`MAX_ALL_NODES`] at a time.
+/// Number of nodes that a thread takes from [`MAX_ALL_NODES`] at a time.
 const NODES_AT_ONCE: u32 = 256;
-/// Entries of the first index. Its successors, each twice as large, lie behind it.
+/// Entries of the first index. Its successors, each twice as large, follow it in memory.
 const FIRST_INDEX: u32 = 256;
-/// Entries of all indexes together: the last has two for each node.
+/// Entries of all indexes together: the last has two per node.
 const ALL_INDEXES: usize = 4 * MAX_NODES as usize;
 
-/// Nodes that threads may still take.
+/// Number of nodes that threads may still take.
 static NODES_LEFT: AtomicI64 = AtomicI64::new(MAX_ALL_NODES);
 
 /// A call path: a method called by the path `parent`.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Node {
-    /// How often it was called.
+    /// Number of calls.
     pub(crate) calls: AtomicU64,
-    /// Time spent in it and in nothing that it called, ticks.
+    /// Time spent in it, excluding its callees, ticks.
     pub(crate) ticks: AtomicU64,
     /// Number of the method.
     pub(crate) method: AtomicU32,
     /// Its caller's node.
     pub(crate) parent: AtomicU32,
-    /// The child that was called last, 0 for none.
+    /// The child called last, 0 for none.
     latest: AtomicU32,
     _pad: u32,
 }
@@ -63,7 +62,7 @@ pub(crate) struct Node {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct ShadowFrame {
-    /// Its caller's stack pointer.
+    /// Stack pointer of its caller.
     caller: AtomicUsize,
     /// FunctionID.
     function: AtomicUsize,
@@ -72,51 +71,50 @@ pub(crate) struct ShadowFrame {
     flags: AtomicU32,
 }
 
-/// The second pass of an exception has come to this frame.
+/// The second pass of an exception has reached this frame.
 const UNWINDING: u32 = 1;
-/// Not a call: a filter of the method runs, on top of the stack that has thrown.
+/// Not a call: a filter of the method runs, on top of the stack that threw.
 const FILTER: u32 = 2;
 
-/// A method of runtime async, which is entered anew when it is resumed.
+/// A method of runtime async, which is entered again when it is resumed.
 pub(super) const ASYNC: u32 = 4;
-/// It resumes those that it calls.
+/// A method that resumes its callees.
 pub(super) const RESUMES: u32 = 8;
 
-/// The stack and the tree.
+/// The shadow stack and call tree of a thread.
 #[derive(Debug)]
 pub(crate) struct ShadowStack {
-    /// Unique in the process for all time, 0 while it belongs to no thread.
+    /// Unique in the process; 0 while it belongs to no thread.
     pub(crate) serial: AtomicU32,
     /// Number of the thread in the recording.
     pub(crate) thread: AtomicU32,
-    /// The thread's id at the kernel.
+    /// The thread's id in the kernel.
     pub(crate) tid: AtomicU32,
-    /// Whether time is kept.
+    /// Whether times are recorded.
     timed: bool,
     max_depth: u32,
     depth: AtomicU32,
-    /// The node of what runs now.
+    /// The node of the running call.
     current: AtomicU32,
-    /// Up to when time has been given to nodes, ticks.
+    /// Time up to which ticks have been charged to nodes.
     charged: AtomicU64,
 
-    /// Calls that have no frame, because the stack is too deep or the tree is full, are one run of
-    /// calls: its outermost caller's stack pointer, 0 for no such run, and how many have not
+    /// A run of calls without frames, because the stack is too deep or the tree is full. The fields
+    /// are its outermost caller's stack pointer (0: no run), and the number of calls that have not
     /// returned.
     run_caller: AtomicUsize,
     run_calls: AtomicU64,
-    /// Frames without hooks that are being unwound, and filters that were given no frame.
+    /// Frames without hooks that are being unwound, and filters that got no frame.
     unhooked_unwinding: AtomicU32,
     filters_skipped: AtomicU32,
-    /// Frames that were found gone, and returns of calls that were never seen: for tests, and for
-    /// the curious.
+    /// Number of frames found ended, and of returns without a call. For tests and debugging.
     pub(crate) healed: AtomicU64,
 
-    /// How many nodes are whole.
+    /// Number of complete nodes.
     ready: AtomicU32,
-    /// How many it may have before it must take more out of [`NODES_LEFT`].
+    /// Number of nodes that it may have before it takes more from [`NODES_LEFT`].
     taken: AtomicU32,
-    /// Entries of the index in use, a power of two; it begins at this number less
+    /// Entries of the index in use, a power of two; the index begins at this number minus
     /// [`FIRST_INDEX`].
     index_len: AtomicU32,
     nodes: &'static [Node],
@@ -124,7 +122,7 @@ pub(crate) struct ShadowStack {
     index: &'static [AtomicU32],
 }
 
-/// Adds to a counter that has one writer.
+/// Adds to a counter with a single writer.
 fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
 }
@@ -136,7 +134,7 @@ fn hash(parent: u32, method: u32) -> u32 {
 }
 
 impl ShadowStack {
-    /// Memory for a thread, not in use by any. `None`: the system has none.
+    /// Reserves memory for a stack, without a thread. `None` if the system has none.
     pub(crate) fn reserve(max_depth: u32, timed: bool) -> Option<ShadowStack> {
         Some(ShadowStack {
             serial: AtomicU32::new(0),
@@ -161,7 +159,7 @@ impl ShadowStack {
         })
     }
 
-    /// Gives it to a thread; the caller is the only one who has it. `now` in ticks.
+    /// Assigns it to a thread. The caller has exclusive access. `now` in ticks.
     pub(crate) fn begin(&self, serial: u32, thread: u32, tid: u32, now: u64) {
         self.thread.store(thread, Relaxed);
         self.tid.store(tid, Relaxed);
@@ -173,7 +171,7 @@ impl ShadowStack {
         self.serial.store(serial, Ordering::Release);
     }
 
-    /// Takes it back from a thread that is gone, and gives its pages back to the system.
+    /// Releases it after its thread's end, and returns its pages to the system.
     pub(crate) fn end(&self) {
         NODES_LEFT.fetch_add(i64::from(self.taken.load(Relaxed)), Relaxed);
         for word in [
@@ -196,36 +194,37 @@ impl ShadowStack {
         memory::clear(self.index);
     }
 
-    /// The node of what runs now. Also for a signal handler on the thread, at any instruction.
+    /// Returns the node of the running call. Callable from a signal handler on the thread, at any
+    /// instruction.
     pub(crate) fn current(&self) -> u32 {
         self.current.load(Relaxed)
     }
 
-    /// Up to when time has been given to nodes, ticks. For who ends the reading of a thread that
-    /// may still run.
+    /// Returns the time up to which ticks have been charged to nodes. For the last reading of a
+    /// thread that may still run.
     pub(crate) fn charged(&self) -> u64 {
         self.charged.load(Relaxed)
     }
 
-    /// How many nodes the tree has; those before never change but in their counters.
+    /// Returns the number of nodes of the tree. Only the counters of these nodes can change.
     pub(crate) fn nodes_ready(&self) -> u32 {
         self.ready.load(Ordering::Acquire) // pairs with the Release in `add_child`
     }
 
-    /// A node.
+    /// Returns a node.
     pub(crate) fn node(&self, node: u32) -> Option<&'static Node> {
         self.nodes.get(node as usize)
     }
 
-    /// Bytes in use, about.
+    /// Returns the approximate bytes in use.
     pub(crate) fn memory(&self) -> u64 {
         u64::from(self.ready.load(Relaxed)) * size_of::<Node>() as u64
             + 8 * u64::from(self.index_len.load(Relaxed))
             + size_of::<ShadowStack>() as u64
     }
 
-    /// A method begins, or one of runtime async goes on. `caller` is its caller's stack pointer,
-    /// `flags` are those of its frame.
+    /// Records that a method begins, or that one of runtime async is resumed. `caller` is its
+    /// caller's stack pointer, `flags` are those of its frame.
     #[inline]
     pub(crate) fn enter_as(
         &self,
@@ -266,7 +265,7 @@ impl ShadowStack {
         self.push(depth, node, function, caller, flags);
     }
 
-    /// A method returns, or ends by a jump to another one.
+    /// Records that a method returns, or ends with a tail call.
     #[inline]
     pub(crate) fn leave(&self, function: usize, caller: usize, now: u64) {
         self.charge(now);
@@ -300,7 +299,7 @@ impl ShadowStack {
                 std::cmp::Ordering::Greater => self.end_run(),
             }
         }
-        // Frames above it have gone without a word.
+        // Frames above it ended unreported.
         let mut depth = self.depth.load(Relaxed);
         while let Some(top) = self.frame(depth.wrapping_sub(1))
             && (top.caller.load(Relaxed) < caller || top.flags.load(Relaxed) & FILTER != 0)
@@ -314,7 +313,7 @@ impl ShadowStack {
             {
                 depth -= 1;
             }
-            // It began before we looked.
+            // Its call began before the recording.
             _ => add(&self.healed, 1),
         }
         self.pop_to(depth);
@@ -332,7 +331,7 @@ impl ShadowStack {
             return;
         }
         let mut depth = self.depth.load(Relaxed);
-        // A filter has no part in the second pass, unless it is what threw.
+        // A filter has no part in the second pass, unless it threw the exception.
         while let Some(top) = self.frame(depth.wrapping_sub(1))
             && top.flags.load(Relaxed) & FILTER != 0
             && top.function.load(Relaxed) != function
@@ -349,7 +348,7 @@ impl ShadowStack {
         }
     }
 
-    /// `ExceptionUnwindFunctionLeave`: the frame is gone.
+    /// `ExceptionUnwindFunctionLeave`: the frame has ended.
     pub(crate) fn unwind_ends(&self, now: u64) {
         self.charge(now);
         if self.run_caller.load(Relaxed) != 0 {
@@ -372,7 +371,7 @@ impl ShadowStack {
         }
     }
 
-    /// `ExceptionCatcherEnter`: the frame stays, its handler runs.
+    /// `ExceptionCatcherEnter`: the frame remains, its handler runs.
     pub(crate) fn caught(&self, function: usize, now: u64) {
         self.charge(now);
         let depth = self.depth.load(Relaxed);
@@ -388,15 +387,15 @@ impl ShadowStack {
         }
     }
 
-    /// `ExceptionSearchFilterEnter`: a filter of the method runs, on top of the stack that has
-    /// thrown. It is no call, but what it calls is called by it. `method` is `None` for a method
-    /// without hooks.
+    /// `ExceptionSearchFilterEnter`: a filter of the method runs, on top of the stack that threw.
+    /// It is not counted as a call, but is the caller of its callees. `method` is `None` for a
+    /// method without hooks.
     pub(crate) fn filter_begins(&self, method: Option<u32>, function: usize, now: u64) {
         self.charge(now);
         let depth = self.depth.load(Relaxed);
         let parent = self.node_at(depth);
         let node = method.and_then(|method| self.child(parent, method));
-        // All its callees lie below the frame that has thrown.
+        // All its callees are below the frame that threw.
         let caller = self
             .frame(depth.wrapping_sub(1))
             .map_or(usize::MAX, |top| top.caller.load(Relaxed));
@@ -426,14 +425,14 @@ impl ShadowStack {
         }
     }
 
-    /// Gives the time since the last event to what ran since.
+    /// Charges the ticks since the last event to the call that ran.
     #[inline]
     fn charge(&self, now: u64) {
         if !self.timed {
             return;
         }
         let before = self.charged.load(Relaxed);
-        // A clock that differs between processors must not take time back.
+        // Clocks that differ between processors must not produce negative times.
         if now > before {
             self.charged.store(now, Relaxed);
             if let Some(node) = self.node(self.current()) {
@@ -446,7 +445,7 @@ impl ShadowStack {
         self.frames.get(at as usize)
     }
 
-    /// The node of the stack's top.
+    /// Returns the node of the stack's top.
     fn node_at(&self, depth: u32) -> u32 {
         self.frame(depth.wrapping_sub(1))
             .map_or(ROOT, |top| top.node.load(Relaxed))
@@ -478,13 +477,14 @@ impl ShadowStack {
 
     #[inline]
     fn run(&self, node: u32) {
-        // A handler on this thread that sees the number finds the node whole: Release costs
-        // nothing here, the fence keeps the compiler's order.
+        // A handler on this thread that reads the number must see a complete node. Release costs
+        // nothing here; the fence prevents reordering by the compiler.
         fence(Ordering::Release);
         self.current.store(node, Relaxed);
     }
 
-    /// How deep the stack is without the frames that a call at `caller` shows to be gone.
+    /// Returns the depth of the stack without the frames that a call at `caller` proves to have
+    /// ended.
     #[cold]
     fn depth_at(&self, mut depth: u32, caller: usize) -> u32 {
         while let Some(top) = self.frame(depth.wrapping_sub(1))
@@ -496,8 +496,7 @@ impl ShadowStack {
         depth
     }
 
-    /// Whether a call at `caller` lies within the run of calls without frames; ends the run if
-    /// not.
+    /// Whether a call at `caller` is within the run of calls without frames; ends the run if not.
     #[cold]
     fn still_in_run(&self, caller: usize) -> bool {
         let still = caller < self.run_caller.load(Relaxed);
@@ -508,7 +507,7 @@ impl ShadowStack {
         still
     }
 
-    /// A call at `depth` for which there is no frame begins.
+    /// Begins a run of calls without frames, with a call at `depth`.
     #[cold]
     fn begin_run(&self, depth: u32, parent: u32, why: u32, caller: usize) {
         let node = match why {
@@ -528,12 +527,12 @@ impl ShadowStack {
         self.pop_to(self.depth.load(Relaxed));
     }
 
-    /// The node of `method` called by `parent`. `None`: there is no room for it.
+    /// Returns the node of `method` called by `parent`; `None` if there is no room for it.
     #[inline]
     fn child(&self, parent: u32, method: u32) -> Option<u32> {
         let above = self.node(parent)?;
         let latest = above.latest.load(Relaxed);
-        // Node 0 is the root, whose method is none that is asked for.
+        // Node 0 is the root, whose method is never passed here.
         if self.node(latest)?.method.load(Relaxed) == method {
             return Some(latest);
         }
@@ -551,14 +550,14 @@ impl ShadowStack {
         }
     }
 
-    /// The index's entry for a node, or the free one where it belongs.
+    /// Returns the index entry of a node, or the free entry for it.
     fn entry_of(&self, parent: u32, method: u32) -> Option<&'static AtomicU32> {
         let length = self.index_len.load(Relaxed);
         let begin = (length - FIRST_INDEX) as usize;
         let index = self.index.get(begin..begin + length as usize)?;
         let mask = length - 1;
         let mut at = hash(parent, method) & mask;
-        // Half of the entries are free, so this ends.
+        // Half of the entries are free, so the loop ends.
         for _ in 0..length {
             let entry = index.get(at as usize)?;
             let known = entry.load(Relaxed);
@@ -621,19 +620,19 @@ impl ShadowStack {
     }
 }
 
-/// Adds to a small counter that has one writer.
+/// Adds to a small counter with a single writer.
 fn bump(counter: &AtomicU32, by: i32) {
     counter.store(counter.load(Relaxed).saturating_add_signed(by), Relaxed);
 }
 
-/// Memory that is zero until it is written, and stays for the life of the process.
+/// Memory that is zero until it is written, and mapped for the life of the process.
 mod memory {
     use super::{AtomicU32, Node, ShadowFrame};
 
-    /// For which a zeroed value is a value.
+    /// A type for which all-zero bytes are a valid value.
     ///
     /// # Safety
-    /// All-zero bytes are a value of the type, every part of it is atomic or never written.
+    /// All-zero bytes are a value of the type; every part of it is atomic or never written.
     pub(super) unsafe trait Zeroed: Sync {}
     // SAFETY: atomics, and padding that is never written.
     unsafe impl Zeroed for Node {}
@@ -642,9 +641,9 @@ mod memory {
     // SAFETY: an atomic.
     unsafe impl Zeroed for AtomicU32 {}
 
-    /// Reserves room for `count` values. Pages are taken when they are first written.
+    /// Reserves room for `count` values. Pages are populated at the first write.
     pub(super) fn reserve<T: Zeroed>(count: usize) -> Option<&'static [T]> {
-        // SAFETY: a new private mapping that no other code has.
+        // SAFETY: a new private mapping that no other code uses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -658,12 +657,12 @@ mod memory {
         if start == libc::MAP_FAILED {
             return None;
         }
-        // SAFETY: page-aligned, zeroed, of that length, never unmapped; all-zero is a value, and
-        // it is shared by atomics alone (`Zeroed`).
+        // SAFETY: page-aligned, zeroed, of that length, never unmapped. All-zero is a valid value,
+        // and the memory is shared only through atomics (`Zeroed`).
         Some(unsafe { std::slice::from_raw_parts(start.cast::<T>(), count) })
     }
 
-    /// Makes what [`reserve`] gave zero again, and gives its pages back.
+    /// Zeroes memory from [`reserve`] and returns its pages to the system.
     pub(super) fn clear<T: Zeroed>(values: &'static [T]) {
         // SAFETY: our own private anonymous mapping, whose pages read as zero afterwards; all-zero
         // is a value of every element, and elements are atomics, so a reader sees one or the other.

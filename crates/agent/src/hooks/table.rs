@@ -1,12 +1,12 @@
-//! The table of shadow stacks: finds the calling thread's.
+//! Signal-safe table of shadow stacks: finds the calling thread's by its thread pointer.
 //!
-//! Hooks and the signal handler find it by the thread pointer (`fs:0`), which is a thread's own for
-//! as long as it lives: no thread-local storage of a loaded library, which the C library may have
-//! to allocate, and no system call.
+//! Hooks and the signal handler look it up by the thread pointer (`fs:0`), which is unique among
+//! running threads. Thread-local storage of a loaded library is not used, as the C library may have
+//! to allocate it; neither is a system call.
 //!
-//! Invariants: an entry is made by its own thread, so a thread finds its own or none; finding is
-//! a bounded number of loads; what is found stays readable for ever, because shadow stacks are
-//! used again but never freed.
+//! Invariants: each thread creates its own entry, so a lookup finds the thread's own stack or none.
+//! A lookup is a bounded number of loads. Its result is readable for ever, because shadow stacks
+//! are reused but never freed.
 
 use std::arch::asm;
 use std::sync::Mutex;
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, fence};
 
 use super::stack::ShadowStack;
 
-/// As many as the sampler has slots, and half of the entries free.
+/// Twice the number of the sampler's slots, so that half of the entries are free.
 const ENTRIES: usize = 8192;
-/// How far an entry may be from where it belongs.
+/// Maximum distance of an entry from its hash position.
 const REACH: usize = 64;
-/// An entry that belongs to no thread and never did.
+/// An entry that was never used.
 const FREE: usize = 0;
-/// An entry of no thread any more.
+/// An entry whose thread has ended.
 const LEFT: usize = 1;
 
 struct ShadowEntry {
@@ -36,15 +36,15 @@ static SHADOW_ENTRY: [ShadowEntry; ENTRIES] = [const {
     }
 }; ENTRIES];
 
-/// Held to make or remove an entry; not to find one.
+/// Held to create or remove an entry, not for a lookup.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// The calling thread's pointer.
+/// Returns the calling thread's pointer.
 #[inline]
 fn thread_pointer() -> usize {
     let pointer;
     // SAFETY: on x86-64 Linux, fs:0 holds the address of the thread's control block (psABI, TLS
-    // variant II), whichever C library there is.
+    // variant II), in every C library.
     unsafe {
         asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
     }
@@ -52,7 +52,7 @@ fn thread_pointer() -> usize {
 }
 
 fn place(thread: usize) -> usize {
-    // Control blocks lie at the ends of stacks: their low bits are alike.
+    // Control blocks are at the ends of stacks: their low bits are alike.
     let mixed = (thread as u64 >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 51) as usize % ENTRIES
 }
@@ -62,14 +62,15 @@ fn entries_for(thread: usize) -> impl Iterator<Item = &'static ShadowEntry> {
     (0..REACH).filter_map(move |step| SHADOW_ENTRY.get((first + step) % ENTRIES))
 }
 
-/// The calling thread's shadow stack, if it has one. May be called in a signal handler.
+/// Returns the calling thread's shadow stack, if it has one. Callable from a signal handler.
 #[inline]
 pub(super) fn own() -> Option<&'static ShadowStack> {
     let thread = thread_pointer();
     for entry in entries_for(thread) {
         match entry.thread.load(Relaxed) {
             found if found == thread => {
-                // SAFETY: null, or a shadow stack, which is never freed; this thread stored it.
+                // SAFETY: null, or a shadow stack, which is never freed; this thread stored the
+                // pointer.
                 return unsafe { entry.shadow.load(Relaxed).as_ref() };
             }
             FREE => return None,
@@ -79,8 +80,8 @@ pub(super) fn own() -> Option<&'static ShadowStack> {
     None
 }
 
-/// Makes `shadow` the calling thread's. Answers the one that it had, which may be an earlier
-/// thread's with the same control block. `Err`: there is no entry left.
+/// Sets the calling thread's shadow stack. Returns the previous one, which may be that of an
+/// earlier thread with the same control block. `Err` if no entry is free.
 pub(super) fn set_own(shadow: &'static ShadowStack) -> Result<Option<&'static ShadowStack>, ()> {
     let thread = thread_pointer();
     let _changes = CHANGES.lock().unwrap_or_else(|e| e.into_inner());
@@ -102,14 +103,14 @@ pub(super) fn set_own(shadow: &'static ShadowStack) -> Result<Option<&'static Sh
     }
     let entry = usable.ok_or(())?;
     entry.shadow.store(pointer, Relaxed);
-    // A handler on this thread that sees the number sees the pointer too.
+    // A handler on this thread that reads the number sees the pointer too.
     fence(Ordering::Release);
     entry.thread.store(thread, Relaxed);
     Ok(None)
 }
 
-/// Removes the entry of `shadow`, whose thread has ended. A thread that has its control block by
-/// now keeps its own.
+/// Removes the entry of `shadow`, whose thread has ended. A newer thread with the same control
+/// block keeps its own.
 pub(super) fn remove(shadow: &'static ShadowStack) {
     let _changes = CHANGES.lock().unwrap_or_else(|e| e.into_inner());
     for entry in &SHADOW_ENTRY {

@@ -1,26 +1,26 @@
-//! A chain of async methods as the handler leaves it: words behind those of the physical frames.
+//! Encoding of an async chain (the awaiting methods behind a resumed one) in the words of a sample.
 //!
-//! One word for each link, youngest first, and a head behind them, which is the last word of the
-//! sample: so the words of dispatcher and chain, which change least, stand where the ring shares
-//! them between samples. It names nothing.
+//! The signal handler writes it after the words of the physical frames, without names. Each link is
+//! one word, youngest first. The head follows as the sample's last word. The words of dispatcher
+//! and chain change least, so they are placed where the ring buffer shares them between samples.
 //!
-//! Invariant: no word of a walk has the bit of the head, so the last word tells by itself whether a
-//! sample has a chain.
+//! Invariant: no word of a walk has the head's bit, so the last word shows whether a sample has a
+//! chain.
 
-/// The last word of a sample with a chain has it; beside [`stackwalk::EXACT`] and its kin, below
-/// [`super::NATIVE_RUN`].
+/// Bit of the last word of a sample with a chain. It differs from [`stackwalk::EXACT`] and its kin,
+/// and is below [`super::NATIVE_RUN`].
 const HEAD: u64 = 1 << 59;
-/// Where a method table is in memory of 47 bits, aligned to 8 bytes.
+/// Bits of a method table's address: 47 bits of memory, aligned to 8 bytes.
 const TABLE: u64 = (1 << 47) - 8;
-/// A link with this bit has an address of code in place of a method table, and no role.
+/// Bit of a link with a code address in place of a method table; it has no role.
 const IS_CODE: u64 = 1 << 47;
 
-/// Most links that are kept of a chain.
+/// Maximum number of links of a chain.
 pub const MAX_LINKS: usize = 256;
-/// Words that a chain needs behind a stack.
+/// Maximum number of words of a chain.
 pub const CHAIN_WORDS: usize = MAX_LINKS + 1;
 
-/// A state that is not known, or too large to be carried.
+/// A state that is unknown, or too large for a link.
 pub const NO_STATE: i32 = i16::MIN as i32;
 
 /// The role of an object in a chain.
@@ -28,11 +28,11 @@ pub const NO_STATE: i32 = i16::MIN as i32;
 pub enum Role {
     /// A task: an async method, or a promise.
     Task = 0,
-    /// An object between two tasks that is worth a label.
+    /// An object between two tasks that gets a label.
     Via = 1,
-    /// The chain ends at it.
+    /// The last object of the chain.
     Last = 2,
-    /// More objects wait for the task before; so many others as the state says.
+    /// Several objects wait for the task before; the state is the number of the others.
     Others = 3,
     /// A suspended method of runtime async, by an address in its code.
     Suspended = 4,
@@ -41,7 +41,7 @@ pub enum Role {
 /// One object of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Its method table, which is its class's id; of a suspended method the address in its code.
+    /// Its method table, which is its class's id; for a suspended method an address in its code.
     pub table: u64,
     /// The role of the object.
     pub role: Role,
@@ -50,7 +50,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// As a word of a sample.
+    /// Returns the word of a sample.
     pub fn pack(self) -> u64 {
         let state = i16::try_from(self.state).unwrap_or(i16::MIN);
         let object = match self.role {
@@ -77,36 +77,36 @@ impl Link {
     }
 }
 
-/// Why a chain ends where it does, or why there is none.
+/// Why a chain ends at its last link, or why there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum ChainEnd {
-    /// The last one is not awaited (yet).
+    /// The last method is not awaited (yet).
     Root = 0,
-    /// A thread blocks until the last one is done.
+    /// A thread blocks until the last task is done.
     Blocked = 1,
-    /// The object that waits for the last one is no async method.
+    /// The object that waits for the last task is not an async method.
     Other = 2,
-    /// The method's task is done, and has forgotten who awaited it.
+    /// The method's task is done, and no longer refers to its awaiter.
     Completing = 3,
-    /// The awaiting method does not await any more.
+    /// The awaiting method no longer awaits.
     Stale = 4,
-    /// There are more links than are kept.
+    /// The chain has more than the maximum number of links.
     TooDeep = 5,
     /// Reading it took too long.
     TooSlow = 6,
-    /// The runtime was stopping, or its objects were being moved.
+    /// The runtime was suspending, or its objects were being moved.
     GateClosed = 7,
-    /// The method was interrupted where nothing says where its object is.
+    /// The method was interrupted at an instruction for which its object's location is unknown.
     NotLive = 8,
-    /// The value that should be its object is none.
+    /// The value in place of its object is not an object.
     Strange = 9,
-    /// Of the last object's class nothing was known yet.
+    /// The class of the last object was not known yet.
     Unknown = 10,
 }
 
 impl ChainEnd {
-    /// All of them.
+    /// All values.
     pub const ALL: [ChainEnd; 11] = [
         ChainEnd::Root,
         ChainEnd::Blocked,
@@ -121,7 +121,7 @@ impl ChainEnd {
         ChainEnd::Unknown,
     ];
 
-    /// As recordings name it.
+    /// Returns the name in recordings.
     pub const fn name(self) -> &'static str {
         match self {
             ChainEnd::Root => "not awaited",
@@ -138,7 +138,7 @@ impl ChainEnd {
         }
     }
 
-    /// Whether all is known that there is to know.
+    /// Whether the chain is complete.
     pub const fn is_whole(self) -> bool {
         matches!(self, ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Other)
     }
@@ -149,28 +149,28 @@ impl ChainEnd {
     }
 }
 
-/// The begin of a chain: its first link, and when it counts.
+/// Where a chain begins: its first link, and the condition under which the chain is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ChainBegin {
-    /// The task of the method of the youngest frame that was resumed.
+    /// The task of the youngest resumed method.
     Method = 0,
-    /// The same, but only if the next older frame is of code that resumes async methods, which the
-    /// handler did not know.
+    /// As `Method`, but valid only if the next older frame is code that resumes async methods,
+    /// which the handler did not know.
     MethodIfResumed = 1,
-    /// The task that the thread runs, which is no async method's: only if a dispatcher runs it, as
-    /// one that is run where it is waited for has its physical callers.
+    /// The task that the thread runs, which is no async method's. Valid only if a dispatcher runs
+    /// it: a task run by its waiter has its physical callers.
     Task = 2,
-    /// The callers of the method of runtime async that the youngest of the older frames has
-    /// resumed; where it has resumed none, those for whom it works.
+    /// The callers of the runtime-async method that the youngest of the older frames has resumed;
+    /// if it has resumed none, the callers for which it works.
     Dispatcher = 3,
-    /// The task whose own code the youngest of the older frames is: it is about to resume its
-    /// method, or has just done so, or has called it where no other source reported that method.
+    /// The task to which the youngest of the older frames belongs. Its code is about to resume its
+    /// method, has just done so, or called it without another source reporting that method.
     Resumer = 4,
 }
 
 impl ChainBegin {
-    /// All of them, by their codes.
+    /// All values, by code.
     pub const ALL: [ChainBegin; 5] = [
         ChainBegin::Method,
         ChainBegin::MethodIfResumed,
@@ -180,21 +180,21 @@ impl ChainBegin {
     ];
 }
 
-/// The last word.
+/// The head of a chain: its last word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainHead {
-    /// Frames that are older than the resumed method's: who resumed it, and no callers.
+    /// Number of frames older than the resumed method's. They resumed it and are not its callers.
     pub older: u16,
-    /// Links before this word.
+    /// Number of links before this word.
     pub links: u16,
-    /// How the chain ends.
+    /// Why the chain ends.
     pub end: ChainEnd,
     /// The begin of the chain.
     pub begin: ChainBegin,
 }
 
 impl ChainHead {
-    /// As a word of a sample.
+    /// Returns the word of a sample.
     pub fn pack(self) -> u64 {
         let fields = u64::from(self.older) | u64::from(self.links) << 16;
         HEAD | fields | u64::from(self.end as u8) << 32 | u64::from(self.begin as u8) << 40
@@ -213,21 +213,21 @@ impl ChainHead {
     }
 }
 
-/// A sample's chain, as it was left.
+/// The chain of a sample, as the handler wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain<'a> {
     /// See [`ChainHead::older`].
     pub older: usize,
     /// The links, packed.
     pub links: &'a [u64],
-    /// How it ends.
+    /// Why it ends.
     pub end: ChainEnd,
     /// See [`ChainHead::begin`].
     pub begin: ChainBegin,
 }
 
-/// Returns the words behind a stack without its oldest `left_out` frames, as [`split`] finds them.
-/// There are none if the method that was resumed was among those frames.
+/// Returns the chain's words after the oldest `left_out` frames were removed, as [`split`] expects
+/// them. `None` if the resumed method was among those frames.
 pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator<Item = u64>> {
     let older = chain.older.checked_sub(left_out)?;
     let head = ChainHead {
@@ -239,7 +239,7 @@ pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator
     Some(chain.links.iter().copied().chain([head.pack()]))
 }
 
-/// The words of a walk, and its chain if it has one.
+/// Returns the words of a walk, and its chain if it has one.
 pub fn split(words: &[u64]) -> (&[u64], Option<Chain<'_>>) {
     let Some((head, rest)) = words.split_last() else {
         return (words, None);
@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(split(&words), (&words[..], None));
         }
         assert_eq!(split(&[]), (&[][..], None));
-        // A head that speaks of more links than there are words.
+        // A head with more links than there are words.
         let head = ChainHead {
             older: 0,
             links: 9,

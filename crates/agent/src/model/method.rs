@@ -1,4 +1,4 @@
-//! Methods, the code that the compiler makes of them, and the modules that they come from.
+//! Facts about methods, their compiled bodies, and their modules.
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,13 +10,13 @@ use crate::base::metadata::Metadata;
 use crate::base::proc;
 use stackwalk::own_memory::is_one_missing;
 
-/// The time of a body that was added without being noticed then: before all samples.
+/// Time of a body whose compilation was not observed: before all samples.
 pub const UNKNOWN_NS: u64 = 0;
 
-/// One contiguous piece of JITted code.
+/// One contiguous range of JITted code.
 #[derive(Clone, Debug)]
 pub struct CodeBody {
-    /// Addresses.
+    /// Address range.
     pub range: Range<u64>,
     /// Number of the runtime.
     pub runtime: u8,
@@ -26,41 +26,41 @@ pub struct CodeBody {
     pub code_start: u64,
     /// IL, dynamic or stub.
     pub kind: MethodKind,
-    /// How far compiled.
+    /// Its tier.
     pub tier: Tier,
     /// CLOCK_MONOTONIC when it was added, or [`UNKNOWN_NS`].
     pub added_ns: u64,
-    /// For code that may be unloaded (dynamic methods, collectible modules): the runtime must not
-    /// be asked about it later, so this was asked when it was added, or at its end.
+    /// Facts about code that may be unloaded (dynamic methods, collectible modules). The runtime
+    /// must not be queried about it later, so they are read when it is added, or at its unload.
     pub collectible: Option<Arc<CollectibleFacts>>,
 }
 
-/// Facts about unloadable code, known from the start.
+/// Facts about unloadable code, known in advance.
 #[derive(Clone, Debug)]
 pub struct CollectibleFacts {
-    /// Its names; none where the runtime had none.
+    /// Its names; `None` if the runtime had none.
     pub names: Option<MethodNames>,
-    /// Its map to IL.
+    /// Its IL map.
     pub il_map: IlMap,
 }
 
 /// A body's map from native code to IL: native start offset, IL offset; sorted.
 pub type IlMap = Box<[(u32, u32)]>;
 
-/// A method's names as metadata has them.
+/// The names of a method in metadata form.
 #[derive(Clone, Debug)]
 pub struct MethodNames {
-    /// Its module, where it has one.
+    /// Its module, if it has one.
     pub module: Option<Arc<ManagedModule>>,
-    /// MethodDef token, 0 where there is none.
+    /// MethodDef token, 0 if there is none.
     pub token: u32,
-    /// Namespace and type.
+    /// Namespace and type name.
     pub type_name: String,
-    /// Method.
+    /// Method name.
     pub name: String,
 }
 
-/// A file, as it was when the runtime loaded it.
+/// The identity and length of a file when the runtime loaded it.
 #[derive(Clone, Copy, Debug)]
 pub struct FileAtLoad {
     device: u64,
@@ -69,7 +69,7 @@ pub struct FileAtLoad {
 }
 
 impl FileAtLoad {
-    /// `None` where there is no such file.
+    /// Returns the facts about the file at `path`; `None` if there is none.
     pub fn of(path: &str) -> Option<FileAtLoad> {
         let file = std::fs::metadata(path).ok()?;
         Some(FileAtLoad {
@@ -79,8 +79,8 @@ impl FileAtLoad {
         })
     }
 
-    /// Whether it has become shorter. False where another file has its name by now: what is mapped
-    /// is not that one.
+    /// Whether it has become shorter. False if another file has its name by now, as the mapped file
+    /// is then unknown.
     fn is_shorter(&self, path: &str) -> bool {
         FileAtLoad::of(path).is_some_and(|now| {
             (now.device, now.inode) == (self.device, self.inode) && now.length < self.length
@@ -91,35 +91,35 @@ impl FileAtLoad {
 /// Facts about a managed module.
 #[derive(Debug)]
 pub struct ManagedModule {
-    /// Unique in the process for all time: ModuleIDs are used again.
+    /// Unique in the process, as ModuleIDs are reused.
     pub serial: u64,
     /// Number of the runtime.
     pub runtime: u8,
-    /// Its file; empty for one that was made in memory.
+    /// Path of its file; empty for one created in memory.
     pub path: String,
-    /// Where it was loaded, 0 where it was not.
+    /// Base address, 0 if it is not in memory.
     pub base: u64,
-    /// Its ReadyToRun code.
+    /// Address range of its ReadyToRun code.
     pub precompiled: Option<Range<u64>>,
-    /// Address of the last byte of its file, where it is laid out by section and has code; else 0.
+    /// Address of the last byte of its file, if it is laid out by section and has code; else 0.
     pub last: u64,
-    /// Its file as it was when it was learned of; `None` where there is none.
+    /// Its file when the module was registered; `None` if there is none.
     pub file: Option<FileAtLoad>,
-    /// It is in memory as its file is, not laid out by section.
+    /// Whether it is in file layout in memory, not laid out by section.
     pub flat: bool,
-    /// Its names, once they were asked for; `None` where the runtime must be asked.
+    /// Its metadata, once read; `None` if the runtime must be queried.
     pub metadata: OnceLock<Option<Metadata>>,
-    /// Its identity, once it was asked for.
+    /// Its identity (MVID), once read.
     pub mvid: OnceLock<[u8; 16]>,
-    /// Where its file is in memory, once that was asked for.
+    /// Address ranges of its file's mappings, once read.
     pub mapped: OnceLock<Box<[Range<u64>]>>,
-    /// It can be unloaded.
+    /// Whether it can be unloaded.
     pub collectible: bool,
 }
 
 impl ManagedModule {
-    /// Its names, read in place; `None` where there is no image in memory, or none that is
-    /// understood.
+    /// Returns its metadata, read in place; `None` if no image is in memory or its format is
+    /// unknown.
     pub fn metadata(&self) -> Option<&Metadata> {
         let known = self
             .metadata
@@ -127,11 +127,11 @@ impl ManagedModule {
         known.as_ref()
     }
 
-    /// Whether its file has become shorter than it was when it was loaded. The runtime reads it
-    /// where it lies, and dies of what is not there any more, so it must not be asked then.
+    /// Whether its file has become shorter than at the load. The runtime reads the file in place
+    /// and crashes at missing pages, so it must not be queried then.
     pub fn is_cut_short(&self) -> bool {
-        // While a file is being cut, its length is right first; its pages go one mapping after the
-        // other.
+        // While a file is being truncated, its length changes first; its pages disappear one
+        // mapping after the other.
         if self.file.is_some_and(|file| file.is_shorter(&self.path)) {
             return true;
         }
@@ -142,7 +142,7 @@ impl ManagedModule {
             return false;
         }
         let last = match self.metadata() {
-            // It lies behind all code.
+            // The metadata is behind all code.
             Some(metadata) => metadata.last(),
             None => {
                 let mappings = proc::mappings();

@@ -1,6 +1,7 @@
-//! The words that all floors share: what a sample, a method, a module, a thread and a session are.
+//! Data types that all layers share: samples, methods, modules, threads, session settings.
 //!
-//! Values without behaviour: nothing here reads the program, calls a CLR or writes a record.
+//! Calls into a CLR and writing records are in other modules. Only `method` reads the program: a
+//! module's file and metadata.
 
 pub mod chain;
 pub mod method;

@@ -1,25 +1,24 @@
-//! The process's present activity: the one answer to "is it recording?".
+//! The recording phase of the process: whether it is idle, recording, draining, …
 //!
-//! Callbacks, hooks and the agent thread read it ([`PhaseReader`]); only `session::phases` holds
-//! the [`PhaseWriter`] and moves it. Invariant: there is one writer, and a phase is entered before
-//! what it forbids is torn down, so code that has read the new phase does not begin what is about
-//! to end.
+//! Callbacks, hooks and the agent thread read it ([`PhaseReader`]). Only `session::phases` has the
+//! [`PhaseWriter`]. Invariant: there is one writer. A phase is set before the things that it
+//! forbids are torn down, so code that has read the new phase does not start what is about to end.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The process's activity.
+/// The recording phase of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
     /// No session: nothing is sampled and nothing is kept for a recording.
     Idle = 0,
-    /// A session, none of whose CLRs is running: one may start.
+    /// A session in which no CLR runs yet: one may start.
     Waiting = 1,
     /// A session that records a CLR.
     Recording = 2,
-    /// A session that takes no more samples; what waits is being written.
+    /// A session that takes no more samples; queued ones are being written.
     Draining = 3,
-    /// The agent thread is gone: nothing is taken any more.
+    /// The agent thread has ended: nothing is recorded any more.
     Left = 4,
 }
 
@@ -32,26 +31,27 @@ impl Phase {
         Phase::Left,
     ];
 
-    /// There is a session, which wants to hear of threads and modules.
+    /// Whether there is a session, for which threads and modules are recorded.
     pub fn is_session(self) -> bool {
         matches!(self, Phase::Waiting | Phase::Recording | Phase::Draining)
     }
 
-    /// A CLR that asks now may be recorded.
+    /// Whether a CLR that starts now may be recorded.
     pub fn takes_runtimes(self) -> bool {
         matches!(self, Phase::Waiting | Phase::Recording)
     }
 }
 
-/// Reads the phase. From anywhere, the signal handler included: one load.
+/// Reads the phase. Callable from anywhere, the signal handler included: one load.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseReader(&'static AtomicU8);
 
-/// Moves the phase. There is one.
+/// Changes the phase. There is one instance.
 #[derive(Debug)]
 pub struct PhaseWriter(&'static AtomicU8);
 
-/// The two ends of a new phase, which is [`Phase::Idle`]. They live as long as the process.
+/// Creates the writer and the reader of a new phase, [`Phase::Idle`]. They live as long as the
+/// process.
 pub fn new_phase() -> (PhaseWriter, PhaseReader) {
     let cell: &'static AtomicU8 = Box::leak(Box::new(AtomicU8::new(Phase::Idle as u8)));
     (PhaseWriter(cell), PhaseReader(cell))
@@ -63,14 +63,15 @@ fn of_code(code: u8) -> Phase {
 }
 
 impl PhaseReader {
-    /// The phase of now.
+    /// Returns the current phase.
     #[inline]
     pub fn get(self) -> Phase {
-        // Pairs with the writer: who sees the phase sees what was made ready for it.
+        // Acquire: pairs with the writer. A thread that reads the phase sees what was prepared for
+        // it.
         of_code(self.0.load(Ordering::Acquire))
     }
 
-    /// Samples are taken.
+    /// Whether samples are taken.
     #[inline]
     pub fn is_recording(self) -> bool {
         self.0.load(Ordering::Acquire) == Phase::Recording as u8
@@ -78,7 +79,7 @@ impl PhaseReader {
 }
 
 impl PhaseWriter {
-    /// Moves to `next` if the phase is one of `from`; else it stays, which is answered.
+    /// Changes to `next` if the phase is one of `from`; else returns the current phase as an error.
     pub fn change(&self, from: &[Phase], next: Phase) -> Result<(), Phase> {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |code| {

@@ -1,57 +1,57 @@
-//! The tool's settings, from `SIDEWALK_CONFIG`.
+//! The session settings that the tool passes to the agent, parsed from `SIDEWALK_CONFIG`.
 //!
-//! It is not the command line: the tool has checked that. Unknown keys are skipped, so that an
-//! older agent works under a newer tool; a value that cannot be read keeps its default.
+//! The tool has validated the command line. Unknown keys are skipped, so that an older agent works
+//! with a newer tool. A value that cannot be parsed keeps its default.
 
 use recording::Event;
 
-/// How to record this process.
+/// Settings of a session in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The sampled events.
     pub events: EventSet,
     /// Nanoseconds between two samples of a thread, for the events that are sampled by time.
     pub interval_ns: u64,
-    /// About how many allocated bytes one sample stands for; 0: every object that is reported.
+    /// Approximate allocated bytes per sample; 0: every reported object.
     pub alloc_interval: u64,
-    /// Nanoseconds between two instants at which it is told what of the heap is alive.
+    /// Nanoseconds between two live-heap snapshots.
     pub live_interval_ns: u64,
-    /// Most samples a second of each of the other events; 0: no limit.
+    /// Maximum samples per second of each other event; 0: no limit.
     pub event_limit: u32,
-    /// Frames kept of a stack, counted from the leaf.
+    /// Maximum number of frames of a stack, counted from the leaf.
     pub max_depth: u32,
     /// `auto`, `perf` or `timer`.
     pub engine: String,
-    /// The walker of samples that are taken by time.
+    /// The walker of time-based samples.
     pub walker: WalkerKind,
     /// The recorded runtimes of the process.
     pub runtimes: RuntimePolicy,
-    /// One stack of each thread, when the session is told to stop, and nothing before.
+    /// Whether to record only one stack of each thread, at the session's end.
     pub dump: bool,
-    /// With it the stacks of suspended async methods, which no thread runs.
+    /// Whether a dump includes the stacks of suspended async methods, which no thread runs.
     pub suspended: bool,
-    /// Whether samples of async methods have the chain of who awaits them.
+    /// Whether samples of async methods have the chain of their awaiting methods.
     pub chains: bool,
-    /// The number of reported methods from which on a runtime need not report more: code is found
-    /// where samples meet it.
+    /// Number of reported methods after which a runtime's JIT callbacks may be disabled: code is
+    /// then discovered from samples.
     pub find_code: Option<u32>,
-    /// Methods of which each call is counted and timed.
+    /// Methods whose calls are counted and timed.
     pub trace: Vec<TracePattern>,
-    /// Most methods that are traced.
+    /// Maximum number of traced methods.
     pub trace_limit: u32,
 }
 
-/// Methods to trace.
+/// A pattern of methods to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracePattern {
-    /// As the user typed it, without the time.
+    /// The user's pattern, without the time.
     pub text: String,
-    /// Calls that took at least so long are kept with their stacks, nanoseconds.
+    /// Minimum duration of calls that are kept with their stacks, nanoseconds.
     pub min_ns: u64,
 }
 
 impl TracePattern {
-    /// Reads `50000000:Shop.*.Checkout`. What separates settings is written as `%3b`, and `%` as
+    /// Parses `50000000:Shop.*.Checkout`. The separator of settings is written as `%3b`, and `%` as
     /// `%25`.
     fn parse(text: &str) -> Option<TracePattern> {
         let (min_ns, text) = text.split_once(':')?;
@@ -62,18 +62,18 @@ impl TracePattern {
     }
 }
 
-/// The walker. The tool refuses combinations that do not go together; one that reaches the agent
-/// all the same is done by [`WalkerKind::Signal`] and stated in a note of the recording.
+/// The walker. The tool refuses invalid combinations. If one reaches the agent,
+/// [`WalkerKind::Signal`] is used and a note in the recording reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WalkerKind {
-    /// Our own, in a signal handler on the thread that is walked.
+    /// The agent's own, in a signal handler on the walked thread.
     #[default]
     Signal,
     /// `DoStackSnapshot` of the current thread, in callbacks: for the stacks of events.
     Snapshot,
     /// `SuspendRuntime`, then `DoStackSnapshot` of each thread.
     Suspend,
-    /// As `Suspend`, with the native frames of our own walk between the managed ones.
+    /// As `Suspend`, with the native frames of the agent's own walk between the managed ones.
     Seeded,
     /// Enter, leave and tailcall hooks.
     Shadow,
@@ -88,7 +88,7 @@ impl WalkerKind {
         WalkerKind::Shadow,
     ];
 
-    /// As the command line and the recording name it.
+    /// Returns the name on the command line and in recordings.
     pub const fn name(self) -> &'static str {
         match self {
             WalkerKind::Signal => "signal",
@@ -105,7 +105,7 @@ impl WalkerKind {
 pub struct EventSet(u16);
 
 impl EventSet {
-    /// The set of these events.
+    /// Returns the set of these events.
     pub const fn of(events: &[Event]) -> EventSet {
         let mut set = 0;
         let mut rest = events;
@@ -119,29 +119,29 @@ impl EventSet {
     /// No event.
     pub const NONE: EventSet = EventSet(0);
 
-    /// One bit for each event, by its code.
+    /// Returns one bit for each event, by its code.
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// The set of these bits.
+    /// Returns the set of these bits.
     pub const fn of_bits(bits: u16) -> EventSet {
         EventSet(bits)
     }
 
-    /// Whether the event is wanted.
+    /// Whether the set contains the event.
     pub const fn has(self, event: Event) -> bool {
         self.0 & 1 << event as u16 != 0
     }
 
-    /// The events, by their codes.
+    /// Returns the events, ordered by code.
     pub fn iter(self) -> impl Iterator<Item = Event> {
         (0..16)
             .filter_map(Event::from_code)
             .filter(move |event| self.has(*event))
     }
 
-    /// `cpu,exception`. Names that this agent does not know are skipped; `None` if none is left.
+    /// Parses `cpu,exception`. Unknown names are skipped; `None` if none is left.
     fn parse(text: &str) -> Option<EventSet> {
         let set = text.split(',').fold(0, |set, name| {
             set | EventSet::named(name).map_or(0, EventSet::bits)
@@ -149,7 +149,7 @@ impl EventSet {
         (set != 0).then_some(EventSet(set))
     }
 
-    /// `cpu,exception`.
+    /// Parses `cpu,exception`.
     ///
     /// # Errors
     /// A name that this agent does not know.
@@ -168,27 +168,27 @@ impl EventSet {
         Some(EventSet::of(&[event]))
     }
 
-    /// These and `others`.
+    /// Returns the union with `others`.
     pub const fn with(self, others: EventSet) -> EventSet {
         EventSet(self.0 | others.0)
     }
 
-    /// Those that are not in `others`.
+    /// Returns the set without `others`.
     pub const fn without(self, others: EventSet) -> EventSet {
         EventSet(self.0 & !others.0)
     }
 
-    /// `cpu,exception`.
+    /// Returns the names, such as `cpu,exception`.
     pub fn names(self) -> String {
         let names: Vec<_> = self.iter().map(Event::name).collect();
         names.join(",")
     }
 }
 
-/// The seeds' pick first, pick one, pick many, pick all.
+/// The recorded CLRs of a process; the seeds' pick first, pick one, pick many, pick all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuntimePolicy {
-    /// The first CLR that asks.
+    /// The first CLR that starts.
     First,
     /// The first CLR whose version begins with this.
     One(String),
@@ -222,7 +222,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads `key=value;key=value`.
+    /// Parses `key=value;key=value`.
     pub fn parse(text: &str) -> Settings {
         let mut settings = Settings::default();
         for (key, value) in text.split(';').filter_map(|pair| pair.split_once('=')) {
@@ -278,7 +278,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// The events that are sampled by time.
+    /// Returns the time-based events.
     pub fn timed(&self) -> Vec<Event> {
         [Event::Cpu, Event::Wall]
             .into_iter()
@@ -286,13 +286,13 @@ impl Settings {
             .collect()
     }
 
-    /// Threads are sampled by signals of their own, and not stopped one CLR at a time.
+    /// Whether threads are sampled by signals, instead of suspending one CLR at a time.
     pub fn is_by_signal(&self) -> bool {
         !matches!(self.walker, WalkerKind::Suspend | WalkerKind::Seeded)
     }
 
-    /// Threads that live shortly may be left out where others stand for them: nothing is wanted of
-    /// each.
+    /// Whether short-lived threads may be represented by a random sample: no setting needs each
+    /// thread.
     pub fn allows_short_lived_sampling(&self) -> bool {
         self.events == EventSet::of(&[Event::Cpu])
             && self.walker == WalkerKind::Signal
@@ -300,15 +300,15 @@ impl Settings {
             && self.trace.is_empty()
     }
 
-    /// Chains are read where handlers walk.
+    /// Whether samples have async chains, which only the `signal` walker reads.
     pub fn has_chains(&self) -> bool {
         self.chains && self.walker == WalkerKind::Signal && !self.dump
     }
 
-    /// The number of methods after which a runtime need not report more: where no event needs each
-    /// method, and the walker finds code that was not reported. An exception's stack needs the
-    /// methods that dispatch it, which are left out of it, from the first one on.
-    pub fn finds_code_after(&self) -> Option<u32> {
+    /// Returns the number of methods after which a runtime's JIT callbacks may be disabled. Needs a
+    /// walker that finds unreported code, and no event that needs each method. An exception's stack
+    /// needs the methods that dispatch it, which are removed from it, from the first one on.
+    pub fn jit_callback_limit(&self) -> Option<u32> {
         let events = [Event::Exception, Event::Jit];
         let needs_each =
             events.iter().any(|event| self.events.has(*event)) || !self.trace.is_empty();
@@ -316,9 +316,8 @@ impl Settings {
             .filter(|_| self.walker == WalkerKind::Signal && !needs_each)
     }
 
-    /// Whether the times without a collection must be known: to read the heap, or to give handles
-    /// back.
-    pub fn minds_collections(&self) -> bool {
+    /// Whether collections must be tracked, to read the heap or to destroy handles between them.
+    pub fn needs_collection_times(&self) -> bool {
         self.has_chains() || self.events.has(Event::Live)
     }
 
@@ -330,7 +329,7 @@ impl Settings {
         )
     }
 
-    /// Returns the walker of events that are not sampled by time.
+    /// Returns the walker of events that are not time-based.
     pub fn event_walker(&self) -> WalkerKind {
         match self.walker {
             WalkerKind::Snapshot => WalkerKind::Snapshot,
@@ -340,7 +339,7 @@ impl Settings {
 }
 
 impl RuntimePolicy {
-    /// Reads `first`, `one=8.0`, `many=3.1,8`; all else is `all`.
+    /// Parses `first`, `one=8.0`, `many=3.1,8`; everything else is `all`.
     pub fn parse(text: &str) -> RuntimePolicy {
         match text.split_once('=') {
             None if text == "first" => RuntimePolicy::First,
@@ -352,7 +351,7 @@ impl RuntimePolicy {
         }
     }
 
-    /// Whether the user named this version. A part of a version names all that begin with it.
+    /// Whether the user named this version. A prefix names all versions that begin with it.
     pub fn names(&self, version: &str) -> bool {
         let wanted = match self {
             RuntimePolicy::First | RuntimePolicy::All => return true,
@@ -417,7 +416,7 @@ mod tests {
             ("event=cpu;find_code=9;walker=seeded", None),
             ("event=cpu;find_code=9;trace=0:A.B", None),
         ] {
-            assert_eq!(Settings::parse(text).finds_code_after(), after, "{text}");
+            assert_eq!(Settings::parse(text).jit_callback_limit(), after, "{text}");
         }
     }
 
@@ -431,7 +430,7 @@ mod tests {
         let all = "interval_ns=18446744073709551615;max_depth=4294967295;\
                    alloc_interval=18446744073709551615;live_interval_ns=18446744073709551615";
         let most = Settings::parse(all);
-        // 1 Hz, a day.
+        // 1 Hz, one day.
         assert_eq!(most.interval_ns, 1_000_000_000);
         assert_eq!(most.live_interval_ns, 24 * 3600 * 1_000_000_000);
         assert_eq!((most.max_depth, most.alloc_interval), (32_768, 1 << 40));

@@ -1,14 +1,14 @@
-//! A stack as a walker leaves it: addresses with marks, before they are resolved to names.
+//! A walked stack before its addresses are resolved to names, and how its walk ended.
 
 use std::borrow::Cow;
 
 use recording::{Event, WalkEnd};
 
-/// A word of a stack stands for a whole run of unmanaged frames, of which a walker knows no more;
-/// beside [`stackwalk::EXACT`] and its kin. The address is where the run begins, or 0.
+/// Mark of a word that represents a run of unmanaged frames of which the walker knows no more. It
+/// differs from [`stackwalk::EXACT`] and its kin. The address is the start of the run, or 0.
 pub const NATIVE_RUN: u64 = 1 << 60;
 
-/// How a walk ended, from the word that the walk function gave the sampler.
+/// How a walk ended, from the walk function's result to the sampler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndCode(pub u8);
 
@@ -17,15 +17,15 @@ impl EndCode {
     const TRUNCATED: u8 = 1;
     const BROKEN: u8 = 2;
 
-    /// The stack is whole.
+    /// The stack is complete.
     pub const ROOT_END: EndCode = EndCode(Self::ROOT);
-    /// It broke at code of a library that the code map did not hold yet. Only the recorder can
-    /// tell, by which time it does.
+    /// The walk broke at code of a library that was not in the code map yet. Set by the recorder,
+    /// which knows the library by then.
     pub const NOT_READ_YET: EndCode = EndCode(u8::MAX);
-    /// It was cut.
+    /// The stack was truncated.
     pub const TRUNCATED_END: EndCode = EndCode(Self::TRUNCATED);
 
-    /// For the handler.
+    /// Returns the code of a walk's end. For the signal handler.
     pub fn of(end: stackwalk::End) -> u8 {
         match end {
             stackwalk::End::Root => Self::ROOT,
@@ -34,12 +34,12 @@ impl EndCode {
         }
     }
 
-    /// It broke at code that the code map did not hold.
+    /// Whether the walk broke at code that was not in the code map.
     pub fn is_unknown_code(self) -> bool {
         self.0 == Self::of(stackwalk::End::Broken(stackwalk::Reason::UnknownCode))
     }
 
-    /// As the recording has it.
+    /// Returns the end as recorded.
     pub fn end(self) -> WalkEnd {
         match self.0 {
             Self::ROOT => WalkEnd::Root,
@@ -48,7 +48,7 @@ impl EndCode {
         }
     }
 
-    /// The reason, if broken.
+    /// Returns the reason, if the walk broke.
     pub fn reason(self) -> Option<&'static str> {
         let code = self.0.checked_sub(Self::BROKEN)?;
         if self == Self::NOT_READ_YET {
@@ -62,7 +62,7 @@ impl EndCode {
         )
     }
 
-    /// Returns the frame that stands in the place of the frames that are missing.
+    /// Returns the pseudo-frame that replaces the missing frames.
     pub fn pseudo(self) -> Option<Cow<'static, str>> {
         match self.0 {
             Self::ROOT => None,
@@ -72,21 +72,21 @@ impl EndCode {
     }
 }
 
-/// A sample whose stack has been walked and not been named.
+/// A sample with a walked, unresolved stack.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkedStack<'a> {
     /// Number of the thread in the process.
     pub thread: u32,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub time_ns: u64,
-    /// In the event's unit.
+    /// Weight in the event's unit.
     pub value: u64,
-    /// The event that it was taken for.
+    /// The event for which it was taken.
     pub event: Event,
     /// How the walk ended.
     pub end: EndCode,
     /// Words of the walk, leaf first.
     pub frames: &'a [u64],
-    /// The subject of the event, written before.
+    /// Number of the event's detail, written before.
     pub detail: Option<u32>,
 }

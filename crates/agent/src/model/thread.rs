@@ -1,20 +1,19 @@
-//! Names for threads.
+//! Identifiers of managed threads.
 
 use sampler::SlotId;
 
-/// A managed thread, named so that several CLRs cannot be confused: the runtime's number and
-/// ThreadID.
+/// A managed thread, unique among several CLRs: the runtime's number and the ThreadID.
 pub type ManagedThread = (u8, usize);
 
-/// A managed thread that is to be walked.
+/// A managed thread to be walked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadTarget {
-    /// ThreadID of the CLR that is stopped.
+    /// ThreadID in the suspended CLR.
     pub managed: usize,
-    /// The kernel's number.
+    /// The kernel's thread id.
     pub tid: u32,
     /// Its number in the process.
     pub thread: u32,
-    /// Where the sampler knows it.
+    /// Its slot in the sampler, if it has one.
     pub slot: Option<SlotId>,
 }

@@ -52,7 +52,11 @@ impl UnattributedReason {
                 "threads whose signals cannot be queued (ulimit -i is used up)"
             }
             UnattributedReason::Unsent(unsent) => {
-                return format!("threads that signals cannot be sent to: {}", why(unsent)).into();
+                return format!(
+                    "threads that signals cannot be sent to: {}",
+                    unsent_reason(unsent)
+                )
+                .into();
             }
             UnattributedReason::Taken | UnattributedReason::HoldReason(HoldReason::Taken) => {
                 "signal taken by the program"
@@ -78,7 +82,7 @@ impl UnattributedReason {
 }
 
 /// Returns the reason why a signal cannot be sent.
-pub fn why(unsent: Unsent) -> String {
+pub fn unsent_reason(unsent: Unsent) -> String {
     let Unsent { queue, timer } = unsent;
     format!("rt_tgsigqueueinfo: errno {queue}; timer_create: errno {timer}")
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use control::{Message, answer, keys};
+use control::{Message, keys, reply};
 use corprof::{AgentCx, Hresult};
 use sampler::Sampler;
 
@@ -164,7 +164,7 @@ impl Agent {
                     }
                 };
                 self.agent.set_recorded_by(who);
-                client.reply(&Message::new(answer::OK));
+                client.reply(&Message::new(reply::OK));
                 // If the client has disconnected, the session detects that.
                 let _gone = client.channel.promote_to_tool();
                 self.session(begun, client.channel, cx);
@@ -200,12 +200,12 @@ impl Agent {
                 Some(Ok(()) | Err(Hresult::CORPROF_E_PROFILER_DETACHING)) => self.leaving = true,
                 Some(Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT)) => {
                     self.stay_reason =
-                        "methods were traced in it, and a runtime lets nobody go who has rewritten methods, \
-                         though they are as they were"
+                        "methods were traced in it, and a runtime does not detach a profiler that \
+                         has rewritten methods, even after their restoration"
                             .to_owned();
                 }
                 Some(Err(error)) => {
-                    self.stay_reason = format!("its runtime does not let it go ({error})")
+                    self.stay_reason = format!("its runtime refused to detach it ({error})")
                 }
             }
         }
@@ -220,9 +220,9 @@ impl Agent {
         if self.agent.registry.is_vacant() && !self.agent.is_started() {
             return;
         }
-        let mut how = Message::new(answer::OK).with(keys::HOW, "left");
+        let mut how = Message::new(reply::OK).with(keys::HOW, "left");
         if !self.agent.registry.running().is_empty() {
-            how = Message::new(answer::OK)
+            how = Message::new(reply::OK)
                 .with(keys::HOW, "idle")
                 .with(keys::WHY, &self.stay_reason);
         }
@@ -247,7 +247,7 @@ impl Agent {
         self.agent.waker.forward_to(None);
         self.agent.control_socket.close();
         *runs = false;
-        let how = Message::new(answer::OK).with(keys::HOW, "left");
+        let how = Message::new(reply::OK).with(keys::HOW, "left");
         for mut client in self.clients.detach_requests.drain(..) {
             client.reply(&how);
         }
@@ -257,7 +257,7 @@ impl Agent {
 
 fn reason_to_stay(registry: &Registry) -> String {
     if registry.running().len() > registry.attached().len() {
-        return "the runtime was started with it, and does not let it go".to_owned();
+        return "the runtime was started with it and cannot detach it".to_owned();
     }
     String::new()
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use control::{Message, answer, keys};
+use control::{Message, keys, reply};
 use corprof::AgentCx;
 use recording::{Event, Record};
 
@@ -87,7 +87,7 @@ impl Session<'_> {
             }
             self.changed = true;
         }
-        Message::new(answer::OK)
+        Message::new(reply::OK)
             .with(keys::EVENTS, &events.names())
             .with(keys::WHY, &trouble.join("; "))
     }
@@ -109,7 +109,7 @@ impl Session<'_> {
 /// Returns the reason why a session with these settings cannot continue with these events.
 fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
     if settings.dump {
-        return Some("it is only asked for one stack of each thread".to_owned());
+        return Some("it only takes one stack of each thread".to_owned());
     }
     let fixed = settings.events.without(settings.events.without(FIXED));
     let wanted = events.without(events.without(FIXED));
@@ -121,8 +121,8 @@ fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
         names => names,
     };
     Some(format!(
-        "cpu and wall can be switched when a recording begins only, as each thread gets its clock then; this one has \
-         {has}, so leave it at that, or begin another recording"
+        "cpu and wall cannot be switched during a recording, and this one has {has}: keep that, or \
+         start another recording"
     ))
 }
 

@@ -7,7 +7,7 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use control::{Message, MessageReader, PROTOCOL, Peer, answer, ask, keys};
+use control::{Message, MessageReader, PROTOCOL, Peer, keys, reply, verb};
 
 use super::AgentState;
 use crate::model::Phase;
@@ -123,23 +123,23 @@ fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Re
     }
     let busy = agent.phase.get() != Phase::Idle;
     match &*message.verb {
-        ask::STATE => {
+        verb::STATE => {
             client.reply(&state(agent));
             None
         }
-        ask::CHANGE if !busy => {
+        verb::CHANGE if !busy => {
             client.reply(&refused("nobody records it"));
             None
         }
-        ask::CHANGE => {
+        verb::CHANGE => {
             let events = message.get(keys::EVENTS).unwrap_or_default().to_owned();
             Some((Request::Change { events }, client))
         }
-        ask::RECORD | ask::LEAVE if busy => {
-            client.reply(&Message::new(answer::BUSY).with(keys::BY, &agent.recorded_by()));
+        verb::RECORD | verb::DETACH if busy => {
+            client.reply(&Message::new(reply::BUSY).with(keys::BY, &agent.recorded_by()));
             None
         }
-        ask::RECORD => {
+        verb::RECORD => {
             let who = message.get(keys::WHO).map_or_else(
                 || format!("process {}", client.peer.pid),
                 |who| who.chars().take(200).collect(),
@@ -151,7 +151,7 @@ fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Re
             };
             Some((request, client))
         }
-        ask::LEAVE => Some((Request::Leave, client)),
+        verb::DETACH => Some((Request::Leave, client)),
         _ => {
             client.reply(&refused("the agent in the process does not know how"));
             None
@@ -161,7 +161,7 @@ fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Re
 
 /// Returns a refusal with its reason.
 pub(super) fn refused(why: &str) -> Message {
-    Message::new(answer::REFUSED).with(keys::WHY, why)
+    Message::new(reply::REFUSED).with(keys::WHY, why)
 }
 
 fn state(agent: &AgentState) -> Message {
@@ -174,12 +174,12 @@ fn state(agent: &AgentState) -> Message {
     let runtimes = known.iter().filter_map(|known| {
         let (clr, _) = known.reach.as_ref()?;
         let arrival = match clr.arrival() {
-            control::Arrival::Attached => "attached",
-            control::Arrival::Startup => "started",
+            control::LoadMode::Attached => "attached",
+            control::LoadMode::Startup => "started",
         };
         Some(format!("{} {arrival}", known.version))
     });
-    Message::new(answer::OK)
+    Message::new(reply::OK)
         .with(keys::VERSION, env!("CARGO_PKG_VERSION"))
         .with(keys::PHASE, phase)
         .with(keys::BY, &agent.recorded_by())

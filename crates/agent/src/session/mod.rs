@@ -31,7 +31,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Message, answer, keys};
+use control::{Message, keys, reply};
 use corprof::{AgentCx, CallbackKind, EventMaskLow};
 use recording::{Event, Record};
 use sampler::{Reader, Sampler};
@@ -294,7 +294,7 @@ impl<'a> Session<'a> {
                 Request::Change { events } => self.change(&events, cx),
                 // All other requests are refused now.
                 Request::Record { .. } | Request::Leave => {
-                    Message::new(answer::BUSY).with(keys::BY, &self.agent.recorded_by())
+                    Message::new(reply::BUSY).with(keys::BY, &self.agent.recorded_by())
                 }
             };
             client.reply(&answer);
@@ -418,7 +418,8 @@ impl<'a> Session<'a> {
         let left_out = self.agent.program.threads.left_out();
         if left_out > 0 {
             self.recorder.note(&format!(
-                "{left_out} threads that lived shortly were not sampled and are not listed: others of their kind, chosen by chance, stand for them"
+                "{left_out} short-lived threads were not sampled and are not listed: a random \
+                 sample of such threads represents them"
             ));
         }
         self.recorder.record(&Record::End {
@@ -515,7 +516,7 @@ impl<'a> Session<'a> {
     /// Disables JIT callbacks in CLRs that compile many methods, or enables them again. They are
     /// disabled only if the session has no other use for them.
     fn switch_jit_callbacks(&self, cx: &mut AgentCx) {
-        let after = self.settings.finds_code_after();
+        let after = self.settings.jit_callback_limit();
         for known in self.clrs.iter().filter(|known| known.recorded) {
             let Some((clr, runtime)) = &known.reach else {
                 continue;
@@ -523,11 +524,11 @@ impl<'a> Session<'a> {
             let calls = runtime.calls();
             let calls = calls.get(CallbackKind::Jit as usize);
             let reported = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
-            if let Some(silent) = clr.pending_jit_callbacks_switch(reported, after) {
+            if let Some(disable) = clr.pending_jit_callbacks_switch(reported, after) {
                 let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
                 let program = &self.agent.program;
                 runtimes.with(known.number, |clr, cx| {
-                    clr.switch_jit_callbacks(program, cx, silent)
+                    clr.switch_jit_callbacks(program, cx, disable)
                 });
             }
         }
@@ -595,8 +596,8 @@ impl<'a> Session<'a> {
                 && reach.is_some_and(|(clr, _)| clr.has_given_up_on_code())
             {
                 self.agent.events.announce(EventAnnouncement::Note(format!(
-                    "methods that .NET {} compiled before the attach are named from their first sample on: \
-                     the program discarded compiled code each time its methods were to be listed",
+                    "methods that .NET {} compiled before the attach are named at their first \
+                     sample, because the program unloaded code whenever its methods were listed",
                     known.version
                 )));
             }
@@ -644,7 +645,7 @@ impl<'a> Session<'a> {
             let asked = runtimes.with(number, |clr, cx| {
                 // First: no callback closes it from then on.
                 if let Some(gate) = clr.heap_gate() {
-                    gate.ignore();
+                    gate.close_for_good();
                 }
                 subscription::disable_suspend_events(cx)
             });
@@ -652,8 +653,8 @@ impl<'a> Session<'a> {
                 continue;
             };
             self.agent.events.announce(EventAnnouncement::Note(format!(
-                "callers of resumed async methods of .NET {}, its collections and which objects live are left out from here on: the \
-                 process has {threads} threads, and to know when it collects costs a call for each of them",
+                "async callers, gc and live events of .NET {} are not recorded from here on: with \
+                 {threads} threads, each collection would cost a callback per thread",
                 own.facts.version
             )));
         }
@@ -680,10 +681,10 @@ impl<'a> Session<'a> {
             }
             self.agent.events.announce_sources(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
-            let minds = self.settings.minds_collections() && tells;
+            let minds = self.settings.needs_collection_times() && tells;
             let gate = runtimes.with(number, |clr, _| clr.heap_gate()).flatten();
             if let Some(gate) = gate.filter(|_| !minds) {
-                gate.ignore();
+                gate.close_for_good();
             }
             let refused = match subscription::changes_session(&own, &wanted) {
                 false => runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted)),
@@ -694,7 +695,8 @@ impl<'a> Session<'a> {
                     asked.map(|asked| {
                         asked.unwrap_or_else(|error| {
                             Some(format!(
-                                "the events of .NET {} stay as they were: there was no thread to ask for others ({error})",
+                                "the events of .NET {} were not changed: no thread could be \
+                                 started for that ({error})",
                                 own.facts.version
                             ))
                         })

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use control::{Message, answer};
+use control::{Message, reply};
 use corprof::AgentCx;
 
 use super::clients::{Clients, Request, refused};
@@ -31,11 +31,11 @@ pub fn await_session(
         agent.catch_up(cx);
         for (request, mut client) in clients.poll(agent) {
             let Request::Record { config, .. } = request else {
-                client.reply(&refused("it stays until the process ends"));
+                client.reply(&refused("it stays loaded until the process ends"));
                 continue;
             };
             let begun = begin::begin(agent, Settings::parse(&config)).ok()?;
-            client.reply(&Message::new(answer::OK));
+            client.reply(&Message::new(reply::OK));
             client.channel.promote_to_tool().ok()?;
             return Some((begun, client.channel, config));
         }

@@ -90,7 +90,8 @@ impl Session<'_> {
         let (survey, stops, restored) = ended.ok_or(ENDED)?;
         if let Err(refusal) = restored {
             self.recorder.note(&format!(
-                "the runtime walks its heap at each collection until we leave: it did not let us end that ({refusal})"
+                "the runtime walks its heap at each collection until the agent detaches: it \
+                 refused to stop that ({refusal})"
             ));
         }
         for stop in stops {
@@ -115,14 +116,15 @@ fn walk(
 ) -> Result<(), String> {
     let collected = runtimes.on_own_thread(number, |cx| cx.info().force_gc(cx));
     let collected = collected.ok_or(ENDED)?;
-    let collected = collected.map_err(|error| format!("there was no thread to ask it ({error})"));
+    let collected =
+        collected.map_err(|error| format!("no thread could be started for that ({error})"));
     if let Err(refusal) = collected? {
-        return Err(format!("it did not collect ({refusal})"));
+        return Err(format!("it refused to collect ({refusal})"));
     }
     let walked = runtimes.with(number, |clr, _| clr.survey(|survey| is_walked(survey)));
     match walked.flatten() {
         Some(true) => Ok(()),
-        _ => Err("it collected and did not walk its whole heap".to_owned()),
+        _ => Err("it collected but did not walk its whole heap".to_owned()),
     }
 }
 
@@ -130,10 +132,10 @@ fn walk(
 fn refused(refusal: Hresult) -> String {
     let why: Cow<'static, str> = match refusal {
         Hresult::CORPROF_E_CONCURRENT_GC_NOT_PROFILABLE => Cow::Borrowed(
-            "the agent is there from the start, and the runtime collects concurrently: it lets nobody walk its heap then \
-             (DOTNET_gcConcurrent=0 allows it)",
+            "with concurrent collections the runtime allows no heap walk to an agent that was \
+             loaded at its start (DOTNET_gcConcurrent=0 allows it)",
         ),
-        other => Cow::Owned(format!("it lets nobody walk its heap ({other})")),
+        other => Cow::Owned(format!("it allows no heap walk ({other})")),
     };
     why.into_owned()
 }

@@ -52,7 +52,7 @@ fn forbidden() -> String {
         let how = match syscalls::verdict(call) {
             Verdict::Refused(errno) => format!("errno {errno}"),
             Verdict::Ends => "would end the program".to_owned(),
-            Verdict::Untried => "there was no child to try it in".to_owned(),
+            Verdict::Untried => "no child process could try it".to_owned(),
             Verdict::Unfiltered | Verdict::LetThrough => return None,
         };
         // Needed only with `--engine perf`, which reports it itself.
@@ -106,7 +106,7 @@ impl Session<'_> {
         let forbidden = forbidden();
         if forbidden != self.totals.forbidden {
             self.recorder.note(&format!(
-                "a filter of system calls (seccomp) forbids some that the agent does without: {forbidden}"
+                "a system call filter (seccomp) forbids calls that the agent works without: {forbidden}"
             ));
             self.totals.forbidden = forbidden;
         }
@@ -117,9 +117,9 @@ impl Session<'_> {
             && self.totals.unsent != Some(unsent)
         {
             self.totals.unsent = Some(unsent);
-            let why = accounts::why(unsent);
+            let why = accounts::unsent_reason(unsent);
             self.recorder.note(&format!(
-                "signals cannot be sent to threads, which have no stacks then: {why}"
+                "signals cannot be sent to threads, so they have no stacks: {why}"
             ));
         }
     }
@@ -177,9 +177,9 @@ impl Session<'_> {
     fn write_cost(&mut self) {
         let totals = &mut self.totals;
         let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
-        for ((kind, calls), told) in kinds.zip(&mut totals.callbacks_reported) {
-            if calls.count > *told {
-                *told = calls.count;
+        for ((kind, calls), reported) in kinds.zip(&mut totals.callbacks_reported) {
+            if calls.count > *reported {
+                *reported = calls.count;
                 self.recorder.record(&Record::Cost {
                     part: CostPart::Callbacks,
                     modelled: false,

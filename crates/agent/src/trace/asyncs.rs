@@ -171,7 +171,9 @@ pub(super) fn kickoff(
         (name == "get_Task" && named(import, class)?.0 == builder).then_some(signature)
     });
     let Some(Ok(get_task)) = get_task.map(|bytes| MethodSignature::read(&bytes)) else {
-        return Some(Err("its code is not as compilers make it".into()));
+        return Some(Err(
+            "its code does not have the form that compilers emit".into()
+        ));
     };
     Some(Ok(Kickoff {
         machine,
@@ -263,7 +265,7 @@ impl Kickoff {
         signatures: AsyncSignatures,
         number: i32,
     ) -> Result<(), String> {
-        let odd = || "its state machine is not as compilers make them".to_owned();
+        let odd = || "its state machine does not have the form that compilers emit".to_owned();
         let full = || "it has as many locals as a method can have".to_owned();
         let import = metadata.import;
         let first = body.lines.first().map(|line| line.label).ok_or_else(odd)?;

@@ -191,7 +191,7 @@ impl<'rt> PreparedModule<'rt> {
             if let more @ 1.. = methods.len().saturating_sub(MAX_NAMED) {
                 named += &format!(" and {more} more");
             }
-            format!("timed to where they return, which need not be their end: {named} ({why})")
+            format!("timed until they return, which may be before they complete: {named} ({why})")
         };
         self.to_first_await.iter().map(note).chain(copies).collect()
     }
@@ -372,7 +372,9 @@ impl<'rt> PreparedModule<'rt> {
             return None;
         }
         if read.returns_iterator(&self.import) {
-            return Some(Err("what they return is asked for the rest".to_owned()));
+            return Some(Err(
+                "they return iterators, which continue after the call".to_owned()
+            ));
         }
         asyncs::kickoff(&self.import, &read.body, self.runtime)
     }

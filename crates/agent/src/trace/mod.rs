@@ -261,8 +261,8 @@ impl Trace {
             // If no module could be examined, the reason is written.
             if *match_counts == 0 && state.modules > 0 {
                 events.announce(EventAnnouncement::Note(format!(
-                    "--trace {}: no method of this name in the {} modules that were looked at (names are \
-                     Namespace.Type.Method, * stands for anything)",
+                    "--trace {}: no method of this name in the {} modules searched (names are \
+                     Namespace.Type.Method, * is a wildcard)",
                     pattern.text, state.modules
                 )));
             }
@@ -271,20 +271,20 @@ impl Trace {
         let waiting = state.traced.iter().filter(waits).count();
         if waiting > 0 {
             events.announce(EventAnnouncement::Note(format!(
-                "{waiting} methods that --trace means were not traced yet when the recording ended: the runtime needs \
-                 its time for each, and the program runs on meanwhile; record for longer, or name fewer methods"
+                "{waiting} methods of --trace were not traced before the recording ended; record \
+                 for longer, or name fewer methods"
             )));
         }
         if state.over_limit > 0 {
             events.announce(EventAnnouncement::Note(format!(
-                "{} methods that --trace means were not traced: {} come first, and --trace-limit is {}",
+                "{} methods of --trace were not traced: {} come first, and --trace-limit is {}",
                 state.over_limit, state.count, state.limit
             )));
         }
         for ((path, why), count) in &state.untraced_modules {
             let file = path.rsplit('/').next().unwrap_or_default();
             events.announce(EventAnnouncement::Note(format!(
-                "{count} methods of {file} that --trace means were not traced: {why}"
+                "{count} methods of {file} were not traced: {why}"
             )));
         }
         if let Some(note) = inlined_note(&state.may_be_inlined) {
@@ -565,9 +565,9 @@ fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
         named += &format!(" and {more} more");
     }
     Some(format!(
-        "calls by runtime-async methods of other modules that were compiled before tracing began may not be counted where they go \
-         by an interface, a virtual method or a delegate: {named} (methods that return tasks; .NET 11 does not say where it \
-         inlined them)"
+        "calls through interfaces, virtual methods or delegates may be missing for {named}: .NET \
+         11 does not report where runtime-async code of other modules, compiled before tracing, \
+         inlined them"
     ))
 }
 
@@ -576,7 +576,7 @@ fn report_not_ended(events: &Events) {
     let (waiting, no_room) = probes::not_ended();
     if no_room > 0 {
         events.announce(EventAnnouncement::Note(format!(
-            "{no_room} calls of async methods were not counted, as too many others had not ended when they returned a task"
+            "{no_room} calls of async methods were not counted, because too many others were pending"
         )));
     }
     if waiting.is_empty() {
@@ -594,7 +594,8 @@ fn report_not_ended(events: &Events) {
         named += &format!(" and {more} more methods");
     }
     events.announce(EventAnnouncement::Note(format!(
-        "{all} calls of async methods had not ended when tracing did, and are not counted: {named}"
+        "{all} calls of async methods had not completed when tracing ended, and are not counted: \
+         {named}"
     )));
 }
 
@@ -696,7 +697,7 @@ fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
     }
     if method.name == ".cctor" {
         return Some((
-            "a static constructor runs once, whenever the runtime likes",
+            "a static constructor runs once, when the runtime chooses",
             true,
         ));
     }

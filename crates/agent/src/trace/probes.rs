@@ -311,7 +311,7 @@ fn keep_if_slowest(
     is_error: bool,
     min_ns: u64,
 ) {
-    if globals.events.keeps_calls_of(ns) {
+    if globals.events.may_keep_call_of(ns) {
         push_slow_call(globals, method, ns, is_error);
     } else if min_ns > 0 {
         // If all calls are slow, the skipped ones follow from the difference.

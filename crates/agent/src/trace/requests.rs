@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use control::Arrival;
+use control::LoadMode;
 use corprof::context::{Callback, Context, MayTriggerGc, RejitThread};
 
 use corprof::{
@@ -89,7 +89,8 @@ impl ClrTrace {
         }
         if beside {
             return Err(
-                "another profiler is its main one, and only that can rewrite methods".into(),
+                "another profiler is its main profiler, and only that one can rewrite methods"
+                    .into(),
             );
         }
         let info = cx.info();
@@ -104,7 +105,7 @@ impl ClrTrace {
             .spawn("sidewalk-trace", move |rejit| {
                 run(rejit, &bodies, &receiver)
             })
-            .map_err(|error| format!("there is no thread for it ({error})"))?;
+            .map_err(|error| format!("no thread could be started for that ({error})"))?;
         *commands = Some(sender);
         Ok(())
     }
@@ -117,13 +118,12 @@ impl ClrTrace {
     /// Waits until the methods of a module that is being loaded are traced.
     pub(super) fn trace(&self, matches: ModuleMatches) {
         let timeout = match matches.task.clr.arrival() {
-            Arrival::Attached => ATTACHED_TIMEOUT,
+            LoadMode::Attached => ATTACHED_TIMEOUT,
             _ => LOAD_TIMEOUT,
         };
         let events = matches.task.events;
         let file = matches.file().to_owned();
-        let traced_sent =
-            self.announce(timeout, |done| TraceCommand::Trace(Box::new(matches), done));
+        let traced_sent = self.send(timeout, |done| TraceCommand::Trace(Box::new(matches), done));
         if traced_sent.is_none() {
             events.announce(EventAnnouncement::Note(format!(
                 "methods of {file} were not traced from their first call on: that took more than {} s",
@@ -154,12 +154,12 @@ impl ClrTrace {
         if !self.can_trace() {
             return;
         }
-        match self.announce(REVERT_TIMEOUT, TraceCommand::Revert) {
+        match self.send(REVERT_TIMEOUT, TraceCommand::Revert) {
             Some(Some(note)) => events.announce(EventAnnouncement::Note(note)),
             Some(None) => {}
             None => events.announce(EventAnnouncement::Note(
-                "traced methods have not all got their code back yet, which goes on after the recording; they \
-                 count nothing any more"
+                "some traced methods do not have their own code back yet; that continues after the \
+                 recording, and they no longer count calls"
                     .to_owned(),
             )),
         }
@@ -168,13 +168,13 @@ impl ClrTrace {
     /// Ends the thread, as the CLR ends.
     pub(crate) fn end(&self) {
         if self.can_trace() {
-            self.announce(SHUTDOWN_TIMEOUT, TraceCommand::End);
+            self.send(SHUTDOWN_TIMEOUT, TraceCommand::End);
             *lock(&self.commands) = None;
         }
     }
 
     /// Sends a command to the thread, and waits for its reply.
-    fn announce<T>(
+    fn send<T>(
         &self,
         timeout: Duration,
         command: impl FnOnce(SyncSender<T>) -> TraceCommand,

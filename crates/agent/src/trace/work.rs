@@ -416,7 +416,8 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         if let Some(done) = self.reverted.take() {
             let _nobody_waits = done.send((failed > 0).then(|| {
                 format!(
-                    "{failed} traced methods did not get their code back; they count nothing any more"
+                    "{failed} traced methods did not get their own code back; they no longer count \
+                     calls"
                 )
             }));
         }

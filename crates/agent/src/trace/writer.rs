@@ -137,9 +137,7 @@ fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64)
         "{name} was called {calls} times in about a second, and counting takes much of the program's time"
     );
     match trace.leave_out(index as usize) {
-        true => format!(
-            "{often}: it was left out from then on, its calls are those before (a pattern without * counts on)"
-        ),
+        true => format!("{often}: counting stopped then (a pattern without * continues to count)"),
         false => format!("{often}; trace what calls it instead"),
     }
 }

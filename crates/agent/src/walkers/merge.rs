@@ -95,7 +95,7 @@ mod tests {
         Traced { word, sp, bp: 0 }
     }
 
-    fn told(placed: &[Placed]) -> Vec<u64> {
+    fn merged(placed: &[Placed]) -> Vec<u64> {
         let mut out = Vec::new();
         words(placed, &mut out);
         out
@@ -117,7 +117,7 @@ mod tests {
         ];
         by_stack_pointer(&mut placed);
         assert_eq!(
-            told(&placed),
+            merged(&placed),
             [
                 0xb2, NATIVE_RUN, 0xa2, NATIVE_RUN, 0xb1, NATIVE_RUN, 0xa1, NATIVE_RUN
             ]
@@ -136,13 +136,13 @@ mod tests {
             own(600, 4),
         ];
         fill(&mut placed, &trace);
-        assert_eq!(told(&placed), [1 | EXACT, 0xd, 2, 3, 0xc, 4]);
+        assert_eq!(merged(&placed), [1 | EXACT, 0xd, 2, 3, 0xc, 4]);
     }
 
     #[test]
     fn a_managed_frame_that_our_walk_missed_is_kept_in_its_place() {
         let mut placed = vec![managed(200, 0xd), managed(300, 0xe), run(300)];
         fill(&mut placed, &[own(100, 1), own(200, 0xd), own(400, 4)]);
-        assert_eq!(told(&placed), [1, 0xd, 0xe, 4]);
+        assert_eq!(merged(&placed), [1, 0xd, 0xe, 4]);
     }
 }

@@ -325,7 +325,7 @@ impl StoppedWalker {
                 && seen
                     .target
                     .slot
-                    .is_some_and(|slot| reader.ask_trace(slot).is_ok());
+                    .is_some_and(|slot| reader.request_trace(slot).is_ok());
         }
         for seen in &mut self.seen {
             let Some(slot) = seen.target.slot else {

@@ -1,8 +1,8 @@
-//! Attach to a running program and detach from it.
+//! Scenario tests of attach to a running program and of detach.
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use control::{Message, answer, ask, keys};
+use control::{Message, keys, reply, verb};
 use corprof::sys::{EventMaskHigh, EventMaskLow, Hresult};
 use fake_clr::Status;
 
@@ -18,8 +18,8 @@ fn attach_requests_the_base_events_and_opens_the_socket() {
     let mode = std::fs::metadata(&program.socket).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
 
-    let state = program.ask(&request(ask::STATE));
-    assert_eq!(state.verb, answer::OK);
+    let state = program.ask(&request(verb::STATE));
+    assert_eq!(state.verb, reply::OK);
     assert_eq!(state.get(keys::PHASE), Some("idle"));
     assert_eq!(state.get(keys::RUNTIMES), Some("8.0.0 attached"));
     assert_eq!(agent_threads(), ["sidewalk"]);
@@ -63,7 +63,7 @@ fn a_killed_tool_leads_to_the_same_detach() {
     let (program, shop) = (Program::new(), Shop::net8());
     program.attach(&shop.clr);
     let mut recording = program.record(CLASS_LOADS);
-    recording.until(|told| !told.runtimes.is_empty());
+    recording.until(|runtime| !runtime.runtimes.is_empty());
     recording.hang_up();
     shop.clr.wait_for_calls("RequestProfilerDetach", 1);
     assert_eq!(shop.clr.event_mask(), (ATTACHED, ALWAYS_HIGH));
@@ -82,8 +82,8 @@ fn the_agent_can_attach_again_after_detach() {
         let recorded = recording.stop();
         recorded.assert_complete();
         assert_eq!(recorded.stacks(), ["shop.dll!Shop.Cart.Main"]);
-        let told = (0, "8.0.0".into(), true, String::new());
-        assert_eq!(recorded.runtimes, [told], "the number is free again");
+        let runtime = (0, "8.0.0".into(), true, String::new());
+        assert_eq!(recorded.runtimes, [runtime], "the number is free again");
         program.finish_detach(&[&shop.clr]);
     }
     shop.assert_no_violations();
@@ -98,11 +98,11 @@ fn a_leave_request_is_answered_after_detach() {
         clr.wait_for_calls("RequestProfilerDetach", 1);
         clr.finish_detach();
     });
-    let answered = program.ask(&request(ask::LEAVE));
+    let answered = program.ask(&request(verb::DETACH));
     lets_go.join().unwrap();
     assert_eq!(
         answered,
-        Message::new(answer::OK).with(keys::HOW, "left"),
+        Message::new(reply::OK).with(keys::HOW, "left"),
         "not before the CLR has let it go"
     );
     assert!(!program.socket.exists());
@@ -119,16 +119,16 @@ fn an_invalid_attach_request_is_refused_without_residue() {
             request("other").with(keys::SOCKET, "/x"),
             Hresult::E_INVALIDARG,
         ),
-        (request(ask::ATTACH), Hresult::E_INVALIDARG),
+        (request(verb::ATTACH), Hresult::E_INVALIDARG),
         (
-            Message::new(ask::ATTACH)
+            Message::new(verb::ATTACH)
                 .with(keys::PROTOCOL, "0")
                 .with(keys::SOCKET, "/x"),
             Hresult::E_INVALIDARG,
         ),
         // A socket cannot be created in this folder.
         (
-            request(ask::ATTACH).with(keys::SOCKET, "/proc/self/agent.sock"),
+            request(verb::ATTACH).with(keys::SOCKET, "/proc/self/agent.sock"),
             Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION,
         ),
     ];

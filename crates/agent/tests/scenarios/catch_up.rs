@@ -1,5 +1,5 @@
-//! The catch-up after attach: code, modules and threads that existed before, some of which end
-//! meanwhile.
+//! Scenario tests of the catch-up after attach: code, modules and threads that existed before, some
+//! of which end meanwhile.
 
 use std::sync::mpsc::{TryRecvError, channel};
 
@@ -35,7 +35,7 @@ fn code_modules_and_threads_from_before_attach_are_known() {
     let other = shop.clr.add_module("/app/other.dll");
     let class = shop.clr.add_named_class(other, "Other.Tools");
     let tool = shop.clr.add_named_function(class, "Use");
-    // The catch-up learns all bodies of a method.
+    // The catch-up registers all bodies of a method.
     shop.clr.add_body(tool);
     shop.clr.add_body(tool);
     program.attach(&shop.clr);
@@ -114,13 +114,13 @@ fn a_module_unload_waits_for_the_catch_up() {
             .add_named_function(class, &format!("Method{number}"));
     }
     let clr = shop.clr.clone();
-    let (tell, told) = channel();
-    // The functions are listed, and none has been asked about.
+    let (sender, receiver) = channel();
+    // The functions are enumerated, and none has been queried.
     shop.clr.after("EnumJITedFunctions", move || {
         let (say, said) = channel();
         let unloads = std::thread::spawn(move || {
             say.send(own_tid()).unwrap();
-            tell.send(clr.module_unloaded(module)).unwrap();
+            sender.send(clr.module_unloaded(module)).unwrap();
         });
         let tid = said.recv().unwrap();
         // The call does not wait for this thread, which waits for the agent.
@@ -130,7 +130,7 @@ fn a_module_unload_waits_for_the_catch_up() {
     });
     program.attach(&shop.clr);
     let recorded = record_in(&program, &shop, &[shop.main]);
-    assert_eq!(told.recv_timeout(END), Ok(Hresult::S_OK));
+    assert_eq!(receiver.recv_timeout(END), Ok(Hresult::S_OK));
     recorded.assert_complete();
     assert_eq!(recorded.stacks(), ["shop.dll!Shop.Cart.Main"]);
     program.finish_detach(&[&shop.clr]);
@@ -157,14 +157,14 @@ fn code_is_discovered_by_samples_if_the_catch_up_gives_up() {
         begun.recv().unwrap();
         program.attach(&shop.clr);
         let mut recording = program.record(CLASS_LOADS);
-        recording.until(|told| !told.notes.is_empty());
+        recording.until(|recorded| !recorded.notes.is_empty());
         end.send(()).unwrap();
         // The agent retries at each sample until the finalizer thread is idle.
         let mut taken = 0;
         until("code is found", || {
             shop.load_class();
             taken += 1;
-            recording.until(|told| told.samples.len() == taken);
+            recording.until(|recorded| recorded.samples.len() == taken);
             let last = recording.records.samples.last();
             last.is_some_and(|last| last.managed == ["shop.dll!Shop.Cart.Main"])
         });
@@ -172,8 +172,8 @@ fn code_is_discovered_by_samples_if_the_catch_up_gives_up() {
         assert_eq!(
             recorded.notes,
             [
-                "methods that .NET 8.0.0 compiled before the attach are named from their first sample on: the \
-                 program discarded compiled code each time its methods were to be listed"
+                "methods that .NET 8.0.0 compiled before the attach are named at their first \
+                 sample, because the program unloaded code whenever its methods were listed"
             ]
         );
     });

@@ -1,8 +1,8 @@
-//! Peers of the control socket: malformed requests, unknown requests, several peers at once.
+//! Scenario tests of the control socket: malformed and unknown requests, several clients at once.
 
 use std::io::{ErrorKind, Read as _};
 
-use control::{MAX_MESSAGE, Message, answer, ask, keys};
+use control::{MAX_MESSAGE, Message, keys, reply, verb};
 
 use crate::program::{CLASS_LOADS, Program, Shop, agent_threads, connect, request, send_bytes};
 
@@ -38,7 +38,7 @@ fn malformed_requests_are_closed_and_the_next_is_served() {
     let mut half = connect(&program.socket);
     send_bytes(&mut half, b"\x20\0\0\0state");
     drop(half);
-    assert_eq!(program.ask(&request(ask::STATE)).verb, answer::OK);
+    assert_eq!(program.ask(&request(verb::STATE)).verb, reply::OK);
     assert_eq!(agent_threads(), ["sidewalk"]);
     program.record(CLASS_LOADS).stop().assert_complete();
     program.finish_detach(&[&shop.clr]);
@@ -52,19 +52,22 @@ fn unknown_requests_are_refused_with_a_reason() {
     let version = env!("CARGO_PKG_VERSION");
     let other = format!("the agent in the process is that of sidewalk {version}");
     for (message, why) in [
-        (Message::new(ask::STATE), other.as_str()),
-        (Message::new(ask::RECORD).with(keys::PROTOCOL, "0"), &other),
-        (Message::new(ask::LEAVE).with(keys::PROTOCOL, "99"), &other),
+        (Message::new(verb::STATE), other.as_str()),
+        (Message::new(verb::RECORD).with(keys::PROTOCOL, "0"), &other),
+        (
+            Message::new(verb::DETACH).with(keys::PROTOCOL, "99"),
+            &other,
+        ),
         (
             request("dance"),
             "the agent in the process does not know how",
         ),
         (
-            request(ask::CHANGE).with(keys::EVENTS, "gc"),
+            request(verb::CHANGE).with(keys::EVENTS, "gc"),
             "nobody records it",
         ),
     ] {
-        let refused = Message::new(answer::REFUSED).with(keys::WHY, why);
+        let refused = Message::new(reply::REFUSED).with(keys::WHY, why);
         assert_eq!(program.ask(&message), refused, "{message:?}");
     }
     assert_eq!(shop.clr.calls_of("RequestProfilerDetach"), []);
@@ -79,12 +82,12 @@ fn a_second_tool_is_told_who_records() {
     program.attach(&shop.clr);
     let recording = program.record(CLASS_LOADS);
     shop.until_subscribed();
-    let busy = Message::new(answer::BUSY).with(keys::BY, "the test");
-    for verb in [ask::RECORD, ask::LEAVE] {
+    let busy = Message::new(reply::BUSY).with(keys::BY, "the test");
+    for verb in [verb::RECORD, verb::DETACH] {
         let message = request(verb).with(keys::CONFIG, "event=gc");
         assert_eq!(program.ask(&message), busy);
     }
-    let state = program.ask(&request(ask::STATE));
+    let state = program.ask(&request(verb::STATE));
     assert_eq!(state.get(keys::PHASE), Some("recording"));
     assert_eq!(state.get(keys::BY), Some("the test"));
     shop.load_class();
@@ -100,13 +103,13 @@ fn silent_peers_are_dropped_oldest_first() {
     let (program, shop) = (Program::new(), Shop::net8());
     program.attach(&shop.clr);
     // One more than the agent keeps.
-    let mut silent: Vec<_> = (0..5).map(|_| connect(&program.socket)).collect();
-    let mut first = silent.remove(0);
+    let mut idle: Vec<_> = (0..5).map(|_| connect(&program.socket)).collect();
+    let mut first = idle.remove(0);
     assert!(is_closed(&mut first), "the oldest goes");
     // The others are still served.
-    for stream in &mut silent {
-        control::send(&mut *stream, &request(ask::STATE)).unwrap();
-        assert_eq!(control::receive(&mut *stream).unwrap().verb, answer::OK);
+    for stream in &mut idle {
+        control::send(&mut *stream, &request(verb::STATE)).unwrap();
+        assert_eq!(control::receive(&mut *stream).unwrap().verb, reply::OK);
     }
     program.record(CLASS_LOADS).stop().assert_complete();
     program.finish_detach(&[&shop.clr]);

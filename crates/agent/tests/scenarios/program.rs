@@ -1,5 +1,5 @@
-//! The profiled program, which is the test's own process, and the tool's side of the control
-//! socket.
+//! Test support: the profiled program, which is the test's own process, and the tool's end of the
+//! control socket.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
+use control::{LoadMode, Message, PROTOCOL, ProfilerSlot, class_of, keys, reply, verb};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskHigh, EventMaskLow, Guid, Hresult};
 use fake_clr::{FakeClr, Finalizer, Status, Thread};
@@ -54,7 +54,7 @@ impl Program {
     /// Client data of the attach command.
     pub(crate) fn client_data(&self) -> Message {
         let socket = self.socket.to_str().unwrap();
-        request(ask::ATTACH).with(keys::SOCKET, socket)
+        request(verb::ATTACH).with(keys::SOCKET, socket)
     }
 
     /// Attaches the agent to a running CLR.
@@ -74,7 +74,7 @@ impl Program {
         record_at(&self.socket, config, false)
     }
 
-    /// Starts a recording after which the agent stays.
+    /// Starts a recording after which the agent remains attached.
     pub(crate) fn record_and_stay(&self, config: &str) -> Recording {
         record_at(&self.socket, config, true)
     }
@@ -106,7 +106,7 @@ impl Drop for Program {
 /// Starts a recording at a socket.
 pub(crate) fn record_at(socket: &Path, config: &str, stay: bool) -> Recording {
     let mut stream = connect(socket);
-    let mut message = request(ask::RECORD)
+    let mut message = request(verb::RECORD)
         .with(keys::CONFIG, config)
         .with(keys::WHO, "the test");
     if stay {
@@ -114,7 +114,7 @@ pub(crate) fn record_at(socket: &Path, config: &str, stay: bool) -> Recording {
     }
     control::send(&mut stream, &message).unwrap();
     let answered = control::receive(&mut stream).unwrap();
-    assert_eq!(answered, Message::new(answer::OK));
+    assert_eq!(answered, Message::new(reply::OK));
     Recording::of(stream)
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn connect(socket: &Path) -> UnixStream {
 
 /// Attaches the agent with this client data.
 pub(crate) fn attach_with(clr: &FakeClr, data: &Message) -> Result<(), Hresult> {
-    let class = class_of(Arrival::Attached, Slot::Main);
+    let class = class_of(LoadMode::Attached, ProfilerSlot::Main);
     // SAFETY: the function that a CLR calls.
     let attached =
         unsafe { clr.attach_library(DllGetClassObject, guid(class), data.to_text().as_bytes()) };
@@ -239,7 +239,7 @@ impl Shop {
     /// Raises the callbacks of a runtime start: thread, module, compiled methods.
     pub(crate) fn announce(&self) {
         let clr = &self.clr;
-        let told = clr.on_thread(self.thread, || {
+        let answers = clr.on_thread(self.thread, || {
             [
                 clr.thread_created(self.thread),
                 clr.thread_assigned_to_os_thread(self.thread),
@@ -248,7 +248,7 @@ impl Shop {
                 clr.jit_compilation_finished(self.add),
             ]
         });
-        assert_eq!(told, [Hresult::S_OK; 5]);
+        assert_eq!(answers, [Hresult::S_OK; 5]);
     }
 
     /// Waits until the event mask contains class loads.

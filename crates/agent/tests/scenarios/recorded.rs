@@ -1,5 +1,5 @@
-//! Reads a recording as the tool receives it. A record that refers to an undefined id fails the
-//! test.
+//! Test support: reads a recording as the tool receives it. A record that refers to an undefined id
+//! fails the test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Chain, Cursor, Read as _, Write as _};
@@ -29,7 +29,7 @@ pub(crate) struct Sample {
 }
 
 /// A runtime: number, version, whether it is recorded, and the call that refused it.
-pub(crate) type Told = (u8, String, bool, String);
+pub(crate) type RuntimeEntry = (u8, String, bool, String);
 
 /// A traced method: name, reason of a refusal, number of calls and of errors.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,7 +45,7 @@ pub(crate) struct Traced {
 pub(crate) struct Recorded {
     pub(crate) processes: u32,
     pub(crate) ends: u32,
-    pub(crate) runtimes: Vec<Told>,
+    pub(crate) runtimes: Vec<RuntimeEntry>,
     /// By id: kernel id, last name, and whether the thread has ended.
     pub(crate) threads: BTreeMap<u32, (u32, String, bool)>,
     /// Managed modules: runtime and path.
@@ -138,22 +138,22 @@ impl Recording {
 }
 
 impl Numbers {
-    fn take(&mut self, record: Record<'_>, told: &mut Recorded) {
+    fn take(&mut self, record: Record<'_>, into: &mut Recorded) {
         match record {
-            Record::Process { .. } => told.processes += 1,
-            Record::End { .. } => told.ends += 1,
-            Record::Note { text } => told.notes.push(text.into_owned()),
-            Record::Source { event, .. } => told.sources.push(event),
-            Record::Change { before, after, .. } => told.changes.push((before, after)),
+            Record::Process { .. } => into.processes += 1,
+            Record::End { .. } => into.ends += 1,
+            Record::Note { text } => into.notes.push(text.into_owned()),
+            Record::Source { event, .. } => into.sources.push(event),
+            Record::Change { before, after, .. } => into.changes.push((before, after)),
             Record::Lost { reason, count } => {
-                *told.lost.entry(reason.into_owned()).or_default() += count;
+                *into.lost.entry(reason.into_owned()).or_default() += count;
             }
             Record::Runtime {
                 runtime,
                 version,
                 recorded,
                 refused_by,
-            } => told.runtimes.push((
+            } => into.runtimes.push((
                 runtime,
                 version.into_owned(),
                 recorded,
@@ -162,9 +162,9 @@ impl Numbers {
             Record::Thread {
                 thread, tid, name, ..
             } => {
-                told.threads.insert(thread, (tid, name.into_owned(), false));
+                into.threads.insert(thread, (tid, name.into_owned(), false));
             }
-            Record::ThreadEnd { thread, .. } => told.threads.get_mut(&thread).unwrap().2 = true,
+            Record::ThreadEnd { thread, .. } => into.threads.get_mut(&thread).unwrap().2 = true,
             Record::Module {
                 module,
                 kind,
@@ -175,7 +175,7 @@ impl Numbers {
                 let file = path.rsplit('/').next().unwrap_or_default();
                 assert_eq!(self.modules.insert(module, file.to_owned()), None);
                 if kind == ModuleKind::Managed {
-                    told.modules.push((runtime.unwrap(), path.into_owned()));
+                    into.modules.push((runtime.unwrap(), path.into_owned()));
                 }
             }
             Record::Method {
@@ -190,7 +190,7 @@ impl Numbers {
                     Some(module) => format!("{}!{type_name}.{name}", self.modules[&module]),
                     None => name.into_owned(),
                 };
-                told.methods.push(name.clone());
+                into.methods.push(name.clone());
                 assert_eq!(self.methods.insert(method, (runtime, name)), None);
             }
             Record::Frame { frame, value } => {
@@ -233,7 +233,7 @@ impl Numbers {
                 let (detail, text) = about.unwrap_or_default();
                 let mut sample = Sample {
                     event,
-                    tid: told.threads[&thread].0,
+                    tid: into.threads[&thread].0,
                     managed: Vec::new(),
                     runtimes: Vec::new(),
                     unknown: 0,
@@ -251,7 +251,7 @@ impl Numbers {
                         Named::Native => {}
                     }
                 }
-                told.samples.push(sample);
+                into.samples.push(sample);
             }
             Record::Traced {
                 traced,
@@ -260,7 +260,7 @@ impl Numbers {
                 refused,
                 ..
             } => {
-                let known = told.traced.entry(traced).or_default();
+                let known = into.traced.entry(traced).or_default();
                 known.name = format!("{type_name}.{name}");
                 known.refused = refused.into_owned();
             }
@@ -270,7 +270,7 @@ impl Numbers {
                 buckets,
                 ..
             } => {
-                let known = told.traced.get_mut(&traced).unwrap();
+                let known = into.traced.get_mut(&traced).unwrap();
                 known.calls += buckets.iter().map(|(_, count)| count).sum::<u64>();
                 known.errors += errors;
             }

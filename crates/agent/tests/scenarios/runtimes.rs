@@ -1,6 +1,6 @@
-//! Two CLRs in one process.
+//! Scenario tests of two CLRs in one process.
 
-use control::{ask, keys};
+use control::{keys, verb};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskLow, Hresult};
 use fake_clr::Status;
@@ -19,7 +19,7 @@ fn two_runtimes_keep_their_methods_apart() {
     let (program, (eight, ten)) = (Program::new(), both());
     program.attach(&eight.clr);
     program.attach(&ten.clr);
-    let state = program.ask(&request(ask::STATE));
+    let state = program.ask(&request(verb::STATE));
     assert_eq!(
         state.get(keys::RUNTIMES),
         Some("8.0.0 attached, 10.0.0 attached")
@@ -90,7 +90,7 @@ fn a_runtime_excluded_by_policy_is_not_recorded() {
     ten.until_subscribed();
     for shop in [&eight, &ten] {
         shop.load_class();
-        // This callback is enabled in every runtime.
+        // This callback is enabled in every CLR.
         shop.in_main(|| {
             assert_eq!(shop.clr.jit_compilation_started(shop.add), Hresult::S_OK);
             assert_eq!(shop.clr.jit_compilation_finished(shop.add), Hresult::S_OK);
@@ -99,12 +99,12 @@ fn a_runtime_excluded_by_policy_is_not_recorded() {
     assert_eq!(eight.clr.event_mask(), (ATTACHED, ALWAYS_HIGH));
     let recorded = recording.stop();
     recorded.assert_complete();
-    let told = |number: u8, version: &str, is_recorded| {
+    let expected = |number: u8, version: &str, is_recorded| {
         (number, version.to_owned(), is_recorded, String::new())
     };
     assert_eq!(
         recorded.runtimes,
-        [told(0, "8.0.0", false), told(1, "10.0.0", true)]
+        [expected(0, "8.0.0", false), expected(1, "10.0.0", true)]
     );
     assert_eq!(recorded.stacks(), ["ten.dll!Shop.Cart.Main"; 2]);
     program.finish_detach(&[&eight.clr, &ten.clr]);
@@ -120,7 +120,7 @@ fn a_runtime_attached_during_a_session_is_recorded() {
     eight.until_subscribed();
     program.attach(&ten.clr);
     ten.until_subscribed();
-    recording.until(|told| told.runtimes.len() == 2);
+    recording.until(|expected| expected.runtimes.len() == 2);
     ten.load_class();
     let recorded = recording.stop();
     recorded.assert_complete();
@@ -149,7 +149,7 @@ fn the_agent_stays_until_the_last_runtime_detaches() {
     assert_eq!(agent_threads(), ["sidewalk"]);
     assert!(program.socket.exists());
     // The agent accepts no recording while it detaches.
-    let refused = program.ask(&request(ask::RECORD).with(keys::CONFIG, CLASS_LOADS));
+    let refused = program.ask(&request(verb::RECORD).with(keys::CONFIG, CLASS_LOADS));
     assert_eq!(refused.get(keys::HOW), Some("leaving"));
     program.finish_detach(&[&ten.clr]);
     assert_eq!(ten.clr.thread_created(ten.thread), Hresult::S_OK);

@@ -1,6 +1,6 @@
-//! Consecutive sessions, and event changes during a session.
+//! Scenario tests of consecutive sessions, and of event changes during a session.
 
-use control::{Message, answer, ask, keys};
+use control::{Message, keys, reply, verb};
 use corprof::sys::{EventMaskHigh, EventMaskLow, Hresult};
 use recording::Event;
 
@@ -30,7 +30,7 @@ fn a_second_session_contains_nothing_of_the_first() {
     let seen = shop.clr.calls_of("EnumJITedFunctions").len();
     let module = shop.clr.add_module("/app/late.dll");
     let mut second = second;
-    second.until(|told| !told.runtimes.is_empty());
+    second.until(|recorded| !recorded.runtimes.is_empty());
     shop.in_main(|| {
         shop.clr.call(later, || {
             assert_eq!(shop.clr.module_load_finished(module), Hresult::S_OK);
@@ -41,8 +41,8 @@ fn a_second_session_contains_nothing_of_the_first() {
     let second = second.stop();
     second.assert_complete();
     assert_eq!(seen, 1, "the past is asked for once");
-    let events = |told: &crate::recorded::Recorded| -> Vec<_> {
-        let samples = told.samples.iter();
+    let events = |recorded: &crate::recorded::Recorded| -> Vec<_> {
+        let samples = recorded.samples.iter();
         samples.map(|one| (one.event, one.detail.clone())).collect()
     };
     assert_eq!(events(&first), [(Event::ClassLoad, "Shop.Cart".into())]);
@@ -51,12 +51,12 @@ fn a_second_session_contains_nothing_of_the_first() {
         second.stacks(),
         ["shop.dll!Shop.Cart.Later < shop.dll!Shop.Cart.Main"]
     );
-    for told in [&first, &second] {
-        let names = told.threads.values().map(|(_, name, _)| name.as_str());
+    for recorded in [&first, &second] {
+        let names = recorded.threads.values().map(|(_, name, _)| name.as_str());
         assert_eq!(names.filter(|name| *name == "cashier").count(), 1);
         // Each thread of a recording ends with it.
-        assert!(told.threads.values().all(|(.., ended)| *ended));
-        assert_eq!(told.sources.len(), 1);
+        assert!(recorded.threads.values().all(|(.., ended)| *ended));
+        assert_eq!(recorded.sources.len(), 1);
     }
     program.finish_detach(&[&shop.clr]);
     shop.assert_no_violations();
@@ -69,10 +69,10 @@ fn events_can_be_changed_during_a_session() {
     let recording = program.record(CLASS_LOADS);
     shop.until_subscribed();
     shop.load_class();
-    let change = |events| program.ask(&request(ask::CHANGE).with(keys::EVENTS, events));
+    let change = |events| program.ask(&request(verb::CHANGE).with(keys::EVENTS, events));
 
     let changed = change("gc,exception,module-load");
-    assert_eq!(changed.verb, answer::OK, "{changed:?}");
+    assert_eq!(changed.verb, reply::OK, "{changed:?}");
     assert_eq!(changed.get(keys::EVENTS), Some("exception,gc,module-load"));
     // The masks are set before the answer is sent.
     assert_eq!(
@@ -89,19 +89,16 @@ fn events_can_be_changed_during_a_session() {
     });
 
     for (events, why) in [
-        (
-            "cpu",
-            "cpu and wall can be switched when a recording begins only",
-        ),
+        ("cpu", "cpu and wall cannot be switched during a recording"),
         ("gc,later", "the agent in the process knows no event later"),
     ] {
         let refused = change(events);
-        assert_eq!(refused.verb, answer::REFUSED);
+        assert_eq!(refused.verb, reply::REFUSED);
         let said = refused.get(keys::WHY).unwrap();
         assert!(said.starts_with(why), "{said}");
     }
     let changed = change("class-load");
-    assert_eq!(changed.verb, answer::OK);
+    assert_eq!(changed.verb, reply::OK);
     shop.until_subscribed();
     shop.load_class();
     let recorded = recording.stop();
@@ -121,7 +118,7 @@ fn events_can_be_changed_during_a_session() {
     });
     assert_eq!(
         change("gc"),
-        Message::new(answer::REFUSED).with(keys::WHY, "nobody records it")
+        Message::new(reply::REFUSED).with(keys::WHY, "nobody records it")
     );
     program.finish_detach(&[&shop.clr]);
     shop.assert_no_violations();
@@ -155,7 +152,7 @@ fn event_pipe_sessions_start_and_stop_on_their_own_thread() {
     shop.assert_no_violations();
 }
 
-/// To be told when a runtime stops takes two calls for each of its threads.
+/// A suspend callback costs two calls for each thread of the process.
 #[test]
 fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
     let (program, shop) = (Program::new(), Shop::net8());
@@ -176,16 +173,16 @@ fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
                 .unwrap();
         }
         until("it is not asked", || !is_asked());
-        recording.until(|told| !told.notes.is_empty());
-        // Nor when it is asked for other events.
-        let changed = program.ask(&request(ask::CHANGE).with(keys::EVENTS, "gc,class-load"));
-        assert_eq!(changed.verb, answer::OK);
+        recording.until(|recorded| !recorded.notes.is_empty());
+        // It is not enabled by a change of events either.
+        let changed = program.ask(&request(verb::CHANGE).with(keys::EVENTS, "gc,class-load"));
+        assert_eq!(changed.verb, reply::OK);
         assert!(!is_asked());
         drop(end);
     });
     let recorded = recording.stop();
     assert!(
-        recorded.notes[0].contains("are left out from here on: the process has 10"),
+        recorded.notes[0].contains("are not recorded from here on: with 10"),
         "{:?}",
         recorded.notes
     );

@@ -1,4 +1,5 @@
-//! A program that is started with the agent. The environment configures the first session.
+//! Scenario tests of a program started with the agent. The environment configures the first
+//! session.
 
 use std::ffi::c_void;
 use std::io::Write as _;
@@ -6,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use control::{Arrival, Message, Slot, answer, ask, class_of, keys};
+use control::{LoadMode, Message, ProfilerSlot, class_of, keys, reply, verb};
 use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskLow, Guid, Hresult};
 use fake_clr::{FakeClr, GetClassObject};
@@ -20,11 +21,12 @@ use crate::recorded::Recording;
 
 const REFUSED: Result<(), Hresult> = Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
 
-/// The tool's side. It answers the agent with this byte, or closes the connection.
+/// The tool's end of the connection. It replies to the agent with this byte, or closes the
+/// connection.
 fn listen(program: &Program, config: &str, answer: Option<u8>) -> JoinHandle<Recording> {
     let listener = UnixListener::bind(&program.socket).unwrap();
     listener.set_nonblocking(true).unwrap();
-    // SAFETY: no other thread of this process looks at the environment yet.
+    // SAFETY: no other thread of this process reads the environment yet.
     unsafe {
         std::env::set_var("SIDEWALK_SOCKET", &program.socket);
         std::env::set_var("SIDEWALK_CONFIG", config);
@@ -49,7 +51,7 @@ fn start(clr: &FakeClr) -> Result<(), Hresult> {
     start_by(clr, DllGetClassObject)
 }
 
-/// Starts a CLR with this function of the agent's, which keeps its contract.
+/// Starts a CLR with this function of the agent, which has the contract of `DllGetClassObject`.
 fn start_by(clr: &FakeClr, class: GetClassObject) -> Result<(), Hresult> {
     // SAFETY: the function that a CLR calls.
     let started = unsafe { clr.start_library(class) };
@@ -57,7 +59,7 @@ fn start_by(clr: &FakeClr, class: GetClassObject) -> Result<(), Hresult> {
     started
 }
 
-/// Loads a class and ends the program: that is recorded, and nothing else.
+/// Loads a class and ends the program, and asserts that exactly this is recorded.
 fn assert_is_recorded(shop: &Shop, tool: JoinHandle<Recording>) {
     shop.announce();
     shop.load_class();
@@ -88,18 +90,18 @@ fn the_first_session_starts_with_the_runtime_and_the_socket_serves_the_next() {
     assert_eq!(shop.clr.calls_of("EnumJITedFunctions"), []);
 
     // The path at which the tool finds the agent of a started process.
-    let door = control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
-    let second = record_at(&door, CLASS_LOADS, false);
+    let socket = control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
+    let second = record_at(&socket, CLASS_LOADS, false);
     shop.until_subscribed();
     shop.load_class();
     let second = second.stop();
     second.assert_complete();
     assert_eq!(second.stacks(), ["shop.dll!Shop.Cart.Main"]);
     // The agent cannot detach from a runtime that started with it.
-    let mut stream = connect(&door);
-    control::send(&mut stream, &request(ask::LEAVE)).unwrap();
-    let why = "the runtime was started with it, and does not let it go";
-    let stays = Message::new(answer::OK)
+    let mut stream = connect(&socket);
+    control::send(&mut stream, &request(verb::DETACH)).unwrap();
+    let why = "the runtime was started with it and cannot detach it";
+    let stays = Message::new(reply::OK)
         .with(keys::HOW, "idle")
         .with(keys::WHY, why);
     assert_eq!(control::receive(&mut stream).unwrap(), stays);
@@ -120,7 +122,7 @@ fn shutdown_ends_the_recording() {
     // The recording is complete when this returns. The fake reports later calls.
     shop.clr.shutdown();
     let mut recording = recording;
-    recording.until(|told| told.ends == 1);
+    recording.until(|recorded| recorded.ends == 1);
     recording.records.assert_complete();
     assert_eq!(recording.records.stacks(), ["shop.dll!Shop.Cart.Main"]);
     recording.stop();
@@ -133,19 +135,19 @@ fn a_process_that_the_tool_refuses_is_left_alone() {
     let tool = listen(&program, CLASS_LOADS, None);
     assert_eq!(start(&shop.clr), REFUSED);
     drop(tool.join().unwrap());
-    // The tool is asked once per process.
+    // The tool is contacted once per process.
     let other = FakeClr::new(RuntimeVersion::Net10);
     assert_eq!(start(&other), REFUSED);
     assert_eq!(agent_threads(), [""; 0]);
     assert_eq!((shop.clr.calls(), other.calls()), (0, 0));
-    // Callbacks go nowhere.
+    // Callbacks have no effect.
     shop.announce();
 }
 
 /// The agent's class for programs whose main profiler is another one.
 extern "system" fn beside(_: *const Guid, iid: *const Guid, out: *mut *mut c_void) -> Hresult {
-    let class = class_of(Arrival::Startup, Slot::Notification);
-    // SAFETY: a live class; the rest is the runtime's own.
+    let class = class_of(LoadMode::Startup, ProfilerSlot::Notification);
+    // SAFETY: a live class; the other arguments are the runtime's own.
     unsafe { DllGetClassObject(&guid(class), iid, out) }
 }
 

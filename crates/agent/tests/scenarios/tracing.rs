@@ -1,10 +1,10 @@
-//! Method tracing: ReJIT requests, exact call counts, reverts.
+//! Scenario tests of method tracing: ReJIT requests, exact call counts, reverts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-use control::{answer, ask, keys};
+use control::{keys, reply, verb};
 use corprof::il::{Body, Handler, Instruction, Operand};
 use corprof::sys::Hresult;
 use corprof::sys::rules::RuntimeVersion;
@@ -77,7 +77,7 @@ impl Probes {
             assert_eq!((plain.len(), in_handlers.len()), (0, 0));
             return None;
         };
-        // SAFETY: the agent has put them there, for code that calls them so.
+        // SAFETY: the agent wrote these addresses into the IL, for calls with these signatures.
         unsafe {
             Some(Probes {
                 enter: std::mem::transmute::<usize, extern "C" fn(i32) -> i64>(*enter),
@@ -127,7 +127,7 @@ fn methods_are_traced_and_reverted_in_order() {
     let clr = &shop.clr;
     program.attach(clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
-    recording.until(|told| told.traced.len() == 2);
+    recording.until(|recorded| recorded.traced.len() == 2);
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
     assert_eq!(changes(clr), [(REQUEST, both.clone())]);
     // The metadata that the new IL refers to is written before the request. It is never applied:
@@ -158,10 +158,10 @@ fn methods_are_traced_and_reverted_in_order() {
         assert!(Probes::of(&clr.prepare_call(function)).is_none());
     }
     // A runtime refuses to detach a profiler that has used ReJIT.
-    let left = program.ask(&request(ask::LEAVE));
+    let left = program.ask(&request(verb::DETACH));
     assert_eq!(
         (left.verb.as_str(), left.get(keys::HOW)),
-        (answer::OK, Some("idle"))
+        (reply::OK, Some("idle"))
     );
     let why = left.get(keys::WHY).unwrap();
     assert!(why.starts_with("methods were traced in it"), "{why}");
@@ -183,7 +183,7 @@ fn no_lock_is_held_during_rejit_calls() {
                     Probes::of(&clr.prepare_call(add)).is_some(),
                     "ready before it is asked for"
                 );
-                // Of a method that is not traced.
+                // For a method that is not traced.
                 assert_eq!(clr.rejit_error(main), Hresult::S_OK);
                 assert_eq!(clr.jit_compilation_started(main), Hresult::S_OK);
                 assert_eq!(clr.jit_compilation_finished(main), Hresult::S_OK);
@@ -208,14 +208,14 @@ fn no_lock_is_held_during_rejit_calls() {
     }
     program.attach(&clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
-    recording.until(|told| told.traced.len() == 1);
+    recording.until(|recorded| recorded.traced.len() == 1);
     recording.stop().assert_complete();
     assert_eq!(changes(&clr).len(), 2);
     clr.shutdown();
     shop.assert_no_violations();
 }
 
-/// A module with so many methods `Many.Plain.M`, and so many of a generic type.
+/// Adds a module with `plain` methods `Many.Plain.M`, and `generic` ones of a generic type.
 fn add_many(clr: &FakeClr, plain: usize, generic: usize) -> (Vec<u64>, Vec<u64>) {
     let module = clr.add_module("/app/many.dll");
     let tokens = |class: &str, count: usize| {
@@ -223,7 +223,7 @@ fn add_many(clr: &FakeClr, plain: usize, generic: usize) -> (Vec<u64>, Vec<u64>)
         let functions = (0..count).map(|_| clr.add_named_function(class, "M"));
         functions.map(|function| token(clr, function)).collect()
     };
-    // In metadata the generic ones come first.
+    // In metadata the generic methods come first.
     let generic = tokens("Many.Generic`1", generic);
     (tokens("Many.Plain", plain), generic)
 }
@@ -235,14 +235,14 @@ fn methods_are_asked_for_in_small_requests() {
     let (plain, generic) = add_many(clr, 200, 5);
     program.attach(clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Many.*");
-    recording.until(|told| told.traced.len() == 205);
+    recording.until(|recorded| recorded.traced.len() == 205);
     recording.stop().assert_complete();
     let changes = changes(clr);
     for kind in [REQUEST, "RequestRevert"] {
         let of_kind = changes.iter().filter(|(method, _)| *method == kind);
         let requests: Vec<_> = of_kind.map(|(_, tokens)| tokens.clone()).collect();
-        // Those come last of which the runtime looks for instances everywhere, and never with
-        // others.
+        // Generic methods come last and are never mixed with others: the runtime searches all
+        // modules for their instances.
         assert_eq!(requests.concat(), [plain.clone(), generic.clone()].concat());
         assert!(
             requests.iter().all(|tokens| tokens.len() <= 64),
@@ -272,21 +272,21 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     begun.recv_timeout(END).unwrap();
     shop.until_subscribed();
     shop.load_class();
-    recording.until(|told| !told.stacks().is_empty());
+    recording.until(|recorded| !recorded.stacks().is_empty());
     let recorded = recording.stop();
-    // The request is still under way.
+    // The request is still in progress.
     drop(go_on);
     recorded.assert_complete();
     let notes = recorded.notes.join("\n");
-    for told in [
-        "2 methods that --trace means were not traced yet when the recording ended",
-        "traced methods have not all got their code back yet",
+    for recorded in [
+        "2 methods of --trace were not traced before the recording ended",
+        "some traced methods do not have their own code back yet",
     ] {
-        assert!(notes.contains(told), "{notes}");
+        assert!(notes.contains(recorded), "{notes}");
     }
     assert!(!notes.contains("from their first call on"), "{notes}");
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
-    // One by one, as a request took so long.
+    // One by one, because the request took long.
     clr.wait_for_calls("RequestRevert", 2);
     let [main, add] = both[..] else { panic!() };
     let reverts = [main, add].map(|token| ("RequestRevert", vec![token]));
@@ -302,7 +302,7 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
     let clr = &shop.clr;
     add_many(clr, 2000, 0);
     program.attach(clr);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (other, thread) = (clr.clone(), clr.add_thread());
     clr.meanwhile(REQUEST, move || {
         let before = other.calls_of("GetModuleMetaData").len();
@@ -313,32 +313,33 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
                 let class = other.add_named_class(module, "Many.Late");
                 let run = other.add_named_function(class, "Run");
                 let answer = other.on_thread(thread, || other.module_load_finished(module));
-                tell.send((answer, token(&other, run))).unwrap();
+                sender.send((answer, token(&other, run))).unwrap();
             }
         });
         other.wait_for_calls("GetModuleMetaData", before + 1);
     });
     let mut recording =
         program.record("event=class-load;trace=1000000000:Many.*;trace_limit=10000");
-    let (answer, late) = told.recv_timeout(END).unwrap();
+    let (answer, late) = receiver.recv_timeout(END).unwrap();
     assert_eq!(answer, Hresult::S_OK);
-    recording.until(|told| told.traced.len() == 2001);
+    recording.until(|recorded| recorded.traced.len() == 2001);
     recording.stop().assert_complete();
     let requests = clr.calls_of(REQUEST);
-    // Tokens of both modules may be equal, and no other request is for one method.
+    // Tokens of both modules may be equal, but only this request has a single method.
     let of_late = requests.iter().position(|call| call.arguments == [late]);
     assert!(of_late.unwrap() + 1 < requests.len());
     clr.shutdown();
     shop.assert_no_violations();
 }
 
-/// Calls `Add` until something is said of it, and what that is.
+/// Calls `Add` until the agent writes a note about it. Returns the notes, the ReJIT requests and
+/// reverts, and the method's token.
 fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u64) {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
     program.attach(clr);
     let mut recording = program.record(&format!("event=class-load;trace=1000000000:{pattern}"));
-    recording.until(|told| !told.traced.is_empty());
+    recording.until(|recorded| !recorded.traced.is_empty());
     let probes = shop.in_main(|| Probes::of(&clr.prepare_call(shop.add)).unwrap());
     let is_said = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -347,7 +348,7 @@ fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u6
                 probes.call(false);
             }
         });
-        recording.until(|told| !told.notes.is_empty());
+        recording.until(|recorded| !recorded.notes.is_empty());
         is_said.store(true, Ordering::Relaxed);
     });
     if pattern.contains('*') {
@@ -366,7 +367,7 @@ fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u6
 fn a_method_that_is_called_all_the_time_is_left_out() {
     let (note, changes, add) = call_without_end("Shop.*");
     assert!(note.starts_with("Shop.Cart.Add was called "), "{note}");
-    assert!(note.contains("it was left out from then on"), "{note}");
+    assert!(note.contains("counting stopped then"), "{note}");
     assert_eq!(changes[1..], [("RequestRevert", vec![add])]);
 }
 
@@ -384,7 +385,7 @@ fn methods_of_a_module_are_traced_before_it_runs() {
     program.attach(clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Late.*");
     // The modules from before the session have been searched.
-    recording.until(|told| !told.runtimes.is_empty());
+    recording.until(|recorded| !recorded.runtimes.is_empty());
     let run = shop.in_main(|| {
         let module = clr.add_module("/app/late.dll");
         let class = clr.add_named_class(module, "Late.Job");
@@ -407,7 +408,7 @@ fn a_module_that_is_reported_twice_is_traced_once() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
     program.attach(clr);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (other, module, thread) = (clr.clone(), shop.module, clr.add_thread());
     // The session enumerates the module while another thread reports it.
     clr.meanwhile(REQUEST, move || {
@@ -416,13 +417,13 @@ fn a_module_that_is_reported_twice_is_traced_once() {
             let other = other.clone();
             move || {
                 let answer = other.on_thread(thread, || other.module_load_finished(module));
-                tell.send(answer).unwrap();
+                sender.send(answer).unwrap();
             }
         });
         other.wait_for_calls("GetModuleMetaData", before + 1);
     });
     let recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
-    assert_eq!(told.recv_timeout(END), Ok(Hresult::S_OK));
+    assert_eq!(receiver.recv_timeout(END), Ok(Hresult::S_OK));
     call(&shop, shop.add, 6, 0);
     let recorded = recording.stop();
     recorded.assert_complete();
@@ -444,17 +445,17 @@ fn a_second_session_traces_again_and_counts_its_own_calls() {
     let (mut old, mut under_way) = (None, None);
     for calls in [4, 9] {
         let mut recording = program.record_and_stay(config);
-        recording.until(|told| told.traced.len() == 1);
+        recording.until(|recorded| recorded.traced.len() == 1);
         call(&shop, shop.add, calls as usize, 1);
         let probes = Probes::of(&clr.prepare_call(shop.add)).unwrap();
-        // A call that began in the session before is not counted in this one.
+        // A call that began in the previous session is not counted in this one.
         if let Some(began) = under_way.replace((probes.enter)(probes.number)) {
             (probes.leave)(began, probes.number);
         }
         let recorded = recording.stop();
         recorded.assert_complete();
         assert_eq!(traced(&recorded), [counted("Shop.Cart.Add", calls, 1)]);
-        // A call in old code is not counted after the session.
+        // A call in old code is not counted after the session's end.
         probes.call(false);
         let number = *old.get_or_insert(probes.number);
         assert_eq!(probes.number, number, "a method has its number for good");
@@ -481,7 +482,7 @@ fn methods_that_cannot_be_traced_are_reported() {
     let mut recording = program.record(
         "event=class-load;trace=0:Shop.Core.Deep;trace=0:Shop.*;trace=0:Nowhere.*;trace_limit=1",
     );
-    recording.until(|told| told.traced.len() == 2);
+    recording.until(|recorded| recorded.traced.len() == 2);
     let recorded = recording.stop();
     recorded.assert_complete();
     let traced = traced(&recorded).into_iter();
@@ -499,10 +500,10 @@ fn methods_that_cannot_be_traced_are_reported() {
     assert_eq!(
         recorded.notes,
         [
-            "--trace Nowhere.*: no method of this name in the 3 modules that were looked at (names are \
-             Namespace.Type.Method, * stands for anything)",
-            "1 methods that --trace means were not traced: 1 come first, and --trace-limit is 1",
-            "1 methods of plugin.dll that --trace means were not traced: its assembly can be unloaded, and the \
+            "--trace Nowhere.*: no method of this name in the 3 modules searched (names are \
+             Namespace.Type.Method, * is a wildcard)",
+            "1 methods of --trace were not traced: 1 come first, and --trace-limit is 1",
+            "1 methods of plugin.dll were not traced: its assembly can be unloaded, and the \
              runtime does not compile such code again",
         ]
     );
@@ -518,13 +519,13 @@ fn methods_of_two_runtimes_are_counted_apart() {
     program.attach(&eight.clr);
     program.attach(&ten.clr);
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
-    recording.until(|told| told.traced.len() == 2);
+    recording.until(|recorded| recorded.traced.len() == 2);
     call(&eight, eight.add, 3, 0);
     call(&ten, ten.add, 8, 0);
     let recorded = recording.stop();
     recorded.assert_complete();
     let mut traced = traced(&recorded);
-    // Each runtime has a thread of its own for its requests.
+    // Each runtime has its own thread for its requests.
     traced.sort_by_key(|one| one.calls);
     assert_eq!(
         traced,

@@ -14,7 +14,7 @@ use super::View;
 use crate::candidates;
 use crate::units;
 
-/// Say what has changed between recordings, and whether it is more than chance
+/// Show what changed between recordings, and whether it is more than chance
 #[derive(Args, Debug)]
 #[command(
     override_usage = "sidewalk diff [OPTIONS] BEFORE AFTER\n       sidewalk diff [OPTIONS] --before FILE... --after FILE...",
@@ -23,21 +23,21 @@ use crate::units;
   sidewalk diff before.swk after.swk --fail-on '+5% Shop.*' --json -o diff.json
   sidewalk diff --before a1.swk a2.swk a3.swk --after b1.swk b2.swk b3.swk
 
-With three recordings or more on both sides, runs are compared with runs; with fewer, slices of
-time, which do not tell how much one run differs from the next.
+With three or more recordings on both sides, runs are compared with runs; with fewer, slices of
+time, which do not show how much one run differs from the next.
 
-Exit code: 0; 3 where a rule of --fail-on holds."
+Exit code: 3 when a rule of --fail-on matches, else 0."
 )]
 pub(crate) struct DiffArgs {
     /// The recording (.swk) before and the one after
     #[arg(value_names = ["BEFORE", "AFTER"], num_args = 2, required_unless_present_all = ["before", "after"], add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
-    /// More recordings of before
+    /// Recordings from before the change
     #[arg(long, value_name = "FILE", num_args = 1.., add = candidates::recordings())]
     pub(crate) before: Vec<PathBuf>,
 
-    /// More recordings of after
+    /// Recordings from after the change
     #[arg(long, value_name = "FILE", num_args = 1.., add = candidates::recordings())]
     pub(crate) after: Vec<PathBuf>,
 
@@ -50,8 +50,8 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// End with 3 if this has changed: '+5% Shop.*' (takes a twentieth more than before), '-10% *'
-    /// (a tenth less); of its own or with what it calls; may be given several times
+    /// End with exit code 3 on this change of self or total time: '+5% Shop.*' (5 % more than
+    /// before), '-10% *' (10 % less); may be given several times
     #[arg(long, value_name = "RULE", value_parser = Rule::parse)]
     pub(crate) fail_on: Vec<Rule>,
 
@@ -59,12 +59,12 @@ pub(crate) struct DiffArgs {
     #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events())]
     pub(crate) event: Option<Event>,
 
-    /// What a row is: method, line, module
+    /// Rows: method, line, module
     #[arg(long, value_name = "WHAT", default_value = "method", value_parser = by)]
     pub(crate) by: GroupBy,
 
-    /// What amounts are compared: whole (parts of all that was sampled: for runs that did not do
-    /// the same work), second (what was sampled in a second: for services under the same load)
+    /// Amounts to compare: whole (shares of all samples, for runs of different work) or second (per
+    /// second, for services under the same load)
     #[arg(long, value_name = "WHAT", default_value = "whole", value_parser = per)]
     pub(crate) per: Scaling,
 
@@ -72,7 +72,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) top: usize,
 
-    /// Show what may be chance too, marked by ?
+    /// Also show changes that may be chance, marked by ?
     #[arg(long)]
     pub(crate) all: bool,
 
@@ -117,7 +117,7 @@ impl Output {
                 Some("html") => DiffOutputFormat::Html,
                 Some("json") => DiffOutputFormat::Json,
                 Some("txt") => DiffOutputFormat::Text,
-                _ => return Err("the ending says the format: .html, .json, .txt"),
+                _ => return Err("the ending must be that of a format: .html, .json, .txt"),
             };
             Ok(Output { path, format })
         })

@@ -56,7 +56,7 @@ fn kernel() -> Check {
                 name.machine().to_string_lossy()
             ),
         ),
-        Err(error) => Check::not_ok(WHAT, format!("it does not say what it is: {error}")),
+        Err(error) => Check::not_ok(WHAT, format!("cannot read its version: {error}")),
     }
 }
 
@@ -107,7 +107,10 @@ fn loadable(what: &'static str, path: &Path) -> Check {
 
 fn environment() -> Check {
     match record::check_environment() {
-        Ok(()) => Check::ok(ENVIRONMENT, "no profiler is set, and none is forbidden"),
+        Ok(()) => Check::ok(
+            ENVIRONMENT,
+            "no other profiler is set, and profilers are allowed",
+        ),
         Err(error) => Check::not_ok(ENVIRONMENT, format!("{error:#}")),
     }
 }
@@ -168,7 +171,8 @@ fn signals() -> Check {
         Ok(status) if status.sigq.0 >= status.sigq.1 => Check::limited(
             what,
             format!(
-                "none of {} may be pending any more: no thread can be sampled; raise it with ulimit -i",
+                "all {} pending signals are in use: no thread can be sampled; raise the limit with \
+                 ulimit -i",
                 status.sigq.1
             ),
         ),
@@ -211,7 +215,7 @@ fn descriptors() -> Check {
 fn memory() -> Check {
     const WHAT: &str = "process_vm_readv";
     match trial::read_own_memory() {
-        Ok(()) => Check::ok(WHAT, "the agent reads memory that may go away"),
+        Ok(()) => Check::ok(WHAT, "the agent reads memory that may be unmapped"),
         Err(error) => Check::limited(
             WHAT,
             format!(
@@ -261,8 +265,8 @@ fn containers() -> Check {
 
 fn seccomp() -> Check {
     const WHAT: &str = "seccomp";
-    const TRIED: &str = "system calls are filtered; each that the agent makes and a runtime does not was made by a child that \
-                         has the same filter";
+    const TRIED: &str =
+        "system calls are filtered (seccomp); those of the agent were tried in a child process";
     if !syscalls::is_filtered() {
         return Check::ok(WHAT, "system calls are not filtered");
     }
@@ -277,19 +281,19 @@ fn seccomp() -> Check {
         return Check::not_ok(
             WHAT,
             format!(
-                "{TRIED}: {}; without {} the agent does not come to a program; let the filter allow it, or answer an \
-                 error",
+                "{TRIED}: {}; without {} the agent cannot reach a program; let the filter allow it \
+                 or return an error",
                 found.join(", "),
                 call.name(),
             ),
         );
     }
     if found.is_empty() {
-        return Check::ok(WHAT, format!("{TRIED}: all are let through"));
+        return Check::ok(WHAT, format!("{TRIED}: all are allowed"));
     }
     Check::limited(
         WHAT,
-        format!("{TRIED}: {}; the agent does without", found.join(", ")),
+        format!("{TRIED}: {}; the agent works without", found.join(", ")),
     )
 }
 

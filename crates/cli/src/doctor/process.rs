@@ -39,7 +39,7 @@ fn process(target: &Target, reach: &Reach) -> Check {
     let pid = target.pid();
     if reach.survey.is_none() {
         // The refusal says the same, and more.
-        return Check::limited(WHAT, format!("process {pid} cannot be looked at"));
+        return Check::limited(WHAT, format!("process {pid} cannot be examined"));
     }
     let version = match (reach.version(), reach.survey.as_ref()) {
         (Some(version), _) => format!(".NET {version}"),
@@ -48,7 +48,7 @@ fn process(target: &Target, reach: &Reach) -> Check {
     };
     let view = match (target.pid_inside(), target.shares_our_files()) {
         (_, true) => String::new(),
-        (inside, false) => format!(", with a view of its own (there it is process {inside})"),
+        (inside, false) => format!(", in a PID namespace of its own (process {inside} there)"),
     };
     let text = format!("process {pid}: {version}{view}");
     match reach.version().and_then(newer_than_tested) {
@@ -67,7 +67,7 @@ fn recording(reach: &Reach, answer_time: Duration) -> Check {
                 answer_time.as_millis()
             ),
         ),
-        Ok(RecordingRoute::ControlSocket) => Check::ok(WHAT, "by the agent that is in it already"),
+        Ok(RecordingRoute::ControlSocket) => Check::ok(WHAT, "by the agent that is already loaded"),
         Ok(RecordingRoute::Beside(profiler)) => Check::ok(
             WHAT,
             format!("by attaching, beside the profiler {}", profiler.library),
@@ -107,16 +107,16 @@ fn limits(target: &Target) -> Vec<Check> {
         if status.sigcgt >> (SIGURG - 1) & 1 != 0 {
             checks.push(Check::limited(
                 "its handlers",
-                "SIGURG is handled, as by Go's runtime: where that has put the runtime's signal on the alternate stack, managed threads \
-                 are not sampled, and the report says so",
+                "SIGURG is handled (as by Go): if its library moved the runtime's signal to the \
+                 alternate stack, managed threads are not sampled, and the report says so",
             ));
         }
         if status.seccomp == Some(2) {
             checks.push(Check::limited(
                 "its system calls",
-                "are filtered (seccomp): the agent makes each that a runtime does not make first in a child that has \
-                 the same filter, does without what is forbidden or would end the program, and says so in the \
-                 recording; sidewalk doctor inside the container tells which",
+                "are filtered (seccomp): the agent tries its calls in a child process and works \
+                 without forbidden ones, which the recording lists; so does sidewalk doctor inside \
+                 the container",
             ));
         }
     }
@@ -145,7 +145,7 @@ fn pending_signals((queued, most): (u64, u64), threads: u64) -> Check {
         return Check::not_ok(
             WHAT,
             format!(
-                "none of {most} may be pending any more: no thread can be sampled or dumped; raise it with prlimit \
+                "all {most} pending signals are in use: no thread can be sampled or dumped; raise the limit with prlimit \
                  --sigpending, or with ulimit -i before the program starts"
             ),
         );

@@ -181,7 +181,7 @@ pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     let stream = connect_to_newest(target, WAIT, is_it).ok()?;
     stream.set_write_timeout(Some(WAIT)).ok()?;
     let request =
-        Message::new(control::ask::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
+        Message::new(control::verb::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
     control::send(&stream, &request).ok()?;
     control::receive(DeadlineReader { stream, deadline }).ok()
 }

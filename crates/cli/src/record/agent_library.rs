@@ -77,7 +77,7 @@ impl AgentLibrary {
 fn beside() -> Result<PathBuf> {
     let binary = std::env::current_exe()
         .and_then(std::fs::canonicalize)
-        .context("cannot find out where sidewalk itself lies")?;
+        .context("cannot find the path of sidewalk itself")?;
     let folder = binary.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
     for place in &places {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
+use control::{LoadMode, Message, PROTOCOL, ProfilerSlot, class_of, keys, reply, verb};
 use diagnostics::{
     Attach, DeployedLibrary, Diagnostics, Reach, RecordingRoute, Refusal, RefusalCode, Survey,
     Target, connect_to_newest,
@@ -96,8 +96,8 @@ pub(super) fn begin_recording(
              --trace it may take a minute)"
         ),
         Ok(BeginReply::Closed) => anyhow!(
-            "the agent in process {pid} closed the connection: it accepts its own user and root, in \
-             its user namespace"
+            "the agent in process {pid} closed the connection: it accepts only its own user and \
+             root, in its user namespace"
         ),
         Err(error) => error,
     };
@@ -113,7 +113,7 @@ fn try_begin(target: &Target, agent: &Path, request: &RecordingRequest<'_>) -> R
     }
     attach(target, agent, request)?;
     let stream = connect_to_agent(target)?.with_context(|| {
-        format!("the agent was loaded into process {pid} and is not to be found there")
+        format!("the agent was loaded into process {pid}, but has no control socket there")
     })?;
     request_recording(pid, stream, request)
 }
@@ -168,7 +168,7 @@ fn request_recording(
     stream: UnixStream,
     request: &RecordingRequest<'_>,
 ) -> Result<BeginReply> {
-    let message = new_request(ask::RECORD)
+    let message = new_request(verb::RECORD)
         .with(keys::CONFIG, request.configuration)
         .with(keys::STAY, if request.stay { "1" } else { "0" })
         .with(keys::WHO, &recorder_name());
@@ -176,8 +176,8 @@ fn request_recording(
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) => bail!(
-            "process {pid} does not answer: the agent in it has had no turn for {} s (stopped, frozen, \
-             or very busy)",
+            "process {pid} does not answer: its agent has not run for {} s (stopped, frozen, or \
+             very busy)",
             ANSWER_TIME.as_secs()
         ),
         // It had no time for us any more, or has failed: if it is still there, it is found again.
@@ -185,11 +185,11 @@ fn request_recording(
     };
     let why = reply.get(keys::WHY).unwrap_or_default();
     match &*reply.verb {
-        answer::OK => {
+        reply::OK => {
             stream.set_read_timeout(None)?;
             Ok(BeginReply::Recording(stream))
         }
-        answer::BUSY => bail!(
+        reply::BUSY => bail!(
             "process {pid} is being recorded already, by {}; wait for it, end it, or change its events \
              (--change)",
             formats::visible(reply.get(keys::BY).unwrap_or("somebody"))
@@ -282,25 +282,25 @@ fn load(target: &Target, library: &Path, request: &RecordingRequest<'_>) -> Resu
     let pid = target.pid();
     let socket = control::socket_path(&target_folder(pid), target.pid_inside())
         .with_context(|| format!("process {pid} has ended"))?;
-    let mut data = new_request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    let mut data = new_request(verb::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
     if request.walks_heap {
         data = data.with(keys::HEAP, "1");
     }
     let library = library
         .to_str()
-        .with_context(|| format!("the runtime takes no path like {}", escaped(library)))?;
+        .with_context(|| format!("the runtime does not accept the path {}", escaped(library)))?;
     let runtime = Diagnostics::new(target, ATTACH_TIME);
     let into = |slot| {
         runtime.attach_profiler(&Attach {
-            clsid: class_of(Arrival::Attached, slot),
+            clsid: class_of(LoadMode::Attached, slot),
             library,
             client_data: data.to_text().as_bytes(),
             collection: ATTACH_TIME,
         })
     };
-    match into(Slot::Main) {
+    match into(ProfilerSlot::Main) {
         Err(error) if error.answer() == Some(RefusalCode::ALREADY_ACTIVE) => {
-            into(Slot::Notification).map_err(Into::into)
+            into(ProfilerSlot::Notification).map_err(Into::into)
         }
         other => other.map_err(Into::into),
     }
@@ -320,16 +320,16 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
     };
     let reply = stream
         .set_read_timeout(Some(DETACH_TIME))
-        .and_then(|()| control::send(&stream, &new_request(ask::LEAVE)))
+        .and_then(|()| control::send(&stream, &new_request(verb::DETACH)))
         .and_then(|()| control::receive(&stream));
     match reply {
         Ok(reply) if reply.get(keys::HOW) == Some("left") => DetachOutcome::Detached,
-        Ok(reply) if reply.verb == answer::OK => {
+        Ok(reply) if reply.verb == reply::OK => {
             DetachOutcome::Idle(reply.get(keys::WHY).unwrap_or_default().to_owned())
         }
         // Another tool has connected meanwhile.
-        Ok(reply) if reply.verb == answer::BUSY => {
-            DetachOutcome::Idle("somebody else records now".to_owned())
+        Ok(reply) if reply.verb == reply::BUSY => {
+            DetachOutcome::Idle("another recording has started meanwhile".to_owned())
         }
         // It went before it heard us.
         _ if matches!(connect_to_agent(target), Ok(None)) => DetachOutcome::Detached,
@@ -341,10 +341,10 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
 pub(super) fn report_detach(pid: u32, left: &DetachOutcome, console: &Console) {
     match left {
         DetachOutcome::Detached => console.note(format_args!(
-            "the agent has left process {pid}, which goes on"
+            "the agent has detached from process {pid}, which continues"
         )),
         DetachOutcome::Idle(why) => console.note(format_args!(
-            "the agent stays in process {pid} and does nothing: {}",
+            "the agent stays loaded in process {pid}, idle: {}",
             formats::visible(why)
         )),
         DetachOutcome::Unknown => {}
@@ -399,7 +399,7 @@ fn by_name(name: &str) -> Result<Target> {
     // Processes that run no .NET are not meant: a shell with the name in a script, an editor.
     found.retain(|(pid, _)| Target::new(*pid).is_ok_and(|target| runs_dotnet(&target)));
     match found.as_slice() {
-        [] => bail!("no .NET process is called {name}; sidewalk list shows those that there are"),
+        [] => bail!("no .NET process is named {name}; sidewalk list shows the running ones"),
         [(pid, _)] => Ok(Target::new(*pid)?),
         many => {
             let lines: Vec<String> = many
@@ -407,7 +407,7 @@ fn by_name(name: &str) -> Result<Target> {
                 .map(|(pid, command)| format!("  {pid}  {}", formats::visible(command)))
                 .collect();
             bail!(
-                "several processes are called {name}; say which by number:\n{}",
+                "several processes are named {name}; give the PID of one:\n{}",
                 lines.join("\n")
             )
         }

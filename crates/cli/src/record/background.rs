@@ -79,15 +79,15 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     let value_of = |key| state.as_ref().and_then(|state| state.get(key));
     let is_recorded = value_of(keys::PHASE) == Some("recording");
     let Some(by) = value_of(keys::BY).filter(|_| is_recorded) else {
-        bail!("nobody records process {pid}; sidewalk list says who is recorded");
+        bail!("process {pid} is not being recorded; sidewalk list shows which processes are");
     };
     let recorder = by.strip_prefix("process ").and_then(|n| n.parse().ok());
     let recorder: u32 = recorder
         .with_context(|| format!("process {pid} is recorded by {}", formats::visible(by)))?;
     let signal = ending_signal(&command_words(recorder)).with_context(|| {
         format!(
-            "process {pid} is recorded by process {recorder}, which started it or is no sidewalk \
-             record that can be ended from here; record --until-signal can"
+            "process {pid} is recorded by process {recorder}, which started it or cannot be \
+             stopped from here; record --until-signal can be"
         )
     })?;
     let number = recorder.cast_signed();

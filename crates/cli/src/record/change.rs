@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use control::{answer, ask, keys};
+use control::{keys, reply, verb};
 use diagnostics::Target;
 
 use super::attach::{connect_to_agent, new_request, targets};
@@ -33,18 +33,18 @@ pub(super) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
 fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
     let pid = target.pid();
     let Some(stream) = connect_to_agent(target)? else {
-        bail!("nobody records process {pid}, so there is nothing to change");
+        bail!("process {pid} is not being recorded, so there is nothing to change");
     };
     let reply = control::send(
         &stream,
-        &new_request(ask::CHANGE).with(keys::EVENTS, events),
+        &new_request(verb::CHANGE).with(keys::EVENTS, events),
     )
     .and_then(|()| control::receive(&stream))
     .with_context(|| format!("the agent in process {pid} does not answer"))?;
     let why = reply.get(keys::WHY).unwrap_or_default();
-    if reply.verb != answer::OK {
+    if reply.verb != reply::OK {
         bail!(
-            "what is recorded of process {pid} cannot be changed: {}",
+            "the events of process {pid} cannot be changed: {}",
             formats::visible(why)
         );
     }
@@ -52,7 +52,7 @@ fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
         console.warning(format_args!("process {pid}: {}", formats::visible(why)));
     }
     console.note(format_args!(
-        "what is recorded of process {pid} from here on: {}",
+        "events of process {pid} from now on: {}",
         formats::visible(reply.get(keys::EVENTS).unwrap_or_default())
     ));
     Ok(())

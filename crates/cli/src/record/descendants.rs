@@ -236,8 +236,7 @@ impl Descendants {
             return format!(".NET {version} is too old: .NET Core 3.1 is the first one that works");
         }
         let Some(socket) = &self.socket else {
-            return "it was not there yet when --start-after was over, or could not be attached to"
-                .to_owned();
+            return "it started after --start-after was over, or attaching to it failed".to_owned();
         };
         if let Some(reason) = environment::why_not_loaded(&variable, number) {
             return reason;
@@ -248,11 +247,11 @@ impl Descendants {
                 .to_owned();
         };
         if named != *socket {
-            return "it is another sidewalk record's".to_owned();
+            return "another sidewalk record records it".to_owned();
         }
         if !target.path_from_here(Path::new(&named)).exists() {
             return format!(
-                "it has other files, and cannot reach {} there (a root or a /tmp of its own)",
+                "it has a root or a /tmp of its own, and cannot reach {} there",
                 escaped(&named)
             );
         }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
-use control::{Arrival, Slot, class_of, clsid_text};
+use control::{LoadMode, ProfilerSlot, class_of, clsid_text};
 
 use crate::args::RecordArgs;
 use crate::console::escaped;
@@ -93,7 +93,7 @@ impl Obstacles {
         match &self.profiler {
             Some(_) if self.is_own => warnings.push(
                 "this command already runs under another sidewalk record; \
-                 that one will not see what this one records"
+                 that one will not record its processes"
                     .to_owned(),
             ),
             Some(profiler) if replace => {
@@ -233,7 +233,7 @@ fn add_notification_profiler(
     };
     // Profilers that have been switched off stay so.
     let before = before.filter(|_| enabled == Some(1)).unwrap_or_default();
-    let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
+    let ours = clsid_text(class_of(LoadMode::Startup, ProfilerSlot::Notification));
     let mut list = OsString::new();
     for entry in before.as_bytes().split(|byte| *byte == b';') {
         // Of a recording that the tool itself runs under: a runtime would load the agent twice.
@@ -263,7 +263,7 @@ pub(super) fn why_not_loaded(
             "{name}={value} keeps its runtime from loading a profiler"
         ));
     }
-    let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
+    let ours = clsid_text(class_of(LoadMode::Startup, ProfilerSlot::Notification));
     let is_listed = NOTIFICATION_PATHS.iter().any(|name| {
         variable(name).is_some_and(|list| escaped(list).to_ascii_uppercase().contains(&ours))
     });
@@ -272,7 +272,7 @@ pub(super) fn why_not_loaded(
         return None;
     }
     let why_alone = if is_listed {
-        ", and .NET before 6 takes no second one"
+        ", and .NET before 6 supports only one"
     } else {
         ""
     };
@@ -413,7 +413,7 @@ mod tests {
                     (NOTIFICATION_PATHS[1], ours),
                 ],
                 (3, 1),
-                Some(".NET before 6 takes no second one"),
+                Some(".NET before 6 supports only one"),
             ),
             (
                 &[enabled, ("CORECLR_PROFILER", other)],

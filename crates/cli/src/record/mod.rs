@@ -118,8 +118,8 @@ fn run_command(
     }
     if args.walker == "shadow" && obstacles.is_beside(args.replace_profiler) {
         bail!(
-            "--walker shadow needs the runtime's main profiler, which is another one here; say \
-             --replace-profiler to record without it"
+            "--walker shadow must be the main profiler, and the environment asks for another one; \
+             --replace-profiler records without that one"
         );
     }
     let Rendezvous {
@@ -187,7 +187,11 @@ fn run_command(
             let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 finish(args, sink, &name, processes, &unrecorded, &signals, console)
             }))
-            .unwrap_or_else(|_| Err(anyhow!("a fault of sidewalk: the outputs are not made")));
+            .unwrap_or_else(|_| {
+                Err(anyhow!(
+                    "internal error in sidewalk: the outputs are not written"
+                ))
+            });
             if ended != EndReason::Program {
                 report_still_running(pid, ended, console);
             }
@@ -208,8 +212,8 @@ fn run_command(
         }
         if beside && session.processes == 0 {
             console.note(
-                "the environment asks for another profiler, and .NET before 6 takes no second \
-                 profiler; --replace-profiler records without the other one",
+                "the environment asks for another profiler, and .NET before 6 supports only one; \
+                 --replace-profiler records without the other one",
             );
         }
     }
@@ -351,7 +355,7 @@ fn run_attached(
         for target in &joined {
             if args.stay {
                 console.note(format_args!(
-                    "the agent stays in process {} and does nothing",
+                    "the agent stays loaded in process {}, idle",
                     target.pid()
                 ));
             } else {
@@ -433,7 +437,7 @@ pub(crate) fn dump(
     recorded?;
     if !sink.has_blocks() {
         sink.discard();
-        bail!("process {} ended while it was dumped", target.pid());
+        bail!("process {} ended during the dump", target.pid());
     }
     symbols::append(&mut sink).context("cannot name native frames")?;
     let profile = saved::read(sink.path(), Some(u64::MAX));
@@ -442,7 +446,7 @@ pub(crate) fn dump(
         .is_ok_and(|profile| !formats::has_dump(profile))
     {
         sink.discard();
-        bail!("process {} ended while it was dumped", target.pid());
+        bail!("process {} ended during the dump", target.pid());
     }
     match wanted {
         Some(file) => {
@@ -490,13 +494,13 @@ fn report_still_running(pid: u32, ended: EndReason, console: &Console) {
     match ended {
         EndReason::Program => {}
         EndReason::Duration => console.note(format_args!(
-            "the program (process {pid}) goes on; Ctrl-C ends it"
+            "the program (process {pid}) continues; Ctrl-C ends it"
         )),
         EndReason::SinkFailed => console.note(format_args!(
-            "the program (process {pid}) goes on unrecorded"
+            "the program (process {pid}) continues unrecorded"
         )),
         EndReason::Interrupted => console.warning(format_args!(
-            "the program (process {pid}) has not ended; it goes on unrecorded"
+            "the program (process {pid}) has not ended and continues unrecorded"
         )),
     }
 }
@@ -612,7 +616,7 @@ fn finish(
         console.note(format_args!("the recording is kept as {}", escaped(&kept)));
     }
     match failure {
-        Some(failure) => Err(failure.context("what was recorded until then is kept")),
+        Some(failure) => Err(failure.context("the recording until then is kept")),
         None => made,
     }
 }
@@ -753,7 +757,7 @@ fn no_wanted_process(only: &[NamePattern], mut others: Vec<String>) -> anyhow::E
         .map(|name| format!("'{}'", formats::visible(name.text())))
         .collect();
     anyhow!(
-        "nothing was recorded: no .NET process is called {} (--only); there were {}{more}",
+        "nothing was recorded: no .NET process is named {} (--only); there were {}{more}",
         only.join(" or "),
         formats::visible(&others.join(", "))
     )
@@ -770,12 +774,9 @@ fn nothing_recorded(processes: u32, unrecorded: &UnrecordedProcesses) -> anyhow:
     }
     anyhow!(
         "nothing was recorded: no .NET runtime loaded the agent.\n\
-         Either the command starts no .NET program (a native AOT program or Mono is none), or it \
-         clears its environment, or asks for another profiler (CORECLR_PROFILER), or switches \
-         diagnostics off (DOTNET_EnableDiagnostics=0), or it runs as another user, who may not talk to \
-         us, or in a container or a sandbox that sees neither our files nor our network, or the runtime is \
-         older than .NET Core 3.1, or the agent does not load, or a filter of system calls (seccomp) keeps it \
-         out: sidewalk doctor, run where the program runs, tries both"
+         It starts no .NET program (or native AOT, Mono, .NET before 3.1), its environment was cleared or has \
+         CORECLR_PROFILER or DOTNET_EnableDiagnostics=0, or a user, container or filter keeps the agent out; \
+         run sidewalk doctor where the program runs"
     )
 }
 

@@ -414,7 +414,7 @@ impl<'s> Session<'s> {
         for connection in &mut self.connections {
             if let Err(problem) = connection.receive(sink, &mut self.top, &mut self.buffer) {
                 self.console.warning(format_args!(
-                    "process {} is not recorded any more: {}",
+                    "process {} is no longer recorded: {}",
                     connection.pid,
                     formats::visible(&problem)
                 ));
@@ -586,8 +586,8 @@ impl<'s> Session<'s> {
             let given = units::seconds(given);
             match target.as_ref().and_then(Target::stopped_reason) {
                 Some(why) => self.console.warning(format_args!(
-                    "process {pid} did not finish its recording within {given}: it is {why}; what it \
-                     had not sent yet is missing, and the agent is still in it"
+                    "process {pid} did not finish its recording within {given}: it is {why}; its \
+                     last samples are missing, and the agent is still loaded"
                 )),
                 None => self.console.warning(format_args!(
                     "process {pid} did not finish its recording within {given}; its last samples may \

@@ -30,8 +30,8 @@ impl UnrecordedProcesses {
     pub(super) fn texts(&self) -> impl Iterator<Item = String> {
         let servers = (!self.servers.is_empty()).then(|| {
             format!(
-                "build servers that ran before the command have worked meanwhile, and were not \
-                 recorded; after dotnet build-server shutdown the command starts its own:{}",
+                "build servers that ran before the command worked for it and were not recorded; \
+                 run dotnet build-server shutdown first to record new ones:{}",
                 bullet_list(&self.servers)
             )
         });

@@ -48,8 +48,8 @@ impl Top {
     pub(crate) fn check() -> Result<()> {
         if !std::io::stdout().is_terminal() {
             bail!(
-                "top draws on a terminal, and the output is none: sidewalk record --pid PID -d 10s \
-                 prints a table of the same"
+                "top needs a terminal as its output; sidewalk record --pid PID -d 10s prints a \
+                 table instead"
             );
         }
         Ok(())

@@ -27,12 +27,12 @@ const HELP: [(&str, &str); 11] = [
     ("n", "sort by name"),
     (
         "/",
-        "only rows that have this text; Enter ends, Esc drops it",
+        "only rows with this text; Enter keeps it, Esc clears it",
     ),
     ("↑ ↓ PgUp PgDn Home End", "move"),
-    ("Space", "hold the picture; recording goes on"),
-    ("w", "keep the recording when this ends"),
-    ("q, Ctrl-C", "end and leave the program"),
+    ("Space", "pause the display; recording continues"),
+    ("w", "save the recording at the end"),
+    ("q, Ctrl-C", "quit; the program continues"),
     ("?, h", "this help"),
 ];
 

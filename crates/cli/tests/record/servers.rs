@@ -290,7 +290,7 @@ fn a_server_that_fails() {
             1,
             "it is damaged or no such file",
         ),
-        (TestResponse::NoReply, 1, "it said nothing for 1 s"),
+        (TestResponse::NoReply, 1, "it sent nothing for 1 s"),
     ] {
         let server = TestServer::new();
         server.put("*", answer.clone());
@@ -410,7 +410,11 @@ fn wrong_servers_are_told() {
             "does not begin with https://",
         ),
         ("DEBUGINFOD_MAXSIZE", "1G", "DEBUGINFOD_MAXSIZE is 1G"),
-        ("SIDEWALK_SYMBOL_SERVERS", "", "there is no server to ask"),
+        (
+            "SIDEWALK_SYMBOL_SERVERS",
+            "",
+            "no symbol server is configured",
+        ),
     ] {
         let mut scene = library.scene(&["--symbols"]);
         scene.command.env(name, value);

@@ -517,7 +517,7 @@ fn a_program_that_drops_its_rights_is_not_recorded_and_that_is_said() {
     scene.command.arg("--").args(drop);
     let ran = scene.run();
     ran.code(1)
-        .says("or it runs as another user, who may not talk to us");
+        .says("or a user, container or filter keeps the agent out");
     assert_eq!(ran.stdout, "65534\n");
 }
 
@@ -759,7 +759,7 @@ fn garbage_on_the_socket() {
     )
     .run();
     ran.code(4)
-        .says("is not recorded any more: the stream is not a recording");
+        .says("is no longer recorded: the stream is not a recording");
     let profile = ran.profile("x.swk");
     assert_eq!(profile.samples.len(), 7);
     assert_eq!(profile.processes.len(), 2);
@@ -882,7 +882,7 @@ fn processes_by_name_only() {
     assert_eq!(ran.profile("x.swk").samples.len(), 1);
     let ran = scene(&["--only", "other", "-o", "x.swk"], &["connect", "exit=3"]).run();
     ran.code(3)
-        .says("nothing was recorded: no .NET process is called 'other' (--only); there were")
+        .says("nothing was recorded: no .NET process is named 'other' (--only); there were")
         .says(&name);
 }
 

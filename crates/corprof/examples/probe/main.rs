@@ -1,7 +1,10 @@
-//! The profiler that the tests load into real CLRs. `CORPROF_PROBE` says what it tries, and what it
-//! finds goes line by line into the file `CORPROF_PROBE_OUT`.
+//! Test profiler that the tests of `tests/real_clr` load into real CLRs.
 //!
-//! It breaks rules on purpose, through the raw layer, to see that the runtime notices.
+//! `CORPROF_PROBE` selects what it tries. It writes the results line by line to the file
+//! `CORPROF_PROBE_OUT`.
+//!
+//! It breaks call rules on purpose, through the raw layer, to check that the runtime refuses such
+//! calls.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -62,18 +65,18 @@ struct Shared {
     snapshots: OnceLock<StackSnapshots>,
     runtime: OnceLock<Runtime>,
     main_thread: OnceLock<ThreadKey>,
-    /// Set by the first that tries what is tried once.
+    /// Set when the experiment that runs only once has begun.
     done: AtomicBool,
-    /// Enter, leave, tailcall.
+    /// Numbers of enter, leave and tailcall hooks.
     calls: [AtomicU64; 3],
     depth: AtomicU32,
     names: Mutex<HashMap<FunctionKey, String>>,
-    /// Answers to unseeded walks, by place.
+    /// Results of unseeded walks, by place.
     tallies: Mutex<BTreeMap<(&'static str, String), u64>>,
     /// A frame of `Main`, while an exception is dispatched.
     seed: Mutex<Option<Seed>>,
     pinned: Pinned,
-    /// Lets the probe's own thread begin.
+    /// Starts the work of the probe's own thread.
     begin: Mutex<Option<Sender<()>>>,
 }
 
@@ -94,7 +97,7 @@ impl Shared {
     fn seed(&self) -> MutexGuard<'_, Option<Seed>> {
         self.seed.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Name of a method, found when it was mapped or now.
+    /// Name of a method, resolved when it was mapped or now.
     fn name<'rt, C: Synchronous>(&self, cx: &Cx<'rt, C>, function: FunctionId<'rt>) -> String {
         let info = cx.info();
         if let Some(name) = self.names().get(&info.key(function)) {
@@ -127,10 +130,10 @@ fn version(info: Info<'_>) -> RuntimeVersion {
     }
 }
 
-/// Calls a slot with nothing but zeros.
+/// Calls a slot with zeros as arguments.
 ///
 /// # Safety
-/// The method refuses the call, or can take zeros.
+/// The method refuses the call, or accepts zeros.
 unsafe fn call_with_zeros(info: Info<'_>, slot: usize) -> Option<Hresult> {
     type Zeros = unsafe extern "system" fn(
         *mut ICorProfilerInfo15,
@@ -151,8 +154,8 @@ unsafe fn call_with_zeros(info: Info<'_>, slot: usize) -> Option<Hresult> {
         return None;
     }
     let this = this.as_ptr();
-    // SAFETY: the slot is there; more arguments than the method has are left alone by the C calling
-    // convention; the caller vouches for the rest.
+    // SAFETY: the slot exists; the C calling convention ignores excess arguments; the caller
+    // guarantees the rest.
     unsafe {
         let method: Zeros = *(*this).vtbl.cast::<Zeros>().add(slot);
         Some(method(this, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
@@ -196,7 +199,7 @@ impl FastHooks for Probe {
     }
 }
 
-/// Overwrites every register that the C calling convention lets a function overwrite.
+/// Overwrites every caller-saved register of the C calling convention.
 fn clobber() {
     // SAFETY: only registers are written, and all of them are declared.
     unsafe {
@@ -226,7 +229,7 @@ fn clobber() {
     }
 }
 
-/// Hooks that do nothing, for the cost of the stubs.
+/// Empty hooks, for measuring the stubs.
 struct Idle;
 impl FunctionMapper for Idle {}
 impl FastHooks for Idle {
@@ -236,17 +239,17 @@ impl FastHooks for Idle {
 }
 
 impl Shared {
-    /// From a fast-path hook: every synchronous call is refused, every asynchronous one of the
-    /// article's list is not.
+    /// Runs in a fast-path hook: the runtime refuses every synchronous call and accepts every
+    /// asynchronous call of the article's list.
     fn asynchronous<'rt>(&self, cx: &mut Cx<'rt, Async>, function: FunctionId<'rt>) {
         let info = cx.info();
         for rule in RULES.iter().filter(|rule| is_synchronous(rule, info)) {
-            // SAFETY: by the table the runtime refuses it before it looks at an argument.
+            // SAFETY: by the rules table the runtime refuses the call before it reads an argument.
             if let Some(answer) = unsafe { call_with_zeros(info, rule.slot) } {
                 self.say(format_args!("hook {} {answer}", rule.name));
             }
         }
-        // GetEventMask and SetEventMask, through their successors as well.
+        // GetEventMask and SetEventMask, also through their successors.
         let masks = info.get_event_mask2(cx);
         self.answer("GetEventMask2", masks.map(drop));
         if let Ok((low, high)) = masks {
@@ -259,7 +262,8 @@ impl Shared {
                     (
                         ICorProfilerInfo15::get_event_mask(this.as_ptr(), &mut mask),
                         ICorProfilerInfo15::set_event_mask(this.as_ptr(), low.bits()),
-                        // No mapper of the first generation: the second one's goes before.
+                        // Null for the first-generation mapper: the second-generation mapper takes
+                        // precedence.
                         ICorProfilerInfo15::set_function_id_mapper(this.as_ptr(), None),
                     )
                 };
@@ -318,7 +322,7 @@ impl Shared {
             }
         }
         if let Some(proof) = self.snapshots.get() {
-            // There is no frame to begin at in a fast-path hook: see rule 12.
+            // In a fast-path hook a walk has no frame to begin at: see rule 12.
             let walked = info.walk_current(cx, proof, |_, _| ControlFlow::<()>::Continue(()));
             self.say(format_args!(
                 "async DoStackSnapshot {}",
@@ -337,7 +341,7 @@ impl Shared {
         }
     }
 
-    /// From a thread of the profiler's own: the synchronous calls are accepted.
+    /// Runs on a thread of the profiler: the runtime accepts the synchronous calls.
     fn on_agent_thread(&self, cx: &mut Cx<'_, AgentThread>) {
         let info = cx.info();
         let say = |name: &str, answer: Result<()>| match answer {
@@ -519,7 +523,7 @@ impl Callbacks for Probe {
                 *self.0.begin.lock().map_err(|_| Hresult::E_FAIL)? = Some(sender);
                 corprof::spawn_agent_thread("probe", move |agent| {
                     if receiver.recv().is_ok() {
-                        // At some instants the runtime walks a thread not at all
+                        // At some instants the runtime cannot walk a thread
                         // (E_STACKSNAPSHOT_UNSAFE).
                         for _ in 0..1_000 {
                             if shared.suspended(agent) {
@@ -635,7 +639,7 @@ impl Callbacks for Probe {
         Ok(())
     }
 
-    /// A callback without a triggers scope, on a thread that the runtime knows.
+    /// A callback without a triggers scope, on a thread with a `Thread` object.
     fn thread_assigned_to_os_thread<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -649,7 +653,8 @@ impl Callbacks for Probe {
                 .iter()
                 .filter(|rule| rule.entry(version(info)) == Entry::SyncTriggers)
             {
-                // SAFETY: by the table the runtime refuses it before it looks at an argument.
+                // SAFETY: by the rules table the runtime refuses the call before it reads an
+                // argument.
                 if let Some(answer) = unsafe { call_with_zeros(info, rule.slot) } {
                     self.0
                         .say(format_args!("no-trigger {} {answer}", rule.name));

@@ -1,8 +1,7 @@
-//! Threads that end while they are walked: what `ThreadPins` is for.
+//! Test of `ThreadPins`: threads that end while they are being walked.
 //!
-//! Its own thread pins every thread that it knows of, stops the runtime, walks them, lets the
-//! runtime go on, and looks whether `ThreadDestroyed` has returned for one of them, which is what
-//! must not be.
+//! The probe's own thread pins every known thread, suspends the runtime, walks the threads and
+//! resumes. It then checks that `ThreadDestroyed` has not returned for any of them.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,15 +16,15 @@ use corprof::{AgentCx, Cx, Hresult, Result, Runtime, StackSnapshots, ThreadKey, 
 #[derive(Default)]
 pub(crate) struct Pinned {
     pins: ThreadPins,
-    /// Threads that are there, and those whose `ThreadDestroyed` has returned.
+    /// Live threads. `gone` has those whose `ThreadDestroyed` has returned.
     alive: Mutex<HashSet<ThreadKey>>,
     gone: Mutex<HashSet<ThreadKey>>,
     over: AtomicBool,
     walker: Mutex<Option<JoinHandle<()>>>,
     walks: AtomicU64,
-    /// `ThreadDestroyed` found a pin.
+    /// Number of times that `ThreadDestroyed` found a pin.
     waited: AtomicU64,
-    /// Threads that were gone while they were pinned.
+    /// Number of threads that ended while pinned.
     lost: AtomicU64,
 }
 
@@ -53,7 +52,7 @@ impl Pinned {
             .collect();
         agent.enter(runtime, |cx| {
             let info = cx.info();
-            // Busy or not started yet: the next round comes.
+            // Busy or not started yet: retried in the next round.
             let Ok(mut suspension) = info.suspend_runtime(cx) else {
                 return;
             };
@@ -72,7 +71,7 @@ impl Pinned {
     }
 
     pub(crate) fn created(&self, thread: ThreadKey) {
-        // The runtime gives ids out again.
+        // The runtime reuses ids.
         lock(&self.gone).remove(&thread);
         self.pins.created(thread);
         lock(&self.alive).insert(thread);
@@ -87,7 +86,7 @@ impl Pinned {
         lock(&self.gone).insert(thread);
     }
 
-    /// Ends the walks and says what was seen.
+    /// Ends the walks and returns a summary.
     pub(crate) fn end(&self) -> Result<String> {
         self.over.store(true, Ordering::Relaxed);
         let walker = lock(&self.walker).take();

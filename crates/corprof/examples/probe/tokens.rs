@@ -1,4 +1,4 @@
-//! Everything that [`corprof::MetadataEmit`] gives a token for, defined and read back.
+//! Test of [`corprof::MetadataEmit`]: defines one item of each kind and reads it back.
 
 use std::fmt::{Debug, Display};
 
@@ -6,7 +6,7 @@ use corprof::context::Callback;
 use corprof::il::{Convention, LocalSignature, MethodSignature, Type};
 use corprof::{Cx, Hresult, ModuleId, Result, Token};
 
-/// Says each thing with its table and with what the metadata says of it.
+/// Defines each item and returns its table and its metadata as text.
 pub(crate) fn define<'rt>(
     cx: &mut Cx<'rt, Callback>,
     module: ModuleId<'rt>,

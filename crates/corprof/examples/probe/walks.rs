@@ -1,5 +1,7 @@
-//! Walks: of the current thread in callbacks, from seeds good and bad, of every thread under a
-//! suspension, and past the typed layer.
+//! Stack walks of the test profiler, with results for `tests/real_clr/walks.rs`.
+//!
+//! It walks the current thread in callbacks, from valid and invalid seeds, every thread during a
+//! suspension, and through the raw layer.
 
 use std::ffi::c_void;
 use std::ops::ControlFlow;
@@ -15,16 +17,16 @@ use corprof::{
 
 use crate::Shared;
 
-/// A frame as it was told: its method (none for a run of unmanaged frames), address, registers.
+/// A reported frame: method (`None` for a run of unmanaged frames), address, registers.
 type Frame = (Option<FunctionKey>, usize, Registers);
 
-/// Result of a walk past the typed layer.
+/// Result of a walk through the raw layer.
 #[derive(Default)]
 struct RawWalk {
     frames: u32,
-    /// Frames that came with a register context.
+    /// Number of frames with a register context.
     contexts: u32,
-    /// Answer S_FALSE to the frame of this number.
+    /// Number of the frame at which the callback returns S_FALSE.
     stop_at: u32,
 }
 
@@ -36,7 +38,7 @@ unsafe extern "system" fn on_raw_frame(
     context: *mut u8,
     walk: *mut c_void,
 ) -> Hresult {
-    // SAFETY: the runtime passes back what `raw_walk` gave it, during that call.
+    // SAFETY: the runtime passes back the pointer that `raw_walk` gave it, during that call.
     let walk = unsafe { &mut *walk.cast::<RawWalk>() };
     walk.frames += 1;
     walk.contexts += u32::from(!context.is_null() && size > 0);
@@ -47,7 +49,7 @@ unsafe extern "system" fn on_raw_frame(
     }
 }
 
-/// `DoStackSnapshot` of the calling thread, past the typed layer.
+/// Walks the calling thread with `DoStackSnapshot`, through the raw layer.
 fn raw_walk(
     info: Info<'_>,
     flags: SnapshotFlags,
@@ -74,8 +76,8 @@ fn raw_walk(
     } else {
         (&raw const context).cast()
     };
-    // SAFETY: an asynchronous call; everything it is lent is alive until it returns, and the
-    // context is as large as any runtime's.
+    // SAFETY: an asynchronous call; all its arguments are alive until it returns, and the context
+    // is as large as that of any runtime.
     let answer = unsafe {
         ICorProfilerInfo15::do_stack_snapshot(
             this.as_ptr(),
@@ -133,7 +135,7 @@ impl Shared {
         names.join(" ")
     }
 
-    /// From a slow-path hook, which is synchronous.
+    /// Runs in a slow-path hook, which is synchronous.
     pub(crate) fn synchronous<'rt>(&self, cx: &mut Cx<'rt, Callback>) {
         let Ok(frames) = self.frames(cx, None) else {
             self.say("walk failed");
@@ -148,7 +150,7 @@ impl Shared {
             ));
         }
         self.raw(cx.info());
-        // Stopping after two frames.
+        // Stops after two frames.
         if let Some(proof) = self.snapshots.get() {
             let mut seen = 0;
             let info = cx.info();
@@ -167,7 +169,7 @@ impl Shared {
             self.say(format_args!("stopped {stopped:?}"));
         }
         self.offer_second(cx, "seeded_lower", &frames);
-        // Native code as a seed, past our own check.
+        // Native code as a seed, without corprof's check.
         let native = Registers {
             rip: libc::qsort as *const () as u64,
             ..frames
@@ -196,7 +198,7 @@ impl Shared {
             Ok(seeded) => self.say(format_args!("seeded {}", self.show(cx, &seeded))),
             Err(error) => self.say(format_args!("seeded {error:?}")),
         }
-        // Bad seeds, random at a fixed start: refused, or walked without harm.
+        // Invalid seeds, random with a fixed start value: refused, or walked without harm.
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
         let mut next = move || {
             random ^= random << 13;
@@ -224,8 +226,8 @@ impl Shared {
                     bad.r15 = next();
                 }
             }
-            // SAFETY: where they are wrong they are so in a way that is refused, or that the
-            // unwinding of this frame does not depend on.
+            // SAFETY: wrong values are either refused, or do not affect the unwinding of this
+            // frame.
             let seed = unsafe { Seed::new(bad, code.clone(), stack.clone()) };
             counts[match self.frames(cx, Some(&seed)) {
                 Ok(_) => 0,
@@ -257,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// In `Initialize`: nothing runs yet.
+    /// Runs in `Initialize`, before any managed code.
     pub(crate) fn in_initialize(&self, cx: &mut Cx<'_, Startup>) {
         let info = cx.info();
         if let Some(proof) = self.snapshots.get() {
@@ -266,7 +268,8 @@ impl Shared {
         }
     }
 
-    /// While the JIT compiles `Mixed.D`, in preemptive mode: a seed further down is offered.
+    /// Runs while the JIT compiles `Mixed.D`, in preemptive mode: offers a seed of a caller further
+    /// down.
     pub(crate) fn while_compiling(&self, cx: &mut Cx<'_, Callback>) {
         let Ok(frames) = self.frames(cx, None) else {
             self.say("compiling failed");
@@ -276,7 +279,7 @@ impl Shared {
         self.offer_second(cx, "compiling_seeded", &frames);
     }
 
-    /// Offers the second managed frame as a seed, and shows what comes of it.
+    /// Walks with the second managed frame as a seed, and writes the result.
     fn offer_second(&self, cx: &mut Cx<'_, Callback>, what: &str, frames: &[Frame]) {
         let second = frames.iter().filter(|(function, ..)| function.is_some());
         let Some((Some(key), _, registers)) = second.clone().nth(1) else {
@@ -299,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// In any callback, for a count of what unseeded walks answer there.
+    /// Counts the result of an unseeded walk in this callback, by place.
     pub(crate) fn tally<'rt, C: Context>(&self, cx: &mut Cx<'rt, C>, place: &'static str) {
         let mut frames = 0;
         let info = cx.info();
@@ -318,7 +321,7 @@ impl Shared {
         *self.tallies().entry((place, answer)).or_default() += 1;
     }
 
-    /// Where an exception is thrown: a seed for the time of its dispatch, from the frame of `Main`,
+    /// Where an exception is thrown: stores a seed for the dispatch, from the frame of `Main`,
     /// which no exception leaves.
     pub(crate) fn remember_main<'rt>(&self, cx: &mut Cx<'rt, Cooperative>) {
         let Ok(frames) = self.frames(cx, None) else {
@@ -337,14 +340,14 @@ impl Shared {
             range.contains(&rip).then_some(range)
         });
         if let Some(body) = body {
-            // SAFETY: the registers of a frame that stays until the exception has been caught; the
-            // seed is used by the thread itself, before that.
+            // SAFETY: the registers of a frame that does not return before the exception is caught;
+            // only the thread itself uses the seed, before that.
             let seed = unsafe { Seed::new(*registers, body, stack_bounds(registers)) };
             *self.seed() = Some(seed);
         }
     }
 
-    /// While an exception is dispatched, with that seed.
+    /// As `tally`, with that seed, while an exception is dispatched.
     pub(crate) fn tally_seeded<'rt, C: Context>(&self, cx: &mut Cx<'rt, C>, place: &'static str) {
         let Some(seed) = self.seed().clone() else {
             return;
@@ -359,15 +362,15 @@ impl Shared {
         *self.tallies().entry((place, answer)).or_default() += 1;
     }
 
-    /// From the profiler's own thread: every thread, under a suspension. Answers whether the main
-    /// thread could be walked.
+    /// Runs on the profiler's own thread: walks every thread during a suspension. Returns whether
+    /// the main thread could be walked.
     pub(crate) fn suspended(&self, agent: &mut AgentCx) -> bool {
         let (Some(runtime), Some(proof)) = (self.runtime.get(), self.snapshots.get()) else {
             return false;
         };
         agent.enter(runtime, |cx| {
             let info = cx.info();
-            // Without a suspension another thread cannot be walked here.
+            // Without a suspension other threads cannot be walked on this platform.
             let pause = std::time::Duration::from_millis(1);
             let mut stacks = Vec::new();
             let mut suspension = match info.suspend_runtime_with_retries(cx, 10_000, pause) {
@@ -382,7 +385,7 @@ impl Shared {
                 let walked = suspension.walk(proof, thread, |cx, frame| {
                     stack.push(match frame {
                         SnapshotFrame::Managed { function, ip, .. } => {
-                            // An asynchronous call is fine while suspended.
+                            // Asynchronous calls are permitted while suspended.
                             let same = cx.info().get_function_from_ip(cx, ip - 1);
                             (Some(info.key(function)), usize::from(same == Ok(function)))
                         }
@@ -417,7 +420,7 @@ impl Shared {
     }
 }
 
-/// Stack of the calling thread, as far as the mapping goes that the stack pointer is in.
+/// Stack of the calling thread: the memory mapping that contains the stack pointer.
 fn stack_bounds(registers: &Registers) -> std::ops::Range<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let sp = registers.rsp as usize;
@@ -439,7 +442,7 @@ fn stack_bounds(registers: &Registers) -> std::ops::Range<usize> {
     0..0
 }
 
-/// The code body of a function that has an address in it.
+/// The code body of a function that contains an address.
 fn code_body<'rt>(
     cx: &mut Cx<'rt, Callback>,
     function: FunctionId<'rt>,

@@ -1,18 +1,19 @@
-//! A method body to work on: lines of code with labels, and clauses that name labels.
+//! An editable method body: lines of code with labels, and clauses that refer to labels.
 //!
-//! When lines are inserted, removed or replaced, a branch and a clause's bound follow the line that
-//! they name; distances are worked out when the body is written. The invariant: a label is given to
-//! one line only, by [`Body::line`].
+//! Branches and clause bounds refer to lines by label, so they stay correct when lines are
+//! inserted, removed or replaced. Writing the body computes the distances.
+//!
+//! Invariant: each label belongs to one line; [`Body::line`] assigns it.
 
 use super::{Instruction, Label};
 use crate::id::Token;
 
-/// An instruction in its place.
+/// An instruction with its label.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// Its name in branches and clauses.
+    /// Name of the line in branches and clauses.
     pub label: Label,
-    /// Offset in the code that it was read from; `None` for what was put in.
+    /// Offset in the original code; `None` for an inserted line.
     pub origin: Option<u32>,
     /// The instruction.
     pub instruction: Instruction,
@@ -23,7 +24,7 @@ pub struct Line {
 pub enum Handler {
     /// `catch` of this type.
     Catch(Token),
-    /// `catch … when`: the filter begins here and ends where the handler begins.
+    /// `catch … when`: label at which the filter begins. It ends where the handler begins.
     Filter(Label),
     /// `finally`.
     Finally,
@@ -31,24 +32,24 @@ pub enum Handler {
     Fault,
 }
 
-/// An exception clause: a protected range and its handler. Ends are the labels of what follows, or
+/// An exception clause: a protected range and its handler. An end is the label of the next line, or
 /// [`Label::END`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clause {
-    /// Its kind.
+    /// Kind of the handler.
     pub handler: Handler,
     /// The first protected line.
     pub try_start: Label,
-    /// The first that is not protected any more.
+    /// The first line after the protected range.
     pub try_end: Label,
     /// The first line of the handler.
     pub handler_start: Label,
-    /// The first that is not the handler's any more.
+    /// The first line after the handler.
     pub handler_end: Label,
 }
 
 impl Clause {
-    /// Every label that it names.
+    /// Every label of the clause.
     pub fn labels_mut(&mut self) -> impl Iterator<Item = &mut Label> {
         let filter = match &mut self.handler {
             Handler::Filter(start) => Some(start),
@@ -66,22 +67,22 @@ impl Clause {
 
 /// The body of a method.
 ///
-/// Read by [`Body::read`], changed line by line, written by [`Body::write`].
+/// [`Body::read`] reads it, [`Body::write`] writes it; its lines can be changed in between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
-    /// How deep the evaluation stack gets at most.
+    /// Maximum depth of the evaluation stack.
     pub max_stack: u16,
-    /// Whether locals, and what `localloc` gives, begin as zeros.
+    /// Whether locals and `localloc` memory are zero-initialised.
     pub init_locals: bool,
-    /// The signature of the locals, a token of the table of stand-alone signatures.
+    /// Token of the locals' stand-alone signature.
     pub locals: Option<Token>,
-    /// Whether the header is a fat one even where a tiny one would do.
+    /// Whether the header is fat even if a tiny one suffices.
     pub fat_header: bool,
-    /// Whether clauses are written in the fat form even where the small one would do.
+    /// Whether clauses are written in the fat form even if the small form suffices.
     pub fat_clauses: bool,
     /// The code.
     pub lines: Vec<Line>,
-    /// Exception clauses, inner ones before those around them.
+    /// Exception clauses, inner before outer.
     pub clauses: Vec<Clause>,
     pub(super) labels: u32,
 }
@@ -93,7 +94,7 @@ impl Default for Body {
 }
 
 impl Body {
-    /// A body with nothing in it, for eight values on the stack.
+    /// An empty body with a stack depth of eight.
     pub fn new() -> Self {
         Self {
             max_stack: 8,
@@ -107,7 +108,7 @@ impl Body {
         }
     }
 
-    /// A new line with a label of its own, to be put among [`Body::lines`].
+    /// Creates a line with a new label, for insertion into [`Body::lines`].
     pub fn line(&mut self, instruction: Instruction) -> Line {
         Line {
             label: self.label(),
@@ -116,15 +117,15 @@ impl Body {
         }
     }
 
-    /// A label that no line has yet.
+    /// Creates an unused label.
     fn label(&mut self) -> Label {
         let label = Label(self.labels);
-        // `END` is never given: 2³² - 1 lines do not fit into memory.
+        // `END` is never assigned: 2³² - 1 lines do not fit into memory.
         self.labels = self.labels.saturating_add(1);
         label
     }
 
-    /// Adds an instruction at the end and tells its label.
+    /// Appends an instruction and returns its label.
     pub fn push(&mut self, instruction: Instruction) -> Label {
         let line = self.line(instruction);
         let label = line.label;
@@ -132,14 +133,14 @@ impl Body {
         label
     }
 
-    /// Where the line with this label is; `None` when there is none.
+    /// Index of the line with this label; `None` if no line has it.
     pub fn position(&self, label: Label) -> Option<usize> {
         self.lines.iter().position(|line| line.label == label)
     }
 
-    /// Inserts instructions before a line. What branched to the line still does, past them; a
-    /// protected range that began with it still does. `false` when no line has the label;
-    /// [`Label::END`] is behind the last one.
+    /// Inserts instructions before a line, outside of its label: branches to the line skip them,
+    /// and a protected range that began with the line still does. Returns `false` if no line has
+    /// the label. [`Label::END`] appends.
     pub fn insert_before(
         &mut self,
         label: Label,
@@ -157,8 +158,9 @@ impl Body {
         true
     }
 
-    /// Inserts instructions so that what branches to the line runs them first, and what begins or
-    /// ends at it does so at the first of them. `false` when no line has the label.
+    /// Inserts instructions at a line, under its label: branches to the line run them first, and
+    /// ranges that begin or end at the line do so at the first of them. Returns `false` if no line
+    /// has the label.
     pub fn insert_at(
         &mut self,
         label: Label,
@@ -172,7 +174,7 @@ impl Body {
         true
     }
 
-    /// Puts lines before that at a place: the first takes its label, and it the first one's.
+    /// Inserts lines before the line at index `at`, which swaps labels with the first of them.
     fn put_at(&mut self, at: usize, mut new: Vec<Line>) {
         if let Some(first) = new.first_mut()
             && let Some(line) = self.lines.get_mut(at)
@@ -182,8 +184,8 @@ impl Body {
         self.lines.splice(at..at, new);
     }
 
-    /// As [`Body::insert_at`], for instructions that run only where `condition` leaves an `int32`
-    /// that is not 0. `false` when no line has the label, or there is no condition.
+    /// As [`Body::insert_at`], for instructions that run only if `condition` leaves a non-zero
+    /// `int32` on the stack. Returns `false` if no line has the label, or the condition is empty.
     pub fn insert_at_if(
         &mut self,
         label: Label,
@@ -194,7 +196,7 @@ impl Body {
             return false;
         };
         let mut new = self.fresh(condition);
-        // The label that the line will have: see `put_at`.
+        // The label that the old line gets in `put_at`.
         let Some(moved) = new.first().map(|line| line.label) else {
             return false;
         };
@@ -204,8 +206,8 @@ impl Body {
         true
     }
 
-    /// Puts instructions in a line's place; the first has its label and its origin. `false` when no
-    /// line has the label, or there is no instruction to take its place.
+    /// Replaces a line by instructions; the first of them takes over its label and origin. Returns
+    /// `false` if no line has the label, or there are no instructions.
     pub fn replace(
         &mut self,
         label: Label,
@@ -224,7 +226,7 @@ impl Body {
         true
     }
 
-    /// Lets every branch to `from` go to `to`.
+    /// Redirects every branch from `from` to `to`.
     pub fn retarget(&mut self, from: Label, to: Label) {
         for line in &mut self.lines {
             for target in line.instruction.targets_mut() {
@@ -235,7 +237,7 @@ impl Body {
         }
     }
 
-    /// Lines with labels of their own.
+    /// Creates lines with new labels.
     pub(super) fn fresh(
         &mut self,
         instructions: impl IntoIterator<Item = Instruction>,

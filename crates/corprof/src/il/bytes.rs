@@ -1,8 +1,8 @@
-//! Taking numbers off the front of bytes, each failure with its offset.
+//! A byte reader for IL: takes numbers from the front; errors carry the offset.
 
 use super::{ReadError, ReadErrorKind};
 
-/// The bytes that have not been read yet.
+/// The unread bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a> {
     all: &'a [u8],
@@ -27,12 +27,12 @@ impl<'a> Bytes<'a> {
         self.all.get(self.at).copied()
     }
 
-    /// Whether there is a byte at this offset.
+    /// Whether this offset has a byte.
     pub(super) fn holds(&self, offset: u32) -> bool {
         (offset as usize) < self.all.len()
     }
 
-    /// An error about what begins `back` bytes before.
+    /// An error at the position `back` bytes before the next byte.
     pub(super) fn error(&self, back: usize, kind: ReadErrorKind) -> ReadError {
         ReadError {
             offset: self.at.saturating_sub(back),
@@ -78,7 +78,7 @@ impl<'a> Bytes<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// Passes over what is missing to a multiple of four.
+    /// Skips padding up to a multiple of four.
     pub(super) fn align(&mut self) -> Result<(), ReadError> {
         self.take(self.at.wrapping_neg() & 3).map(drop)
     }

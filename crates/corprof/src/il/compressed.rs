@@ -1,4 +1,4 @@
-//! Numbers of signatures and blobs, in one, two or four bytes (ECMA-335 II.23.2).
+//! Compressed numbers of signatures and blobs: one, two or four bytes (ECMA-335 II.23.2).
 
 use super::bytes::Bytes;
 use super::{ReadError, ReadErrorKind};
@@ -7,7 +7,7 @@ use super::{ReadError, ReadErrorKind};
 pub(super) const LIMIT: u32 = 1 << 29;
 
 impl Bytes<'_> {
-    /// A number, and how many bits it had room in.
+    /// Reads a number; returns it and the width of its encoding in bits.
     fn compressed_bits(&mut self) -> Result<(u32, u32), ReadError> {
         let first = self.u8()?;
         match first.leading_ones() {
@@ -28,7 +28,8 @@ impl Bytes<'_> {
         self.compressed_bits().map(|(value, _)| value)
     }
 
-    /// The sign is the lowest bit; a negative number wraps around at its width.
+    /// Reads a signed number. The sign is the lowest bit; a negative number wraps around at its
+    /// width.
     pub(super) fn compressed_signed(&mut self) -> Result<i32, ReadError> {
         let (value, bits) = self.compressed_bits()?;
         let magnitude = (value >> 1) as i32;
@@ -40,7 +41,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Reads a compressed number from the front: it, and how many bytes it has.
+/// Reads a compressed number from the front; returns it and its length in bytes.
 ///
 /// # Errors
 /// The bytes are malformed.
@@ -60,7 +61,7 @@ pub fn read_compressed_signed(bytes: &[u8]) -> Result<(i32, usize), ReadError> {
     Ok((value, bytes.at()))
 }
 
-/// Appends a number in its shortest form. `false`, and nothing appended, from 2²⁹ on.
+/// Appends a number in its shortest form. Returns `false` and appends nothing from 2²⁹ on.
 #[must_use]
 pub fn write_compressed(value: u32, out: &mut Vec<u8>) -> bool {
     match value {
@@ -72,7 +73,8 @@ pub fn write_compressed(value: u32, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a signed number in its shortest form. `false`, and nothing appended, outside of ±2²⁸.
+/// Appends a signed number in its shortest form. Returns `false` and appends nothing outside of
+/// ±2²⁸.
 #[must_use]
 pub fn write_compressed_signed(value: i32, out: &mut Vec<u8>) -> bool {
     let bits = match value {

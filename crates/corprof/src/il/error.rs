@@ -1,13 +1,13 @@
-//! Errors in IL, with their place.
+//! Errors of reading and writing IL, with their position.
 
 use core::fmt;
 
 use super::Label;
 
-/// Why bytes are no method body, or no signature.
+/// Reason why bytes are not a valid method body or signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadError {
-    /// Offset in what was read of the first byte that does not fit.
+    /// Offset of the first invalid byte.
     pub offset: usize,
     /// The kind of error.
     pub kind: ReadErrorKind,
@@ -17,20 +17,19 @@ pub struct ReadError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReadErrorKind {
-    /// They end too early.
+    /// The bytes end too early.
     Truncated,
-    /// A header that is neither tiny nor fat: its first byte.
+    /// A header that is neither tiny nor fat; its first byte.
     Header(u8),
-    /// A fat header that says it has less than three words.
+    /// A fat header that states a size of less than three words.
     HeaderSize(u8),
-    /// There is no such instruction.
+    /// An unknown instruction.
     Opcode(u16),
-    /// A branch to somewhere outside of the code.
+    /// A branch to an offset outside of the code.
     TargetOutside(i64),
-    /// A branch, or the bound of a clause, into the middle of an instruction: its offset in the
-    /// code.
+    /// A branch or clause bound in the middle of an instruction; that offset in the code.
     InsideInstruction(u32),
-    /// A section behind the code that is too short for its own header: the size that it states.
+    /// A section after the code that is too short for its own header; the size that it states.
     SectionSize(u32),
     /// An exception clause of an unknown kind.
     Clause(u32),
@@ -38,15 +37,15 @@ pub enum ReadErrorKind {
     RangeOutside(u64),
     /// A calling convention that this kind of signature does not have.
     Convention(u8),
-    /// An element type that does not exist, or not there.
+    /// An element type that does not exist, or is not valid at this position.
     ElementType(u8),
-    /// A number whose first byte says that it has no length.
+    /// A number whose first byte encodes no valid length.
     Number(u8),
-    /// A reference to a type that names no table.
+    /// A reference to a type without a valid table.
     TypeToken(u32),
-    /// Types that are nested deeper than any runtime would load.
+    /// Types nested deeper than any runtime loads.
     TooDeep,
-    /// Bytes are left over.
+    /// Bytes after the end.
     Trailing,
 }
 
@@ -80,11 +79,11 @@ impl fmt::Display for ReadError {
 
 impl core::error::Error for ReadError {}
 
-/// Why a body cannot be written.
+/// Reason why a body cannot be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Something refers to a label that no line has.
+    /// A reference to a label that no line has.
     NoSuchLabel(Label),
     /// Two lines have the same label.
     LabelTwice(Label),

@@ -1,16 +1,16 @@
-//! An instruction with its operand; a branch names the line that it goes to.
+//! An IL instruction with its operand. The operand of a branch is the label of its target.
 //!
-//! The invariant: an [`Instruction`]'s operand is of the kind that its opcode has.
+//! Invariant: the operand of an [`Instruction`] is of the kind of its opcode.
 
 use super::{Opcode, OperandKind};
 use crate::id::Token;
 
-/// Names a line of a [`super::Body`], wherever it moves to.
+/// Identifies a line of a [`super::Body`], even after it moved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Label(pub(super) u32);
 
 impl Label {
-    /// Behind the last line: what a range may end at.
+    /// The position after the last line, at which a range may end.
     pub const END: Self = Self(u32::MAX);
 }
 
@@ -19,25 +19,25 @@ impl Label {
 pub enum Operand {
     /// Nothing.
     None,
-    /// Of `ldc.i4.s`.
+    /// Operand of `ldc.i4.s`.
     Int8(i8),
-    /// Of `unaligned.` and `no.`.
+    /// Operand of `unaligned.` and `no.`.
     UInt8(u8),
-    /// Of `ldc.i4`.
+    /// Operand of `ldc.i4`.
     Int32(i32),
-    /// Of `ldc.i8`.
+    /// Operand of `ldc.i8`.
     Int64(i64),
-    /// Of `ldc.r4`: its bits, so that each NaN stays what it is.
+    /// Bits of the operand of `ldc.r4`, so that each NaN is preserved.
     Float32(u32),
-    /// Of `ldc.r8`: its bits.
+    /// Bits of the operand of `ldc.r8`.
     Float64(u64),
     /// Number of an argument or of a local.
     Variable(u16),
-    /// Of a type, a member, a string or a signature.
+    /// Token of a type, a member, a string or a signature.
     Token(Token),
-    /// Where a branch goes.
+    /// Target of a branch.
     Target(Label),
-    /// Where a `switch` goes.
+    /// Targets of a `switch`.
     Switch(Box<[Label]>),
 }
 
@@ -49,7 +49,8 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// `None` when the operand is not of the opcode's kind, or does not fit into its short form.
+    /// Creates an instruction; `None` if the operand is not of the opcode's kind, or does not fit
+    /// into its short form.
     pub fn new(opcode: Opcode, operand: Operand) -> Option<Self> {
         let fits = match (opcode.operand(), &operand) {
             (OperandKind::ShortVariable, Operand::Variable(number)) => *number < 0x100,
@@ -69,12 +70,12 @@ impl Instruction {
         fits.then_some(Self { opcode, operand })
     }
 
-    /// An instruction whose operand was checked already.
+    /// Creates an instruction whose operand is already checked.
     pub(super) const fn known(opcode: Opcode, operand: Operand) -> Self {
         Self { opcode, operand }
     }
 
-    /// An instruction without operand; `None` for one that has an operand.
+    /// Creates an instruction without operand; `None` if the opcode has an operand.
     pub fn plain(opcode: Opcode) -> Option<Self> {
         Self::new(opcode, Operand::None)
     }
@@ -102,7 +103,7 @@ impl Instruction {
         }
     }
 
-    /// `ldc.i8`: also how an address gets into IL, with a [`Self::conv_i`] behind it.
+    /// `ldc.i8`. Followed by [`Self::conv_i`], it loads an address.
     pub fn ldc_i8(value: i64) -> Self {
         Self::known(Opcode::LDC_I8, Operand::Int64(value))
     }
@@ -161,7 +162,7 @@ impl Instruction {
         }
     }
 
-    /// `calli` with this signature (a token of the table of stand-alone signatures).
+    /// `calli` with this signature (token of a stand-alone signature).
     pub fn calli(signature: Token) -> Self {
         Self::known(Opcode::CALLI, Operand::Token(signature))
     }
@@ -186,22 +187,22 @@ impl Instruction {
         Self::known(Opcode::LDFLDA, Operand::Token(field))
     }
 
-    /// `cgt`: 1 where the lower of two values is the greater one, else 0.
+    /// `cgt`: 1 if the first of the two values on the stack is greater than the second, else 0.
     pub fn cgt() -> Self {
         Self::known(Opcode::CGT, Operand::None)
     }
 
-    /// `brfalse`, short where it fits.
+    /// `brfalse`, written in its short form if the target is near.
     pub fn brfalse(target: Label) -> Self {
         Self::known(Opcode::BRFALSE_S, Operand::Target(target))
     }
 
-    /// `br`, short where it fits.
+    /// `br`, written in its short form if the target is near.
     pub fn br(target: Label) -> Self {
         Self::known(Opcode::BR_S, Operand::Target(target))
     }
 
-    /// `leave`, short where it fits.
+    /// `leave`, written in its short form if the target is near.
     pub fn leave(target: Label) -> Self {
         Self::known(Opcode::LEAVE_S, Operand::Target(target))
     }
@@ -216,17 +217,17 @@ impl Instruction {
         Self::known(Opcode::ENDFINALLY, Operand::None)
     }
 
-    /// Its opcode. A short branch may be written in its long form.
+    /// The opcode. A short branch may be written in its long form.
     pub fn opcode(&self) -> Opcode {
         self.opcode
     }
 
-    /// Its operand.
+    /// The operand.
     pub fn operand(&self) -> &Operand {
         &self.operand
     }
 
-    /// Where it may branch to.
+    /// The branch targets.
     pub fn targets(&self) -> &[Label] {
         match &self.operand {
             Operand::Target(target) => core::slice::from_ref(target),
@@ -235,7 +236,7 @@ impl Instruction {
         }
     }
 
-    /// Where it may branch to, for it to branch elsewhere.
+    /// The branch targets, for changing them.
     pub fn targets_mut(&mut self) -> &mut [Label] {
         match &mut self.operand {
             Operand::Target(target) => core::slice::from_mut(target),
@@ -244,7 +245,7 @@ impl Instruction {
         }
     }
 
-    /// How many bytes it has in this form.
+    /// Size in bytes in this form.
     pub fn size(&self) -> u64 {
         let operand = match &self.operand {
             Operand::None => 0,

@@ -1,4 +1,4 @@
-//! Bodies as text, one line each, for messages and tests: no assembler reads it.
+//! Text form of a method body, one instruction per line, for messages and tests.
 
 use core::fmt;
 

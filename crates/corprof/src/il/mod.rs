@@ -1,18 +1,18 @@
-//! IL: method bodies and signatures as values, to read, change and write. Pure: no runtime is
-//! needed.
+//! IL: reads, changes and writes method bodies and signatures, without a runtime.
 //!
 //! - [`Body`] is the body of a method: lines of [`Instruction`]s with labels, and exception
-//!   [`Clause`]s. A branch names a label, so lines are inserted, replaced and taken out freely;
-//!   [`Body::write`] counts distances anew and makes short branches long where they have to be.
-//! - [`MethodSignature`], [`LocalSignature`] and [`Type`] are what the metadata says of a method.
-//! - [`Body::wrap`] puts [`Probes`] around a method, [`Body::with_enter`] one in front,
-//!   [`Body::wrap_asking`] asks what it returns whether the call has ended.
+//!   [`Clause`]s. A branch names a label, so lines can be inserted, replaced and removed freely.
+//!   [`Body::write`] computes the distances and lengthens short branches that do not reach.
+//! - [`MethodSignature`], [`LocalSignature`] and [`Type`] are the signatures in the metadata.
+//! - [`Body::wrap`] puts [`Probes`] (inserted calls) around a method, and [`Body::with_enter`] one
+//!   at its begin. [`Body::wrap_asking`] checks on the returned value, such as a task, whether the
+//!   call has ended.
 //!
-//! It checks no types and no stack: what it writes is as right as what it was given. Malformed
-//! bytes are a [`ReadError`] with the place, never a panic, in linear time.
+//! Types and stack are not verified, so the caller must insert correct IL. Malformed bytes are a
+//! [`ReadError`] with the offset, never a panic. Reading takes linear time.
 //!
-//! The step before is [`crate::Info::get_il_function_body`], the step after is
-//! [`crate::FunctionControl::set_il_function_body`].
+//! [`crate::Info::get_il_function_body`] returns the input,
+//! [`crate::FunctionControl::set_il_function_body`] takes the output.
 //!
 //! ```
 //! use corprof::Token;
@@ -22,7 +22,7 @@
 //! let body = Body::read(&[0x12, 0x02, 0x18, 0x5a, 0x2a])?;
 //! let signature = MethodSignature::read(&[0x00, 0x01, 0x08, 0x08])?;
 //!
-//! // In a profiler: addresses of functions, and tokens that the module's metadata gave.
+//! // In a profiler: addresses of functions, and tokens from the module's metadata.
 //! let (enter, leave, fault) = (0x7000_1000, 0x7000_2000, 0x7000_3000);
 //! let (enter_signature, leave_signature) = (Token(0x1100_0001), Token(0x1100_0002));
 //! let probes = Probes {
@@ -33,11 +33,11 @@
 //! };
 //! let wrapped = body.wrap(&signature, &LocalSignature::default(), &probes)?;
 //!
-//! // Two locals more: what `enter` told, and the result.
+//! // Two new locals: the token of `enter`, and the result.
 //! let locals = wrapped.locals().expect("it has new locals").to_bytes();
 //! assert_eq!(locals, [0x07, 0x02, 0x0a, 0x08]);
 //! let new = wrapped.with_locals(Token(0x1100_0003)).write()?;
-//! // The `ldarg.0` that was at 0 is behind the probe.
+//! // The `ldarg.0` at offset 0 moved behind the probe.
 //! assert_eq!(new.offsets()[0], (0, 18));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -1,14 +1,15 @@
-//! The instructions of IL: number, name, what follows in the code, where control goes next.
+//! The table of IL opcodes: number, name, kind of operand, control flow.
 //!
-//! ECMA-335 partition III and `src/coreclr/inc/opcode.def`. The invariant: a value of [`Opcode`] is
-//! an instruction that exists.
+//! Source: ECMA-335 partition III and `src/coreclr/inc/opcode.def`.
+//!
+//! Invariant: every value of [`Opcode`] is an existing instruction.
 
 use core::fmt;
 
-/// Kind of the operand behind an opcode.
+/// Kind of the operand after an opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
-    /// Nothing.
+    /// No operand.
     None,
     /// A signed byte.
     Int8,
@@ -32,20 +33,20 @@ pub enum OperandKind {
     ShortTarget,
     /// Distance to another instruction, four bytes.
     Target,
-    /// A number of distances, and these.
+    /// A count, then that many distances.
     Switch,
 }
 
-/// Where control goes from an instruction.
+/// Control flow after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
     /// To the next one.
     Next,
-    /// To the next one, by way of a debugger.
+    /// To the next one, through a debugger.
     Break,
-    /// To the next one, by way of a method.
+    /// To the next one, after a call of a method.
     Call,
-    /// It belongs to the next one.
+    /// A prefix of the next instruction.
     Prefix,
     /// To its target.
     Branch,
@@ -53,7 +54,7 @@ pub enum Flow {
     Conditional,
     /// Out of the method, the handler or the filter.
     Return,
-    /// To another method with the same arguments, for good.
+    /// To another method with the same arguments, without return.
     Jump,
     /// To a handler.
     Throw,
@@ -62,20 +63,20 @@ pub enum Flow {
 /// One instruction of the table.
 #[derive(Clone, Copy)]
 struct Row {
-    /// Empty where there is no such instruction.
+    /// Empty if the instruction does not exist.
     name: &'static str,
     operand: OperandKind,
     flow: Flow,
 }
 
-/// An IL instruction without its operand: its number, 0xfeNN for one of two bytes.
+/// An IL instruction without its operand: its number, 0xfeNN for a two-byte opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opcode(u16);
 
-/// First byte of the instructions of two bytes.
+/// First byte of two-byte opcodes.
 pub(super) const TWO_BYTES: u8 = 0xfe;
 
-/// Instructions of one byte, then those of two.
+/// Number of rows: one-byte opcodes, then two-byte opcodes.
 const ROWS: usize = 512;
 
 const fn row(opcode: u16) -> usize {
@@ -333,7 +334,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// The instruction with this number; `None` where there is none.
+    /// The instruction with this number; `None` if it does not exist.
     pub fn new(number: u16) -> Option<Self> {
         let opcode = Self(number);
         let prefixed = number >> 8 == u16::from(TWO_BYTES);
@@ -344,32 +345,32 @@ impl Opcode {
         &TABLE[row(self.0)]
     }
 
-    /// Its number: one byte, or 0xfe and one more.
+    /// Number: one byte, or 0xfe and one more.
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// Its name as an assembler writes it.
+    /// Name as an assembler writes it.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Kind of its operand.
+    /// Kind of the operand.
     pub fn operand(self) -> OperandKind {
         self.row().operand
     }
 
-    /// Where control goes from it.
+    /// Control flow after the instruction.
     pub fn flow(self) -> Flow {
         self.row().flow
     }
 
-    /// How many bytes it has itself.
+    /// Size in bytes, without the operand.
     pub const fn size(self) -> u32 {
         if self.0 > 0xff { 2 } else { 1 }
     }
 
-    /// The form with four bytes of distance, for a branch with one; else itself.
+    /// For a branch with a one-byte distance, its four-byte form; otherwise `self`.
     #[must_use]
     pub const fn long_form(self) -> Self {
         match self.0 {

@@ -1,8 +1,9 @@
-//! Reads method bodies as they are in an image and as `GetILFunctionBody` gives them.
+//! Parser of IL method bodies, from an image or from `GetILFunctionBody`.
 //!
-//! Format: ECMA-335 II.25.4; where it leaves room, as the CLR reads (`DecoderInit` of
-//! `src/coreclr/inc/corhlpr.cpp`). The invariant: whatever the bytes, an answer comes in time
-//! linear in their number, and takes memory linear in it.
+//! Format: ECMA-335 II.25.4. Where it is ambiguous, the parser follows the CLR (`DecoderInit` of
+//! `src/coreclr/inc/corhlpr.cpp`).
+//!
+//! Invariant: for any bytes, time and memory are linear in their number.
 
 use super::bytes::Bytes;
 use super::opcode::TWO_BYTES;
@@ -12,13 +13,13 @@ use super::{
 };
 use crate::id::Token;
 
-/// The first byte's low bits.
+/// Low bits of the first byte.
 const TINY: u8 = 2;
 const FAT: u8 = 3;
 /// Flags of a fat header.
 pub(super) const MORE_SECTIONS: u16 = 0x08;
 pub(super) const INIT_LOCALS: u16 = 0x10;
-/// A section's kind.
+/// Kind of a section.
 pub(super) const SECTION_CLAUSES: u8 = 0x01;
 const SECTION_KIND: u8 = 0x3f;
 pub(super) const SECTION_FAT: u8 = 0x40;
@@ -29,25 +30,26 @@ pub(super) const FILTER: u32 = 1;
 pub(super) const FINALLY: u32 = 2;
 pub(super) const FAULT: u32 = 4;
 
-/// No instruction begins at this offset.
+/// Marks an offset at which no instruction begins.
 const INSIDE: u32 = u32::MAX;
 
 impl Body {
-    /// The body that begins `bytes`, header first; what is behind it is left alone.
+    /// Reads the body at the start of `bytes`, header first; later bytes are ignored.
     ///
     /// # Errors
-    /// The error, with its place.
+    /// The error, with its offset.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         Self::read_prefix(bytes).map(|(body, _)| body)
     }
 
-    /// As [`Body::read`], and how many of the bytes are the body's: in an image nothing else says.
+    /// As [`Body::read`]; also returns the body's length in bytes, which an image does not state
+    /// elsewhere.
     ///
-    /// The first section behind the code is the one whose clauses the CLR takes; others are passed
-    /// over, by it and here.
+    /// As in the CLR, only clauses of the first section after the code count; later sections are
+    /// skipped.
     ///
     /// # Errors
-    /// The error, with its place.
+    /// The error, with its offset.
     pub fn read_prefix(bytes: &[u8]) -> Result<(Self, usize), ReadError> {
         let mut bytes = Bytes::new(bytes);
         let first = bytes.u8()?;
@@ -66,7 +68,7 @@ impl Body {
         Ok((body, bytes.at()))
     }
 
-    /// The size of the code, and whether sections follow.
+    /// Returns the size of the code, and whether sections follow.
     fn read_fat_header(
         &mut self,
         first: u8,
@@ -90,7 +92,8 @@ impl Body {
         Ok((code_size, flags & MORE_SECTIONS != 0))
     }
 
-    /// Fills in the lines; which line begins at each offset of the code, and at its end.
+    /// Fills in the lines. Returns the index of the line that begins at each offset of the code,
+    /// and at its end.
     fn read_code(&mut self, code: &[u8], start: usize) -> Result<Vec<u32>, ReadError> {
         let mut lines = vec![INSIDE; code.len() + 1];
         let mut bytes = Bytes::new(code);
@@ -110,7 +113,7 @@ impl Body {
         if let Some(end) = lines.last_mut() {
             *end = Label::END.0;
         }
-        // Targets are offsets so far.
+        // Until here, targets are offsets.
         for line in &mut self.lines {
             let origin = line.origin.unwrap_or(0) as usize;
             for target in line.instruction.targets_mut() {
@@ -144,7 +147,7 @@ impl Body {
                 return Err(bytes.error(4, ReadErrorKind::SectionSize(size)));
             };
             let is_clauses = is_first && kind & SECTION_KIND == SECTION_CLAUSES;
-            // As the CLR counts: some compilers leave the header out of the size.
+            // Computed as in the CLR: some compilers do not include the header in the size.
             let count = if is_clauses {
                 size / if fat { 24 } else { 12 }
             } else {
@@ -168,7 +171,7 @@ impl Body {
     }
 }
 
-/// Targets become offsets in the code, as labels.
+/// Reads an instruction. Its targets are offsets in the code, stored as labels.
 fn read_instruction(bytes: &mut Bytes<'_>) -> Result<Instruction, ReadError> {
     let begin = bytes.at();
     let number = match bytes.u8()? {
@@ -216,7 +219,7 @@ fn read_instruction(bytes: &mut Bytes<'_>) -> Result<Instruction, ReadError> {
     Ok(Instruction::known(opcode, operand))
 }
 
-/// The offset that a branch at `begin` goes to; what is behind the last instruction is outside.
+/// The target offset of a branch at `begin`. The position after the last instruction is an error.
 fn target(bytes: &Bytes<'_>, begin: usize, next: usize, distance: i64) -> Result<Label, ReadError> {
     let to = next as i64 + distance;
     let offset = u32::try_from(to).ok().filter(|to| bytes.holds(*to));

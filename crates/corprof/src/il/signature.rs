@@ -1,16 +1,17 @@
-//! Signatures of methods and of locals: parsed, changed, encoded (ECMA-335 II.23.2).
+//! Signatures of methods and locals: parser, types and encoder (ECMA-335 II.23.2).
 //!
-//! The grammar is the CLR's, which is wider than the specification's: modifiers may stand before
-//! any type, as compilers put them. The invariant: a signature encodes to the bytes that it was
-//! parsed from, when those have their numbers in the shortest form, as all compilers write them.
+//! The grammar is the CLR's, which is wider than the specification: modifiers may precede any type,
+//! as compilers write them.
+//!
+//! Invariant: a parsed signature encodes to the same bytes, if its numbers were in the shortest
+//! form, as all compilers write them.
 
 use super::bytes::Bytes;
 use super::compressed::{write_compressed, write_compressed_signed};
 use super::{ReadError, ReadErrorKind};
 use crate::id::Token;
 
-/// How deep types may be nested. Compilers' names for such types would be longer than what the CLR
-/// loads long before.
+/// Maximum nesting depth of types. The CLR refuses the names of such types far below this depth.
 const MAX_DEPTH: u32 = 128;
 
 const PTR: u8 = 0x0f;
@@ -36,7 +37,7 @@ const GENERIC: u8 = 0x10;
 const HAS_THIS: u8 = 0x20;
 const EXPLICIT_THIS: u8 = 0x40;
 
-/// A type without parts.
+/// A primitive type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "their names say it all")]
@@ -87,7 +88,7 @@ impl Primitive {
     }
 }
 
-/// The tables that a type's token may be of, by its two low bits when it is coded.
+/// Tables of a type's token, by the two low bits of its coded form.
 const TABLES: [u8; 3] = [Token::TYPE_DEF, Token::TYPE_REF, Token::TYPE_SPEC];
 
 /// The token of a type's definition, reference or specification.
@@ -113,7 +114,7 @@ impl TypeToken {
             kind: ReadErrorKind::TypeToken(coded),
         };
         let table = TABLES.get(coded as usize & 3).ok_or(wrong)?;
-        // 29 bits less two are more than a token has.
+        // 29 bits, less two, are more than a token has.
         match coded >> 2 {
             row @ 0..0x100_0000 => Ok(Self(Token(u32::from(*table) << 24 | row))),
             _ => Err(wrong),
@@ -122,7 +123,7 @@ impl TypeToken {
 
     fn write(self, out: &mut Vec<u8>) {
         let tag = TABLES.iter().position(|table| *table == self.0.table());
-        // `new` lets no other table in.
+        // `new` refuses other tables.
         number(self.0.row() << 2 | tag.unwrap_or(0) as u32, out);
     }
 }
@@ -130,7 +131,7 @@ impl TypeToken {
 /// A type of a signature.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Type {
-    /// One without parts.
+    /// A primitive type.
     Primitive(Primitive),
     /// A class.
     Class(TypeToken),
@@ -138,11 +139,11 @@ pub enum Type {
     ValueType(TypeToken),
     /// A generic type with its arguments.
     Generic {
-        /// Whether it is a value type.
+        /// Whether the type is a value type.
         is_value: bool,
         /// The generic type.
         definition: TypeToken,
-        /// Its arguments.
+        /// The type arguments.
         arguments: Vec<Type>,
     },
     /// A generic parameter of the type (`VAR`).
@@ -151,33 +152,33 @@ pub enum Type {
     MethodParameter(u32),
     /// An unmanaged pointer.
     Pointer(Box<Type>),
-    /// A reference.
+    /// A managed reference.
     ByRef(Box<Type>),
-    /// An array with one dimension from 0.
+    /// A one-dimensional array with lower bound 0.
     Array(Box<Type>),
     /// Any other array.
     GeneralArray {
-        /// Of what.
+        /// Element type.
         element: Box<Type>,
         /// Number of dimensions.
         rank: u32,
-        /// Their sizes, as far as they are stated.
+        /// Sizes of the first dimensions, as far as stated.
         sizes: Vec<u32>,
-        /// Their lower bounds, as far as they are stated.
+        /// Lower bounds of the first dimensions, as far as stated.
         lower_bounds: Vec<i32>,
     },
     /// A pointer to a method.
     FunctionPointer(Box<MethodSignature>),
     /// A type with a modifier (`modreq`, `modopt`).
     Modified {
-        /// Whether who does not know the modifier must not use it.
+        /// Whether a compiler that does not know the modifier must not use the type (`modreq`).
         is_required: bool,
         /// The modifier.
         modifier: TypeToken,
         /// The modified type.
         of: Box<Type>,
     },
-    /// A local that keeps what it refers to in its place.
+    /// A local that pins its object.
     Pinned(Box<Type>),
 }
 
@@ -191,20 +192,21 @@ impl Type {
     /// `nint`
     pub const INT_PTR: Self = Self::Primitive(Primitive::IntPtr);
 
-    /// Parses the signature of a type specification, all of the bytes.
+    /// Parses the signature of a type specification. It must use all bytes.
     ///
     /// # Errors
-    /// The error, with its place.
+    /// The error, with its offset.
     pub fn of_specification(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let read = Self::read(&mut bytes, 0)?;
         all(&bytes).map(|()| read)
     }
 
-    /// Parses the signature of an instance of a generic method, all of the bytes: the arguments.
+    /// Parses the signature of an instance of a generic method: the type arguments. It must use all
+    /// bytes.
     ///
     /// # Errors
-    /// The error, with its place.
+    /// The error, with its offset.
     pub fn of_instance(bytes: &[u8]) -> Result<Vec<Self>, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let first = bytes.u8()?;
@@ -215,14 +217,15 @@ impl Type {
         all(&bytes).map(|()| arguments)
     }
 
-    /// Its signature as bytes, such as that of a type specification.
+    /// Encodes the signature, such as that of a type specification.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out);
         out
     }
 
-    /// Whether it is `void`, with or without modifiers (an `init` accessor's has one).
+    /// Whether the type is `void`, with or without modifiers (the return type of an `init` accessor
+    /// has one).
     pub fn is_void(&self) -> bool {
         match self {
             Self::Primitive(Primitive::Void) => true,
@@ -341,7 +344,7 @@ impl Type {
     }
 }
 
-/// How a method is called.
+/// Calling convention.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Convention {
@@ -349,7 +352,7 @@ pub enum Convention {
     Managed = 0x0,
     /// C.
     C = 0x1,
-    /// `stdcall`, which is C's outside of 32-bit Windows.
+    /// `stdcall`; the same as C except on 32-bit Windows.
     StdCall = 0x2,
     /// `thiscall`.
     ThisCall = 0x3,
@@ -357,7 +360,7 @@ pub enum Convention {
     FastCall = 0x4,
     /// The runtime's own with a variable number of arguments.
     VarArg = 0x5,
-    /// The platform's, or what the return type's modifiers say (.NET 5 on).
+    /// The platform's default, or as the modifiers of the return type state (.NET 5 on).
     Unmanaged = 0x9,
     /// C with a variable number of arguments.
     NativeVarArg = 0xb,
@@ -382,24 +385,24 @@ impl Convention {
 /// The signature of a method, or of a call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MethodSignature {
-    /// How it is called.
+    /// Calling convention.
     pub convention: Convention,
-    /// Whether there is a `this`.
+    /// Whether the method has a `this`.
     pub has_this: bool,
     /// Whether `this` is among the parameters.
     pub explicit_this: bool,
-    /// The number of generic parameters, of a generic method.
+    /// Number of generic parameters; `None` if the method is not generic.
     pub generic_arity: Option<u32>,
     /// Return type.
     pub return_type: Type,
     /// Types of the parameters.
     pub parameters: Vec<Type>,
-    /// How many of the parameters are fixed, at a call with a variable number of them.
+    /// Number of fixed parameters, for a call with a variable number of arguments.
     pub sentinel: Option<usize>,
 }
 
 impl MethodSignature {
-    /// A static method, or a function outside of the runtime.
+    /// The signature of a static method or a native function.
     pub fn new(convention: Convention, return_type: Type, parameters: Vec<Type>) -> Self {
         Self {
             convention,
@@ -412,10 +415,10 @@ impl MethodSignature {
         }
     }
 
-    /// Parses a signature, all of the bytes.
+    /// Parses a signature. It must use all bytes.
     ///
     /// # Errors
-    /// The error, with its place.
+    /// The error, with its offset.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let signature = Self::read_from(&mut bytes, 0)?;
@@ -456,7 +459,7 @@ impl MethodSignature {
         })
     }
 
-    /// The signature as bytes.
+    /// Encodes the signature.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out);
@@ -488,15 +491,15 @@ impl MethodSignature {
 /// The types of a method's locals.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LocalSignature {
-    /// In order.
+    /// Types, by number of the local.
     pub locals: Vec<Type>,
 }
 
 impl LocalSignature {
-    /// Parses a signature, all of the bytes.
+    /// Parses a signature. It must use all bytes.
     ///
     /// # Errors
-    /// The error, with its place.
+    /// The error, with its offset.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let first = bytes.u8()?;
@@ -507,8 +510,7 @@ impl LocalSignature {
         all(&bytes).map(|()| Self { locals })
     }
 
-    /// Appends a local and tells its number; `None`, and nothing appended, when a method cannot
-    /// have another one.
+    /// Appends a local and returns its number; `None` if a method cannot have another local.
     pub fn append(&mut self, local: Type) -> Option<u16> {
         // 0xfffe is the highest that `ldloc` takes (III.3.43).
         let number = u16::try_from(self.locals.len()).ok()?;
@@ -519,7 +521,7 @@ impl LocalSignature {
         Some(number)
     }
 
-    /// The signature as bytes.
+    /// Encodes the signature.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![LOCALS];
         count(self.locals.len(), &mut out);
@@ -538,7 +540,7 @@ fn numbered(element: u8, index: u32, out: &mut Vec<u8>) {
     number(index, out);
 }
 
-/// A number; the highest that there is for one that is too high.
+/// Appends a number; a number that is too high is replaced by the highest possible.
 fn number(value: u32, out: &mut Vec<u8>) {
     let _ = write_compressed(value.min(super::compressed::LIMIT - 1), out);
 }
@@ -547,7 +549,7 @@ fn count(length: usize, out: &mut Vec<u8>) {
     number(u32::try_from(length).unwrap_or(u32::MAX), out);
 }
 
-/// A count and so many parts, each of which takes a byte at least.
+/// Reads a count and that many parts, each at least one byte long.
 fn list<T>(
     bytes: &mut Bytes<'_>,
     mut read: impl FnMut(&mut Bytes<'_>) -> Result<T, ReadError>,

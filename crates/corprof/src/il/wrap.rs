@@ -1,5 +1,4 @@
-//! Puts probes around a method: at its begin, at its normal return, and where an exception leaves
-//! it.
+//! Puts probes around a method: at its begin, its normal return, and its exceptional exit.
 //!
 //! ```text
 //!       enter ; stloc token
@@ -8,16 +7,17 @@
 //! END:  ldloc token ; leave ; [ldloc result] ; ret
 //! ```
 //!
-//! Where the result says whether the call has ended, as a task does, the end asks it ([`Outcome`]).
+//! A probe is a short run of instructions, usually a call. If the result shows whether the call has
+//! ended, as a task does, the code at END checks the result ([`Outcome`]).
 //!
-//! A `fault` runs for exceptions only, so a normal return goes through no handler. What the enter
-//! probe leaves on the stack is kept in a local: it needs no stack of the profiler's own, and is
-//! right in recursion and in calls that had begun before. The enter probe stands outside, so that
-//! an exception of its own is no exception of the method.
+//! A `fault` runs for exceptions only, so a normal return passes no handler. The enter probe leaves
+//! a value, the token, which is kept in a local. So the profiler needs no shadow stack, and
+//! recursion and calls that began earlier are handled correctly. The enter probe is outside of the
+//! `try`, so an exception in the probe is not reported as one of the method.
 //!
-//! The invariants: every instruction of the body is there in its order, with its branches to the
-//! same instructions; what branches to the first one does not run the enter probe again; the
-//! clauses of the body are inside of ours, which is the last one.
+//! Invariants: the body keeps all its instructions, their order and their branch targets; a branch
+//! to the first instruction does not run the enter probe again; the clauses of the body are inside
+//! the new clause, which is the last one.
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::id::Token;
 
-/// Instructions of a probe: straight on, from the first to behind the last.
+/// Instructions of a probe: straight-line code without branches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     instructions: Vec<Instruction>,
@@ -35,11 +35,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe that needs so much of the evaluation stack, with what it is given on it.
+    /// Creates a probe. `max_stack` is the depth that it needs on the evaluation stack, including
+    /// its inputs.
     ///
     /// # Errors
-    /// The first instruction that goes elsewhere than to the next one: a branch, `ret`, `throw`,
-    /// `jmp`, an end of a handler. `tail.` is one too.
+    /// The first instruction that does not continue with the next one: a branch, `ret`, `throw`,
+    /// `jmp`, an end of a handler, or `tail.`.
     pub fn new(instructions: Vec<Instruction>, max_stack: u16) -> Result<Self, NotStraight> {
         let goes_on = |one: &Instruction| {
             let on = matches!(
@@ -57,12 +58,12 @@ impl Probe {
         }
     }
 
-    /// `calli` of a native function with the address as a constant in the code; what the function
-    /// takes are these numbers behind what is on the stack already (`on_stack` values). The
-    /// function must stay where it is for as long as the runtime lives.
+    /// `calli` of a native function, whose address is a constant in the code. Its arguments are the
+    /// `on_stack` values that are already on the stack, then these numbers. The function must stay
+    /// loaded for the life of the runtime.
     ///
-    /// `signature` is the token of the function's signature in the method's module:
-    /// [`probe_signature`] has its bytes.
+    /// `signature` is the token of the function's signature in the method's module.
+    /// [`probe_signature`] returns its bytes.
     pub fn calli(on_stack: u16, numbers: &[i32], function: usize, signature: Token) -> Self {
         let mut instructions: Vec<Instruction> = Vec::with_capacity(numbers.len() + 3);
         instructions.extend(numbers.iter().map(|number| Instruction::ldc_i4(*number)));
@@ -78,8 +79,8 @@ impl Probe {
         }
     }
 
-    /// Adds one to the 64-bit number at an address. It needs nothing in the module's metadata,
-    /// calls nothing, and is not atomic: threads that count at once lose counts.
+    /// A probe that adds one to the 64-bit number at an address. It needs no metadata and makes no
+    /// call. It is not atomic: concurrent threads lose counts.
     pub fn count_at(address: usize) -> Self {
         let plain = |opcode| Instruction::known(opcode, super::Operand::None);
         Self {
@@ -97,18 +98,18 @@ impl Probe {
         }
     }
 
-    /// Its instructions.
+    /// The instructions.
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
-    /// How much of the evaluation stack it needs.
+    /// Depth that the probe needs on the evaluation stack.
     pub fn max_stack(&self) -> u16 {
         self.max_stack
     }
 }
 
-/// An instruction of a probe, by its index, goes elsewhere than to the next one.
+/// Error: the instruction of a probe with this index does not continue with the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotStraight(pub usize);
 
@@ -121,22 +122,23 @@ impl fmt::Display for NotStraight {
 
 impl core::error::Error for NotStraight {}
 
-/// How a probe's native function is called.
+/// Calling convention of a probe's native function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeCall {
-    /// As C, by a call that leaves managed code as a P/Invoke does: every CLR, may block.
+    /// C, with a transition to preemptive mode as in a P/Invoke. Works on every CLR; the function
+    /// may block.
     C,
-    /// As C without leaving managed code (.NET 6 on): a few instructions, but the function must
-    /// return within about a microsecond, block nowhere, take no lock, allocate nothing and not
-    /// call the runtime. The token is that of a reference to
+    /// C without the transition (.NET 6 on), which costs a few instructions only. The function must
+    /// return within about a microsecond, and must not block, take a lock, allocate or call the
+    /// runtime. The token is a reference to
     /// `System.Runtime.CompilerServices.CallConvSuppressGCTransition`.
     CWithoutTransition(super::TypeToken),
-    /// As a managed method, which on 64-bit Unix takes whole numbers as C does. No contract says
-    /// so. The function's obligations are those of [`ProbeCall::CWithoutTransition`].
+    /// As a managed method, which on 64-bit Unix passes integers as C does. No contract guarantees
+    /// this. The function has the obligations of [`ProbeCall::CWithoutTransition`].
     Managed,
 }
 
-/// The signature of a probe's function: a stand-alone signature for `GetTokenFromSig`.
+/// The stand-alone signature of a probe's function, for `GetTokenFromSig`.
 pub fn probe_signature(
     call: ProbeCall,
     return_type: Type,
@@ -161,19 +163,20 @@ pub fn probe_signature(
 /// Probes around a method.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probes {
-    /// Runs first. It leaves one value of the token's type on the stack, or nothing where there is
-    /// no token.
+    /// Runs first. Leaves one value of the token's type on the stack, or nothing if `token` is
+    /// `None`.
     pub enter: Probe,
-    /// Runs before a normal return. It takes the token off the stack.
+    /// Runs before a normal return. Takes the token off the stack.
     pub leave: Probe,
-    /// Runs when an exception leaves the method. It takes the token off the stack.
+    /// Runs when an exception leaves the method. Takes the token off the stack.
     pub fault: Probe,
-    /// The type of what `enter` tells the others, such as [`Type::INT64`]; `None` for nothing.
+    /// Type of the value that `enter` passes to `leave` and `fault`, such as [`Type::INT64`];
+    /// `None` for no value.
     pub token: Option<Type>,
 }
 
-/// For a method whose result says whether the call has ended, as that of an async method does: what
-/// runs in place of [`Probes::leave`], which is not used.
+/// Probes at the return of a method whose result shows whether the call has ended, such as an async
+/// method. They replace [`Probes::leave`].
 ///
 /// ```text
 /// END:  ldloc result ; has_ended ; brfalse ON
@@ -183,34 +186,34 @@ pub struct Probes {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The result is of a value type: probes are given its address.
+    /// Whether the probes get the address of the result, because it is of a value type.
     pub by_address: bool,
-    /// From the result to an `int32`, which is not 0 where the call has ended.
+    /// Converts the result to an `int32`, which is not 0 if the call has ended.
     pub has_ended: Probe,
-    /// It has: takes the result, and below it the token, off the stack.
+    /// Runs if the call has ended. Takes the result, and below it the token, off the stack.
     pub ended: Probe,
-    /// It has not: takes the same.
+    /// Runs if the call has not ended. Takes the same.
     pub goes_on: Probe,
 }
 
-/// Why a method is left as it is.
+/// Reason why a method cannot be wrapped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It has `jmp`, which is not allowed in a protected range.
+    /// The method has `jmp`, which is not allowed in a protected range.
     Jmp,
-    /// It has `tail.`, which is not allowed there either, and without which the stack would grow.
+    /// The method has `tail.`, which is not allowed there either. Without it the stack would grow.
     Tail,
-    /// It has a variable number of arguments.
+    /// The method has a variable number of arguments.
     VarArg,
-    /// It has as many locals as a method can have.
+    /// The method has the maximum number of locals.
     Locals,
-    /// It has no code.
+    /// The method has no code.
     Empty,
 }
 
 impl Refusal {
-    /// Why, in a few words.
+    /// The reason in a few words.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Jmp => "it jumps to another method (jmp)",
@@ -234,11 +237,11 @@ impl core::error::Error for Refusal {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Caution {
-    /// It never returns: code that calls it is laid out for that.
+    /// The method never returns, and the JIT lays out its callers for that.
     NeverReturns,
-    /// It allocates on the stack: it is compiled less well with a handler.
+    /// The method allocates on the stack, and the JIT optimises it less with a handler.
     Localloc,
-    /// It is so small that it is inlined, and is not any more.
+    /// The method is so small that it is inlined; wrapped, it is not.
     Small,
 }
 
@@ -253,7 +256,7 @@ impl Caution {
     }
 }
 
-/// Code that is inlined whatever else (`ALWAYS_INLINE` of the JIT).
+/// Maximum size in bytes of code that is always inlined (`ALWAYS_INLINE` of the JIT).
 const SMALL: u32 = 16;
 
 /// A wrapped body whose locals have no token yet.
@@ -265,14 +268,13 @@ pub struct Wrapped {
 }
 
 impl Wrapped {
-    /// The signature to ask the module's metadata for a token of (`GetTokenFromSig`); `None` when
-    /// the locals are those of the original.
+    /// The new signature of the locals, for which the caller gets a token (`GetTokenFromSig`);
+    /// `None` if the locals are unchanged.
     pub fn locals(&self) -> Option<&LocalSignature> {
         self.locals.as_ref()
     }
 
-    /// The body, with the token that [`Wrapped::locals`] has got. It is not used when there is
-    /// none.
+    /// The body, with the token for [`Wrapped::locals`]. The token is ignored if that is `None`.
     pub fn with_locals(mut self, token: Token) -> Body {
         if self.locals.is_some() {
             self.body.locals = Some(token);
@@ -280,14 +282,14 @@ impl Wrapped {
         self.body
     }
 
-    /// The body as it is but for the token of its locals.
+    /// The body, still with the old token of its locals.
     pub fn body(&self) -> &Body {
         &self.body
     }
 }
 
 impl Body {
-    /// Whether [`Body::wrap`] would leave it as it is, and why.
+    /// The reason why [`Body::wrap`] would refuse the body; `None` if it would not.
     pub fn refusal(&self, signature: &MethodSignature) -> Option<Refusal> {
         use super::Convention::{NativeVarArg, VarArg};
         if self.lines.is_empty() {
@@ -305,7 +307,7 @@ impl Body {
         self.lines.iter().find_map(refusal)
     }
 
-    /// Cautions about wrapping it.
+    /// Cautions about wrapping the body.
     pub fn cautions(&self) -> Vec<Caution> {
         let has = |opcode| {
             let mut lines = self.lines.iter();
@@ -321,8 +323,8 @@ impl Body {
         cautions.map(|(caution, _)| caution).collect()
     }
 
-    /// Puts a probe at the begin, and nothing else: what can be done with every method, such as
-    /// counting calls of one that [`Body::wrap`] refuses. The probe leaves nothing on the stack.
+    /// Puts one probe at the begin. This works for every method, for example to count calls of a
+    /// method that [`Body::wrap`] refuses. The probe leaves nothing on the stack.
     pub fn with_enter(mut self, enter: &Probe) -> Self {
         self.max_stack = self.max_stack.max(enter.max_stack);
         let probe = self.fresh(enter.instructions.iter().cloned());
@@ -330,14 +332,14 @@ impl Body {
         self
     }
 
-    /// Puts probes around the body. `signature` is the method's own, `locals` that of its locals:
-    /// empty for a body that has none.
+    /// Puts probes around the body. `signature` is that of the method, `locals` that of its locals,
+    /// empty if it has none.
     ///
-    /// The size of a wrapped body is that of the original, of the probes, and a few bytes for each
-    /// `ret` and each branch that is too short now.
+    /// The new size is that of the original and the probes, plus a few bytes for each `ret` and
+    /// each branch that had to be lengthened.
     ///
     /// # Errors
-    /// Why it is not done.
+    /// The reason why the method cannot be wrapped.
     pub fn wrap(
         self,
         signature: &MethodSignature,
@@ -347,11 +349,11 @@ impl Body {
         self.wrap_in(signature, locals, probes, None)
     }
 
-    /// As [`Body::wrap`], for a method whose result is asked whether the call has ended. A method
-    /// that returns nothing has none: it is wrapped as usual.
+    /// As [`Body::wrap`], for a method whose result shows whether the call has ended. A method that
+    /// returns nothing is wrapped as usual.
     ///
     /// # Errors
-    /// Why it is not done.
+    /// The reason why the method cannot be wrapped.
     pub fn wrap_asking(
         self,
         signature: &MethodSignature,
@@ -403,7 +405,7 @@ impl Body {
         end.extend(ret);
         end.retain(|_| returns);
 
-        // Neither is empty: the handler has its end, and the end its `ret`.
+        // Neither is empty: the handler ends with `endfinally`, the end with `ret`.
         let handler_start = handler.first().map_or(Label::END, |line| line.label);
         let end_start = end.first().map_or(Label::END, |line| line.label);
 
@@ -433,7 +435,7 @@ impl Body {
         lines.extend(end);
         self.lines = lines;
 
-        // Clauses that ended with the code end where ours begins.
+        // Clauses that ended at the end of the code now end where the new handler begins.
         for clause in &mut self.clauses {
             for label in clause.labels_mut().filter(|label| **label == Label::END) {
                 *label = handler_start;
@@ -462,7 +464,7 @@ impl Body {
 }
 
 impl Body {
-    /// The end of a method whose result is asked, to where it returns.
+    /// The code at END that checks the result, up to the return.
     fn asking(
         &mut self,
         outcome: &Outcome,

@@ -1,8 +1,8 @@
-//! Writes method bodies: short branches become long where they must, and everything is counted
-//! anew.
+//! Encoder of IL method bodies: computes offsets and lengthens short branches where needed.
 //!
-//! A body that was read and not changed comes out with the same bytes of code. The invariant: what
-//! is written reads back as the same lines, and a branch is never made shorter than it was.
+//! An unchanged body is written with the same bytes of code.
+//!
+//! Invariants: the output reads back as the same lines; a branch never becomes shorter.
 
 use super::read::{
     CATCH, FAULT, FILTER, FINALLY, INIT_LOCALS, MORE_SECTIONS, SECTION_CLAUSES, SECTION_FAT,
@@ -10,17 +10,17 @@ use super::read::{
 use super::{Body, Clause, Handler, Label, Line, Operand, OperandKind, WriteError};
 use crate::sys::CorIlMap;
 
-/// The CLR wants code sizes that fit into an `int`.
+/// Maximum size of the code: the CLR requires that it fits into an `int`.
 const MAX_CODE: u64 = i32::MAX as u64;
-/// Bytes of a fat clause; a fat section counts its bytes in 24 bits, with its header of four.
+/// Size of a fat clause. A fat section states its size in 24 bits, including its four-byte header.
 const FAT_CLAUSE: usize = 24;
 const SMALL_CLAUSE: usize = 12;
 const MAX_CLAUSES: usize = (0xff_ffff - 4) / FAT_CLAUSE;
-/// After so many rounds every short branch that is left becomes a long one: each round makes one
-/// long at least, and code that needs many was made for that.
+/// Maximum number of layout rounds, each of which lengthens at least one branch. After that all
+/// remaining short branches become long; only artificial code needs so many rounds.
 const ROUNDS: u32 = 16;
 
-/// A body's bytes, and what became of its offsets.
+/// The bytes of a written body, and the map of its offsets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
     bytes: Vec<u8>,
@@ -34,24 +34,23 @@ impl Written {
         &self.bytes
     }
 
-    /// As [`Written::bytes`].
+    /// As [`Written::bytes`], by value.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// How many bytes of it are code.
+    /// Size of the code in bytes.
     pub fn code_size(&self) -> u32 {
         self.code_size
     }
 
-    /// For each line that was read its offset in the old code and that in the new one, in the order
-    /// of the new code.
+    /// Old and new offset of each line of the original, in the order of the new code.
     pub fn offsets(&self) -> &[(u32, u32)] {
         &self.map
     }
 
-    /// The offset in the old code of what is at an offset of the new one: of the line itself, or,
-    /// for what was put in, of the last line before it that was there. `None` before the first one.
+    /// Maps an offset of the new code to one of the old code. For an inserted line this is the
+    /// offset of the last original line before it; `None` before the first.
     pub fn old_offset(&self, new: u32) -> Option<u32> {
         let before = self.map.partition_point(|(_, at)| *at <= new);
         let (old, _) = self.map.get(before.checked_sub(1)?)?;
@@ -69,24 +68,24 @@ impl Written {
     }
 }
 
-/// Where each line begins.
+/// Offsets of the lines.
 struct Layout {
-    /// By label: which line has it.
+    /// By label: index of its line.
     lines: Vec<u32>,
-    /// By line, and where the code ends.
+    /// Offset of each line, and of the end of the code.
     offsets: Vec<u32>,
-    /// By line: a short branch that is written as a long one.
+    /// By line: whether a short branch is written in its long form.
     widened: Vec<bool>,
 }
 
-/// No line.
+/// Marks a label that no line has.
 const NONE: u32 = u32::MAX;
 
 impl Body {
-    /// The body as bytes.
+    /// Encodes the body.
     ///
     /// # Errors
-    /// A label that no line or that two lines have, a range that is backwards, too much code.
+    /// A label of no line or of two lines, a range that ends before it begins, or too much code.
     pub fn write(&self) -> Result<Written, WriteError> {
         let layout = self.layout()?;
         let code_size = layout.end();
@@ -162,7 +161,7 @@ impl Body {
             match lines.get_mut(line.label.0 as usize) {
                 Some(at) if *at == NONE => *at = index as u32,
                 Some(_) => return Err(WriteError::LabelTwice(line.label)),
-                // Another body's.
+                // A label of another body.
                 None => return Err(WriteError::NoSuchLabel(line.label)),
             }
         }
@@ -186,7 +185,7 @@ impl Layout {
         self.offsets.last().copied().unwrap_or(0)
     }
 
-    /// Works out where each line begins.
+    /// Computes the offset of each line.
     fn place(&mut self, lines: &[Line]) -> Result<(), WriteError> {
         let mut at = 0u64;
         let mut offsets = self.offsets.iter_mut();
@@ -205,7 +204,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Makes short branches long that do not reach, or all; whether there was any.
+    /// Lengthens short branches that do not reach, or all. Returns whether there were any.
     fn widen(&mut self, lines: &[Line], all: bool) -> Result<bool, WriteError> {
         let mut any = false;
         for (index, line) in lines.iter().enumerate() {
@@ -227,7 +226,7 @@ impl Layout {
         Ok(any)
     }
 
-    /// Where the line with this label begins.
+    /// Offset of the line with this label.
     fn offset(&self, label: Label) -> Result<u32, WriteError> {
         if label == Label::END {
             return Ok(self.end());
@@ -237,7 +236,7 @@ impl Layout {
         offset.copied().ok_or(WriteError::NoSuchLabel(label))
     }
 
-    /// From the end of a line to the begin of another one.
+    /// Distance from the end of a line to the begin of another.
     fn distance(&self, line: usize, to: Label) -> Result<i64, WriteError> {
         if to == Label::END {
             return Err(WriteError::NoSuchLabel(to));
@@ -309,7 +308,7 @@ impl Layout {
     }
 }
 
-/// A clause in numbers: ranges are begin and length.
+/// A clause as numbers: ranges are begin and length.
 struct WrittenClause {
     kind: u32,
     tries: (u32, u32),

@@ -1,4 +1,4 @@
-//! Code bodies: where they are and what IL they came from.
+//! Native code of functions: address ranges of code bodies, and their maps to IL.
 
 use super::{call, read_list};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
@@ -17,10 +17,11 @@ const NO_MAP: CorDebugIlToNativeMap = CorDebugIlToNativeMap {
 };
 
 impl<'rt> Info<'rt> {
-    /// The code of a function's default version, hot part only (`GetCodeInfo`, asynchronous).
+    /// The native code of a function's default version, hot part only (`GetCodeInfo`,
+    /// asynchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_FUNCTION_NOT_COMPILED` when there is none.
+    /// `CORPROF_E_FUNCTION_NOT_COMPILED` if the function has no code.
     pub fn get_code_info<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -35,11 +36,11 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// The code of a function's default version: hot part, then cold part (`GetCodeInfo2`,
+    /// The native code of a function's default version, hot part and cold part (`GetCodeInfo2`,
     /// asynchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_FUNCTION_NOT_COMPILED` when there is none.
+    /// `CORPROF_E_FUNCTION_NOT_COMPILED` if the function has no code.
     pub fn get_code_info2<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -57,7 +58,7 @@ impl<'rt> Info<'rt> {
     /// before .NET 6).
     ///
     /// # Errors
-    /// `CORPROF_E_FUNCTION_NOT_COMPILED` when there is none.
+    /// `CORPROF_E_FUNCTION_NOT_COMPILED` if the function has no code.
     pub fn get_code_info3<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -87,9 +88,9 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Where each code body of one version of a function's IL starts: one for each tier
-    /// (`GetNativeCodeStartAddresses`; asynchronous in the runtime's eyes, but it takes the code
-    /// versioning lock, so a synchronous context is asked for).
+    /// Start address of each code body of one version of a function's IL, one for each tier
+    /// (`GetNativeCodeStartAddresses`). The runtime treats the call as asynchronous, but it takes
+    /// the code versioning lock, so a synchronous context is required here.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -117,8 +118,8 @@ impl<'rt> Info<'rt> {
         _: &Cx<'rt, C>,
         start: usize,
     ) -> Result<Vec<CorDebugIlToNativeMap>> {
-        // The runtime copies as many entries as the buffer has, not as many as there are: ask for
-        // the number first and bring a buffer of exactly that length.
+        // The runtime fills the whole buffer, even past the number of entries. So get the number
+        // first and pass a buffer of exactly that length.
         let mut length = 0;
         call!(
             self,

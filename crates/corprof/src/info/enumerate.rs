@@ -1,4 +1,4 @@
-//! The runtime's enumerators, read whole.
+//! Reads the runtime's COM enumerators to their end.
 
 use core::ffi::c_void;
 
@@ -8,13 +8,13 @@ use crate::sys::{
     ICorProfilerModuleEnum, ICorProfilerObjectEnum, ICorProfilerThreadEnum, IUnknownVtbl,
 };
 
-/// Gives back the reference when the reading ends, whichever way.
+/// Releases the enumerator when dropped.
 struct Released(*mut c_void);
 
 impl Drop for Released {
     fn drop(&mut self) {
         // SAFETY: a live COM object, whose first field is a pointer to a vtable that starts with
-        // `IUnknown`'s; the reference is ours to give.
+        // `IUnknown`'s; this value owns the reference.
         unsafe {
             let vtbl = *self.0.cast::<*const IUnknownVtbl>();
             ((*vtbl).release)(self.0);
@@ -37,14 +37,14 @@ macro_rules! enumerators {
             loop {
                 let mut block = [$empty; 64];
                 let mut fetched = 0;
-                // SAFETY: the enumerator is live; the block has the length that is stated.
+                // SAFETY: the enumerator is live; the block has the stated length.
                 let answer = unsafe {
                     $interface::next(this, block.len() as u32, block.as_mut_ptr(), &mut fetched)
                 };
                 answer.ok()?;
                 let fetched = block.get(..fetched as usize).ok_or(Hresult::E_BOUNDS)?;
                 all.extend_from_slice(fetched);
-                // S_FALSE: fewer than asked for, so this was the end.
+                // S_FALSE: fewer items than requested, so this is the end.
                 if answer == Hresult::S_FALSE || fetched.is_empty() {
                     return Ok(all);
                 }
@@ -53,8 +53,8 @@ macro_rules! enumerators {
     )* };
 }
 
-/// Fills what room `into` has, without allocating, and releases the enumerator. Answers whether
-/// that was everything.
+/// Fills `into` up to its capacity, without allocating, and releases the enumerator. Returns
+/// whether all items fit.
 ///
 /// # Safety
 /// `this` is a live enumerator, with a reference that this function takes.
@@ -70,7 +70,7 @@ pub(crate) unsafe fn threads_into<T>(
     loop {
         let mut block = [0usize; 64];
         let mut fetched = 0;
-        // SAFETY: the enumerator is live; the block has the length that is stated.
+        // SAFETY: the enumerator is live; the block has the stated length.
         let answer = unsafe {
             ICorProfilerThreadEnum::next(this, block.len() as u32, block.as_mut_ptr(), &mut fetched)
         };
@@ -82,7 +82,7 @@ pub(crate) unsafe fn threads_into<T>(
             }
             into.push(found);
         }
-        // S_FALSE: fewer than asked for, so this was the end.
+        // S_FALSE: fewer items than requested, so this is the end.
         if answer == Hresult::S_FALSE || fetched.is_empty() {
             return Ok(true);
         }

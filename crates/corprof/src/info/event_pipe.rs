@@ -1,5 +1,6 @@
-//! EventPipe: sessions of the profiler's own, in the process, and providers of its own events
-//! (`ICorProfilerInfo12`, .NET 5 on).
+//! EventPipe calls: in-process sessions, and providers of the profiler's own events.
+//!
+//! They belong to `ICorProfilerInfo12` (.NET 5 on).
 
 use core::ptr;
 
@@ -12,38 +13,38 @@ use crate::sys::{
     Guid, Hresult,
 };
 
-/// A provider that a session listens to.
+/// A provider whose events a session receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventPipeProviderConfig<'a> {
-    /// Its name, such as `Microsoft-Windows-DotNETRuntime`.
+    /// Name, such as `Microsoft-Windows-DotNETRuntime`.
     pub name: &'a str,
-    /// Keywords of its events.
+    /// Keywords that select events.
     pub keywords: u64,
-    /// How detailed: 1 critical to 5 verbose.
+    /// Level, from 1 (critical) to 5 (verbose).
     pub level: u32,
 }
 
-/// A session of [`Info::event_pipe_start_session`]. It may be kept.
+/// A session of [`Info::event_pipe_start_session`]. It can be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventPipeSession {
     runtime: RuntimeIndex,
     raw: EventPipeSessionID,
 }
 
-/// An event of the profiler's own.
+/// An event that the profiler defines.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPipeEventDefinition<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a str,
-    /// Its number in the provider.
+    /// Number in the provider.
     pub id: u32,
-    /// Its keywords.
+    /// Keywords.
     pub keywords: u64,
     /// Version of its parameters.
     pub version: u32,
-    /// How detailed: 1 critical to 5 verbose.
+    /// Level, from 1 (critical) to 5 (verbose).
     pub level: u32,
-    /// Its opcode.
+    /// Opcode.
     pub opcode: u8,
     /// Whether the runtime adds the stack.
     pub with_stack: bool,
@@ -52,17 +53,16 @@ pub struct EventPipeEventDefinition<'a> {
 }
 
 impl<'rt> Info<'rt> {
-    /// Has the events of these providers delivered to
-    /// [`crate::Callbacks::event_pipe_event_delivered`], on the thread that raises them, as soon as
-    /// the mask has [`crate::EventMaskHigh::MONITOR_EVENT_PIPE`] (`EventPipeStartSession`, may
-    /// trigger a GC).
+    /// Starts a session (`EventPipeStartSession`, may trigger a GC). The runtime then passes the
+    /// events of these providers to [`crate::Callbacks::event_pipe_event_delivered`], on the thread
+    /// that raises them, if the mask has [`crate::EventMaskHigh::MONITOR_EVENT_PIPE`].
     ///
-    /// The calling thread becomes one of the runtime's (`ep_rt_thread_setup`), and not one that it
-    /// goes on treating as native: outside of callbacks its synchronous calls are refused from then
-    /// on. If it looks up code by address later ([`Info::get_function_from_ip`]), it may wait there
-    /// for a collection, with the reader's lock of the code ranges for which the collector waits
-    /// (`ExecutionManager::DeleteRange`): both wait for ever. So begin and end sessions while the
-    /// profiler is initialised, or on a thread that lives for that alone.
+    /// The calling thread gets a `Thread` object (`ep_rt_thread_setup`), and is no longer treated
+    /// as native: outside of callbacks the runtime refuses its synchronous calls from then on. A
+    /// later look-up of code by address ([`Info::get_function_from_ip`]) on this thread can
+    /// deadlock. The look-up waits for a collection while it holds the reader lock of the code
+    /// ranges, for which the collector waits (`ExecutionManager::DeleteRange`). So start and stop
+    /// sessions while the profiler is initialised, or on a thread used only for that.
     ///
     /// # Errors
     /// The failure that the runtime reports; `E_NOINTERFACE` before .NET 5.
@@ -96,7 +96,8 @@ impl<'rt> Info<'rt> {
     /// Adds a provider to a session (`EventPipeAddProviderToSession`, may trigger a GC).
     ///
     /// # Errors
-    /// `E_INVALIDARG` for a session of another runtime; what the runtime answers.
+    /// `E_INVALIDARG` for a session of another runtime; otherwise the failure that the runtime
+    /// reports.
     pub fn event_pipe_add_provider_to_session<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -115,11 +116,12 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Ends a session (`EventPipeStopSession`, may trigger a GC). It makes of the calling thread
-    /// what [`Info::event_pipe_start_session`] does.
+    /// Stops a session (`EventPipeStopSession`, may trigger a GC). It has the same effect on the
+    /// calling thread as [`Info::event_pipe_start_session`].
     ///
     /// # Errors
-    /// `E_INVALIDARG` for a session of another runtime; what the runtime answers.
+    /// `E_INVALIDARG` for a session of another runtime; otherwise the failure that the runtime
+    /// reports.
     pub fn event_pipe_stop_session<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -131,7 +133,7 @@ impl<'rt> Info<'rt> {
         call!(self, event_pipe_stop_session(session.raw)).ok()
     }
 
-    /// A provider of the profiler's own events (`EventPipeCreateProvider`, may trigger a GC).
+    /// Creates a provider for the profiler's events (`EventPipeCreateProvider`, may trigger a GC).
     ///
     /// # Errors
     /// The failure that the runtime reports.

@@ -1,4 +1,4 @@
-//! Fields: layout of instances and where statics are.
+//! Fields: layout of instances, and addresses of static fields.
 
 use core::ffi::c_void;
 
@@ -8,18 +8,18 @@ use crate::id::{AppDomainId, ClassId, ThreadId, Token};
 use crate::runtime::{Info, Result};
 use crate::sys::{CorFieldOffset, CorPrfStaticType, Hresult};
 
-/// Answer of `GetClassLayout`.
+/// Result of `GetClassLayout`.
 #[derive(Clone, Debug)]
 pub struct ClassLayout {
-    /// Size of an instance in bytes; for a reference type with its header.
+    /// Size of an instance in bytes, including the header for a reference type.
     pub size: u32,
-    /// Offset of each field of its own, in bytes.
+    /// Offset in bytes of each field that the class itself declares.
     pub fields: Vec<CorFieldOffset>,
 }
 
 impl<'rt> Info<'rt> {
     /// Size of a class and offsets of the fields that it adds (`GetClassLayout`, asynchronous).
-    /// `None`: the runtime has not got so far yet.
+    /// `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// `E_INVALIDARG` for arrays and strings.
@@ -32,7 +32,8 @@ impl<'rt> Info<'rt> {
             rid_of_field: 0,
             offset: 0,
         };
-        // With a buffer the runtime says how many it filled in, without one how many there are.
+        // With a buffer the runtime returns the number of fields it filled in; without one, their
+        // total number.
         let (mut count, mut size) = (0, 0);
         let counted = call!(
             self,
@@ -60,10 +61,10 @@ impl<'rt> Info<'rt> {
         complete(layout)
     }
 
-    /// Where in a boxed value the value is, in bytes (`GetBoxClassLayout`, synchronous).
+    /// Offset of the value in a boxed value, in bytes (`GetBoxClassLayout`, synchronous).
     ///
     /// # Errors
-    /// `E_INVALIDARG` when it is no value type.
+    /// `E_INVALIDARG` if the class is not a value type.
     pub fn get_box_class_layout<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -74,8 +75,8 @@ impl<'rt> Info<'rt> {
         Ok(offset)
     }
 
-    /// Kind of a static field (`GetStaticFieldInfo`, synchronous).
-    /// `None`: the runtime has not got so far yet.
+    /// Kind of a static field (`GetStaticFieldInfo`, synchronous). `None` if the runtime does not
+    /// have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -93,8 +94,8 @@ impl<'rt> Info<'rt> {
         )
     }
 
-    /// Address of a static that is part of the image (`GetRVAStaticAddress`, synchronous).
-    /// `None`: the class has not been initialised yet.
+    /// Address of a static field that is part of the image (`GetRVAStaticAddress`, synchronous).
+    /// `None` if the class is not initialised yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -112,8 +113,8 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Address of an ordinary static (`GetAppDomainStaticAddress`, synchronous).
-    /// `None`: the class has not been initialised yet.
+    /// Address of an ordinary static field (`GetAppDomainStaticAddress`, synchronous). `None` if
+    /// the class is not initialised yet.
     ///
     /// # Errors
     /// `CORPROF_E_LITERALS_HAVE_NO_ADDRESS` for a constant.
@@ -132,8 +133,8 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Address of a thread's static, in the thread's domain (`GetThreadStaticAddress`,
-    /// synchronous). `None`: the class has not been initialised yet.
+    /// Address of a thread-static field, in the thread's domain (`GetThreadStaticAddress`,
+    /// synchronous). `None` if the class is not initialised yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -152,8 +153,8 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Address of a thread's static (`GetThreadStaticAddress2`, synchronous).
-    /// `None`: the class has not been initialised yet.
+    /// Address of a thread-static field (`GetThreadStaticAddress2`, synchronous). `None` if the
+    /// class is not initialised yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -180,8 +181,8 @@ impl<'rt> Info<'rt> {
     }
 }
 
-/// The address of a static, which `ask` has the runtime write. `None`: the class has not been
-/// initialised yet.
+/// Returns the address that `ask` gets from the runtime. `None` if the class is not initialised
+/// yet.
 fn address_of(ask: impl FnOnce(&mut *mut c_void) -> Result<Hresult>) -> Result<Option<usize>> {
     let mut address: *mut c_void = core::ptr::null_mut();
     let answer = ask(&mut address)?.ok();

@@ -1,4 +1,4 @@
-//! Functions: what they are and where the address leads.
+//! Functions: their metadata, and the function at a code address.
 
 use super::{call, complete, read_list, read_text};
 use crate::context::{Context, Cx, MayTriggerGc, RuntimeThread, Synchronous};
@@ -9,43 +9,43 @@ use crate::sys::{
     CorPrfClauseType, CorPrfExClauseInfo, CorPrfFrameInfo, Hresult, IMetaDataImport2, Interface,
 };
 
-/// Answer of `GetFunctionInfo2`.
+/// Result of `GetFunctionInfo2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionInfo<'rt> {
-    /// Its class; `None` where only a frame would tell (code shared by several classes).
+    /// Class; `None` for code that several classes share, where only a frame determines it.
     pub class: Option<ClassId<'rt>>,
-    /// Its module.
+    /// Module.
     pub module: Option<ModuleId<'rt>>,
-    /// Its metadata token.
+    /// Metadata token.
     pub token: Token,
     /// Type arguments of the method itself (not of its class); shared code has `System.__Canon`.
     pub type_args: Vec<Option<ClassId<'rt>>>,
 }
 
-/// Answer of `GetDynamicFunctionInfo`.
+/// Result of `GetDynamicFunctionInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DynamicFunctionInfo<'rt> {
-    /// The module that it was made in.
+    /// Module in which the function was created.
     pub module: Option<ModuleId<'rt>>,
-    /// Its signature.
+    /// Signature blob.
     pub signature: Vec<u8>,
-    /// Its name; those of the runtime's own stubs begin with `IL_STUB`.
+    /// Name; `IL_STUB…` for stubs of the runtime.
     pub name: String,
 }
 
 impl<'rt> Info<'rt> {
     /// The function whose code is at `ip` (`GetFunctionFromIP`, asynchronous).
     ///
-    /// From a thread that the runtime does not know it takes no lock: it must not race with the
-    /// unloading of that code. Dynamic methods and stubs are not found.
+    /// On a thread without a `Thread` object of the runtime the call takes no lock, so it must not
+    /// race with the unloading of that code. Dynamic methods and stubs are not found.
     ///
-    /// Of ReadyToRun code it must be a method that has run: the runtime goes back from one method
-    /// of the image to the one before until it finds one that has, and if there is none, below its
-    /// table, where it dies (3.1 to 10: `ReadyToRunJitManager::JitCodeToMethodInfo`). So ask for
-    /// what was interrupted, or for what is behind a call.
+    /// For an address in ReadyToRun code, the method must have run. The runtime searches backwards
+    /// through the image for a method that has run; if there is none, it reads before its table and
+    /// crashes (3.1 to 10: `ReadyToRunJitManager::JitCodeToMethodInfo`). So pass only addresses of
+    /// interrupted instructions and return addresses.
     ///
     /// # Errors
-    /// `E_FAIL` when it is no managed code, `CORPROF_E_ASYNCHRONOUS_UNSAFE` when the thread was
+    /// `E_FAIL` if `ip` is not in managed code, `CORPROF_E_ASYNCHRONOUS_UNSAFE` if the thread was
     /// interrupted while it held the lock, `CORPROF_E_NOT_YET_AVAILABLE` in `Initialize`.
     pub fn get_function_from_ip<C: Context>(
         self,
@@ -57,12 +57,12 @@ impl<'rt> Info<'rt> {
         Id::new(function).ok_or(Hresult::E_FAIL)
     }
 
-    /// As [`Info::get_function_from_ip`], for the same addresses, with dynamic methods, and which
-    /// version of the IL (`GetFunctionFromIP3`; asynchronous in .NET 10, before that synchronous
-    /// and may trigger a GC).
+    /// As [`Info::get_function_from_ip`], for the same addresses, but includes dynamic methods and
+    /// returns the version of the IL (`GetFunctionFromIP3`; asynchronous in .NET 10, before that
+    /// synchronous and may trigger a GC).
     ///
     /// # Errors
-    /// `E_FAIL` when it is no managed code.
+    /// `E_FAIL` if `ip` is not in managed code.
     pub fn get_function_from_ip3<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -78,7 +78,7 @@ impl<'rt> Info<'rt> {
     }
 
     /// Class, module, token and type arguments of a function (`GetFunctionInfo2`, asynchronous).
-    /// `None`: the runtime has not got so far yet.
+    /// `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// `E_INVALIDARG` for a dynamic method.
@@ -162,8 +162,8 @@ impl<'rt> Info<'rt> {
                 )
             ))
         })?;
-        // SAFETY: the runtime lends the signature, which lives as long as the function does, and
-        // the function lives through the call that the context stands for.
+        // SAFETY: the runtime lends the signature, which lives as long as the function, and the
+        // function outlives the call that `cx` stands for.
         let signature = unsafe { super::bytes(signature, signature_length) };
         Ok(DynamicFunctionInfo {
             module: Id::new(module),
@@ -172,10 +172,10 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// Every function that has code made by the JIT, with its version (`EnumJITedFunctions2`,
-    /// synchronous, may trigger a GC).
+    /// Every function with JIT-compiled code, with its version (`EnumJITedFunctions2`, synchronous,
+    /// may trigger a GC).
     ///
-    /// Functions that run from ReadyToRun code are not among them.
+    /// Functions that run from ReadyToRun code are not included.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -185,7 +185,7 @@ impl<'rt> Info<'rt> {
     ) -> Result<Vec<(FunctionId<'rt>, RejitId)>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enum_jited_functions2(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         let found = unsafe { super::enumerate::functions(enumerator) }?;
         Ok(found
             .into_iter()
@@ -211,11 +211,11 @@ impl<'rt> Info<'rt> {
         Ok(ids.into_iter().map(RejitId).collect())
     }
 
-    /// The function of a method that has no type parameters (`GetFunctionFromToken`, synchronous).
-    /// `None`: its class is not loaded.
+    /// The function of a method without type parameters (`GetFunctionFromToken`, synchronous).
+    /// `None` if its class is not loaded.
     ///
     /// # Errors
-    /// `CORPROF_E_FUNCTION_IS_PARAMETERIZED` when it has some.
+    /// `CORPROF_E_FUNCTION_IS_PARAMETERIZED` if the method has type parameters.
     pub fn get_function_from_token<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -231,8 +231,8 @@ impl<'rt> Info<'rt> {
     }
 
     /// The function of a method with these type arguments, in a class
-    /// (`GetFunctionFromTokenAndTypeArgs`, synchronous, may trigger a GC).
-    /// `None`: the runtime has not got so far yet.
+    /// (`GetFunctionFromTokenAndTypeArgs`, synchronous, may trigger a GC). `None` if the runtime
+    /// does not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -265,7 +265,7 @@ impl<'rt> Info<'rt> {
     /// synchronous; may trigger a GC before .NET 9).
     ///
     /// # Errors
-    /// `E_FAIL` when it is no managed code.
+    /// `E_FAIL` if `ip` is not in managed code.
     pub fn get_function_from_ip2<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -280,9 +280,9 @@ impl<'rt> Info<'rt> {
         Ok((Id::new(function).ok_or(Hresult::E_FAIL)?, RejitId(rejit)))
     }
 
-    /// Class, module and token of a function (`GetFunctionInfo`, asynchronous). It
-    /// leaves the type arguments empty: prefer [`Info::get_function_info2`].
-    /// `None`: the runtime has not got so far yet.
+    /// Class, module and token of a function (`GetFunctionInfo`, asynchronous). The type arguments
+    /// stay empty: prefer [`Info::get_function_info2`]. `None` if the runtime does not have the
+    /// data yet.
     ///
     /// # Errors
     /// `E_INVALIDARG` for a dynamic method.
@@ -307,8 +307,8 @@ impl<'rt> Info<'rt> {
         )
     }
 
-    /// As [`Info::get_function_info2`] for a frame that is on the stack now, which may tell the
-    /// exact type arguments of shared code.
+    /// As [`Info::get_function_info2`], for a frame that is on the stack now. The frame may
+    /// determine the exact type arguments of shared code.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -321,8 +321,8 @@ impl<'rt> Info<'rt> {
         self.function_info2(cx, function, frame.raw())
     }
 
-    /// Metadata and token of a function (`GetTokenAndMetaDataFromFunction`, synchronous).
-    /// `None`: the runtime has not got so far yet.
+    /// Metadata and token of a function (`GetTokenAndMetaDataFromFunction`, synchronous). `None` if
+    /// the runtime does not have the data yet.
     ///
     /// # Errors
     /// `E_INVALIDARG` for a dynamic method.
@@ -342,13 +342,13 @@ impl<'rt> Info<'rt> {
                 &mut token,
             )
         );
-        // SAFETY: on success the runtime gave a reference to the interface that was asked for.
+        // SAFETY: on success the runtime returned a reference to the requested interface.
         let import = complete(answer.ok())?.and_then(|()| unsafe { MetadataImport::new(found) });
         Ok(import.map(|import| (import, Token(token))))
     }
 
-    /// Every function that has code made by the JIT (`EnumJITedFunctions`, synchronous). Prefer
-    /// [`Info::enum_jited_functions2`], which has the ReJIT versions.
+    /// Every function with JIT-compiled code (`EnumJITedFunctions`, synchronous). Prefer
+    /// [`Info::enum_jited_functions2`], which includes the ReJIT versions.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -358,7 +358,7 @@ impl<'rt> Info<'rt> {
     ) -> Result<Vec<FunctionId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enum_jited_functions(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         let found = unsafe { super::enumerate::functions(enumerator) }?;
         Ok(found
             .into_iter()
@@ -366,9 +366,8 @@ impl<'rt> Info<'rt> {
             .collect())
     }
 
-    /// The exception clause that is about to run on this thread
-    /// (`GetNotifiedExceptionClauseInfo`, synchronous); `None` when there is none. Not for an
-    /// attached profiler.
+    /// The exception clause that is about to run on this thread (`GetNotifiedExceptionClauseInfo`,
+    /// synchronous); `None` if there is none. Not available to an attached profiler.
     ///
     /// # Errors
     /// `CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER`, `CORPROF_E_NOT_MANAGED_THREAD`.

@@ -1,7 +1,7 @@
-//! Objects and the heap that they are in.
+//! Objects, handles and the GC heap.
 //!
-//! Objects are looked at only where they stay: an [`ObjectId`] is handed out only by a callback in
-//! cooperative mode. The runtime checks it too (`AllowObjectInspection`).
+//! Objects may be read only while they cannot move. So only callbacks in cooperative mode pass an
+//! [`ObjectId`]. The runtime checks this too (`AllowObjectInspection`).
 
 use core::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,25 +15,25 @@ use crate::sys::{
     Hresult,
 };
 
-/// Answer of `GetArrayObjectInfo`.
+/// Result of `GetArrayObjectInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArrayInfo {
     /// Length and lower bound of each dimension.
     pub dimensions: Vec<(u32, i32)>,
-    /// Where the elements are.
+    /// Address of the elements.
     pub data: usize,
 }
 
-/// Answer of `GetStringLayout2`.
+/// Result of `GetStringLayout2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StringLayout {
-    /// Where in a string its length is (32 bits, UTF-16 units), in bytes.
+    /// Offset of the length in a string, in bytes. The length is 32 bits, in UTF-16 units.
     pub length_offset: u32,
-    /// Where in a string its characters begin, in bytes.
+    /// Offset of the characters in a string, in bytes.
     pub buffer_offset: u32,
 }
 
-/// A handle that keeps track of an object (`CreateHandle`). It may be kept; give it back by
+/// A GC handle to an object (`CreateHandle`). It can be stored. Free it with
 /// [`Info::destroy_handle`].
 #[derive(PartialEq, Eq, Debug)]
 pub struct ObjectHandle {
@@ -71,10 +71,10 @@ impl<'rt> Info<'rt> {
     }
 
     /// Dimensions and elements of an array (`GetArrayObjectInfo`, synchronous). `rank` is the
-    /// number of dimensions, as [`Info::is_array_class`] tells.
+    /// number of dimensions, from [`Info::is_array_class`].
     ///
     /// # Errors
-    /// `E_INVALIDARG` when it is no array, or of another rank.
+    /// `E_INVALIDARG` if the object is not an array, or has another rank.
     pub fn get_array_object_info<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -101,11 +101,11 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// The generation that an object is in, and that generation's range (`GetObjectGeneration`,
+    /// The generation of an object, and that generation's range (`GetObjectGeneration`,
     /// synchronous).
     ///
     /// # Errors
-    /// `E_FAIL` unless the garbage collection callbacks are on.
+    /// `E_FAIL` unless the garbage collection callbacks are enabled.
     pub fn get_object_generation<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -119,7 +119,7 @@ impl<'rt> Info<'rt> {
     /// The ranges of all generations (`GetGenerationBounds`, synchronous).
     ///
     /// # Errors
-    /// `E_FAIL` unless the garbage collection callbacks are on.
+    /// `E_FAIL` unless the garbage collection callbacks are enabled.
     pub fn get_generation_bounds<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -158,7 +158,7 @@ impl<'rt> Info<'rt> {
     pub fn enumerate_non_gc_objects<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<Vec<usize>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enumerate_non_gc_objects(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         unsafe { super::enumerate::objects(enumerator) }
     }
 
@@ -177,7 +177,7 @@ impl<'rt> Info<'rt> {
             reference: *mut usize,
             all: *mut c_void,
         ) -> Bool {
-            // SAFETY: `all` is the vector that the caller of the runtime holds; `reference` is a
+            // SAFETY: `all` is the vector that was passed to the runtime below; `reference` is a
             // live field of the object.
             unsafe { (*all.cast::<Vec<usize>>()).push(*reference) };
             1
@@ -192,10 +192,10 @@ impl<'rt> Info<'rt> {
     }
 
     /// Calls `each` with the address of every object of the heap (`EnumerateGCHeapObjects`, .NET 10
-    /// on) until it says `false`. The runtime stays suspended meanwhile.
+    /// on) until `each` returns `false`. The runtime is suspended meanwhile.
     ///
     /// # Errors
-    /// `CORPROF_E_SUSPENSION_IN_PROGRESS` when the runtime is suspending for itself.
+    /// `CORPROF_E_SUSPENSION_IN_PROGRESS` if the runtime is suspending itself.
     pub fn enumerate_gc_heap_objects<C: NativeThread>(
         self,
         _: &mut Cx<'rt, C>,
@@ -206,7 +206,7 @@ impl<'rt> Info<'rt> {
             Option<Box<dyn std::any::Any + Send>>,
         );
         unsafe extern "system" fn visit(object: usize, state: *mut c_void) -> Bool {
-            // SAFETY: the runtime passes back what it was given below.
+            // SAFETY: the runtime passes back the pointer that it was given below.
             let (each, panic) = unsafe { &mut *state.cast::<ObjectVisit<'_>>() };
             match catch_unwind(AssertUnwindSafe(|| each(object))) {
                 Ok(on) => on.into(),
@@ -241,8 +241,7 @@ impl<'rt> Info<'rt> {
         Ok(frozen != 0)
     }
 
-    /// From which size in bytes on an object is a large one (`GetLOHObjectSizeThreshold`,
-    /// synchronous).
+    /// Minimum size of a large object, in bytes (`GetLOHObjectSizeThreshold`, synchronous).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -252,7 +251,7 @@ impl<'rt> Info<'rt> {
         Ok(threshold)
     }
 
-    /// Where length and characters of a string are (`GetStringLayout2`, synchronous).
+    /// Offsets of length and characters in a string (`GetStringLayout2`, synchronous).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -269,7 +268,7 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// A handle that keeps track of an object (`CreateHandle`, synchronous, .NET 7 on).
+    /// Creates a handle to an object (`CreateHandle`, synchronous, .NET 7 on).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -287,14 +286,14 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// The same for an object of which only the address is known (`CreateHandle`, synchronous, .NET
-    /// 7 on): one that is being allocated on this thread, as the runtime's events of allocations
-    /// tell it.
+    /// Creates a handle to an object whose address alone is known (`CreateHandle`, synchronous,
+    /// .NET 7 on): an object that is being allocated on this thread, as reported by the runtime's
+    /// allocation events.
     ///
     /// # Safety
-    /// The thread is in cooperative mode in this callback, the object is at that address, made or
-    /// about to be made by the allocation that the callback reports, and nothing that may trigger a
-    /// collection has been called in this callback.
+    /// The thread is in cooperative mode in this callback. The object is at that address, created
+    /// or about to be created by the allocation that the callback reports. No call that may trigger
+    /// a collection has been made in this callback.
     ///
     /// # Errors
     /// The failure that the runtime reports; `E_INVALIDARG` for a null address.
@@ -308,16 +307,17 @@ impl<'rt> Info<'rt> {
         self.create_handle(cx, object, kind)
     }
 
-    /// Gives a handle back (`DestroyHandle`).
+    /// Frees a handle (`DestroyHandle`).
     ///
-    /// Only where no collection can be under way. A collection puts the blocks of the handle table
-    /// in order without the lock that this call takes (`SegmentResortChains` and
-    /// `SegmentRemoveFreeBlocks` of src/coreclr/gc/handletablecore.cpp); where both do so at a time
-    /// the call may never return, and whoever needs a handle waits for it. The runtime checks
-    /// nothing.
+    /// Requires that no collection can be running. A collection reorders the blocks of the handle
+    /// table without the lock that this call takes (`SegmentResortChains` and
+    /// `SegmentRemoveFreeBlocks` of src/coreclr/gc/handletablecore.cpp). If both run at once the
+    /// call may never return, and every thread that needs a handle waits for it. The runtime does
+    /// not check this.
     ///
     /// # Errors
-    /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.
+    /// `E_INVALIDARG` for a handle of another runtime; otherwise the failure that the runtime
+    /// reports.
     pub fn destroy_handle<C: ObjectsStay>(
         self,
         _: &Cx<'rt, C>,
@@ -326,10 +326,10 @@ impl<'rt> Info<'rt> {
         self.destroy(handle)
     }
 
-    /// The same where the context does not keep collections off, because something else does.
+    /// As [`Info::destroy_handle`], where the caller, not the context, excludes collections.
     ///
     /// # Safety
-    /// No collection of this runtime is under way, and none begins before this returns.
+    /// No collection of this runtime is running, and none starts before this returns.
     ///
     /// # Errors
     /// As [`Info::destroy_handle`].
@@ -355,7 +355,8 @@ impl<'rt> Info<'rt> {
     /// The object of a handle (`GetObjectIDFromHandle`); `None` when it has been collected.
     ///
     /// # Errors
-    /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.
+    /// `E_INVALIDARG` for a handle of another runtime; otherwise the failure that the runtime
+    /// reports.
     pub fn get_object_id_from_handle<C: ObjectsStay>(
         self,
         _: &Cx<'rt, C>,
@@ -364,11 +365,12 @@ impl<'rt> Info<'rt> {
         self.address_in(handle).map(ObjectId::new)
     }
 
-    /// Whether a handle has an object still (`GetObjectIDFromHandle`). That is all that can be told
-    /// where objects may move: it is not asked which.
+    /// Whether a handle's object is still alive (`GetObjectIDFromHandle`). Where objects may move,
+    /// the address itself would be useless.
     ///
     /// # Errors
-    /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.
+    /// `E_INVALIDARG` for a handle of another runtime; otherwise the failure that the runtime
+    /// reports.
     pub fn handle_has_object<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -377,7 +379,7 @@ impl<'rt> Info<'rt> {
         self.address_in(handle).map(|object| object != 0)
     }
 
-    /// Where a handle's object is at this moment; 0 when it has been collected.
+    /// Current address of a handle's object; 0 if it has been collected.
     fn address_in(self, handle: &ObjectHandle) -> Result<usize> {
         if handle.runtime != self.index() {
             return Err(Hresult::E_INVALIDARG);
@@ -396,11 +398,10 @@ impl<'rt> Info<'rt> {
 
     /// Collects every generation now, and waits for it (`ForceGC`).
     ///
-    /// The runtime makes a `Thread` object for the calling thread and goes on treating it as a
-    /// native one.
+    /// The runtime creates a `Thread` object for the calling thread, but still treats it as native.
     ///
     /// # Errors
-    /// `CORPROF_E_NOT_YET_AVAILABLE` before the heap is there.
+    /// `CORPROF_E_NOT_YET_AVAILABLE` before the heap is initialised.
     pub fn force_gc<C: NativeThread>(self, _: &mut Cx<'rt, C>) -> Result<()> {
         call!(self, force_gc()).ok()
     }

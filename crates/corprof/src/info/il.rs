@@ -1,4 +1,4 @@
-//! IL: reading it, replacing it before a method is compiled, and ReJIT after that.
+//! IL of methods: reading it, replacing it before compilation, and ReJIT afterwards.
 
 use core::ptr::NonNull;
 
@@ -18,7 +18,7 @@ pub struct MethodMalloc<'rt> {
 
 impl Drop for MethodMalloc<'_> {
     fn drop(&mut self) {
-        // SAFETY: the runtime gave a reference, given back here once.
+        // SAFETY: the runtime returned a reference, which is released here once.
         unsafe {
             let this = self.pointer.as_ptr();
             ((*(*this).vtbl).unknown.release)(this.cast());
@@ -26,7 +26,7 @@ impl Drop for MethodMalloc<'_> {
     }
 }
 
-/// An IL body in the memory of its module: header first.
+/// An IL body in the memory of its module, header first.
 #[derive(Debug)]
 pub struct IlBody<'rt> {
     start: NonNull<u8>,
@@ -35,10 +35,10 @@ pub struct IlBody<'rt> {
 }
 
 impl<'rt> MethodMalloc<'rt> {
-    /// A body with this content.
+    /// Allocates a body with this content.
     ///
     /// # Errors
-    /// `E_OUTOFMEMORY`, or `E_INVALIDARG` for an empty or huge one.
+    /// `E_OUTOFMEMORY`, or `E_INVALIDARG` for an empty or huge body.
     pub fn alloc(&self, il: &[u8]) -> Result<IlBody<'rt>> {
         let length = u32::try_from(il.len()).map_err(|_| Hresult::E_INVALIDARG)?;
         if length == 0 {
@@ -58,19 +58,20 @@ impl<'rt> MethodMalloc<'rt> {
 }
 
 impl IlBody<'_> {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
-    /// Whether it has none; it never does.
+    /// Whether the body has no bytes: always `false`.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 }
 
 impl<'rt> Info<'rt> {
-    /// A copy of a method's IL, header first (`GetILFunctionBody`; asynchronous in the runtime's
-    /// eyes, but it takes the loader's locks). `None`: the runtime has not got so far yet.
+    /// A copy of a method's IL, header first (`GetILFunctionBody`). The runtime treats the call as
+    /// asynchronous, but it takes the loader's locks, so a synchronous context is required here.
+    /// `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// `CORPROF_E_FUNCTION_NOT_IL` for a method without IL.
@@ -86,14 +87,14 @@ impl<'rt> Info<'rt> {
             self,
             get_il_function_body(module.raw(), method.0, &mut start, &mut length)
         );
-        // SAFETY: the runtime lends the body, which lives as long as its module does.
+        // SAFETY: the runtime lends the body, which lives as long as its module.
         complete(answer.ok().map(|()| unsafe { bytes(start, length) }))
     }
 
     /// Address of the body of [`Info::get_il_function_body`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Info::get_il_function_body`].
     pub fn get_il_function_body_address<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -109,8 +110,8 @@ impl<'rt> Info<'rt> {
         complete(answer.ok().map(|()| start.addr()))
     }
 
-    /// Allocator of a module's IL bodies (`GetILFunctionBodyAllocator`, synchronous, may trigger
-    /// a GC). `None`: the runtime has not got so far yet.
+    /// Allocator of a module's IL bodies (`GetILFunctionBodyAllocator`, synchronous, may trigger a
+    /// GC). `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -135,10 +136,10 @@ impl<'rt> Info<'rt> {
     }
 
     /// Replaces the IL of a method that has not been compiled yet (`SetILFunctionBody`,
-    /// synchronous, may trigger a GC). No detach is possible afterwards.
+    /// synchronous, may trigger a GC). The profiler cannot be detached afterwards.
     ///
     /// # Errors
-    /// `E_INVALIDARG` for a body of another module; what the runtime answers.
+    /// `E_INVALIDARG` for a body of another module; otherwise the failure that the runtime reports.
     pub fn set_il_function_body<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -156,8 +157,8 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Tells debuggers how replaced IL maps to the original (`SetILInstrumentedCodeMap`,
-    /// synchronous, may trigger a GC); the runtime copies the map.
+    /// Sets the map from replaced IL to the original, for debuggers (`SetILInstrumentedCodeMap`,
+    /// synchronous, may trigger a GC). The runtime copies the map.
     ///
     /// # Errors
     /// `CORPROF_E_DEBUGGING_DISABLED` when the runtime runs without a debugger interface.
@@ -176,19 +177,20 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Asks for methods to be compiled again with new IL (`RequestReJIT`, synchronous, may trigger
-    /// a GC): many at once are one request. [`crate::Callbacks::get_rejit_parameters`] is called
-    /// once for each, on the thread that calls it next; calls that run now go on in the old code.
+    /// Requests the recompilation of methods with new IL (`RequestReJIT`, synchronous, may trigger
+    /// a GC). One request may have many methods. The runtime calls
+    /// [`crate::Callbacks::get_rejit_parameters`] once for each, on the thread that next calls the
+    /// method. Calls that are running continue in the old code.
     ///
-    /// A method is all its generic instances, those to come too. It is not inlined any more; copies
-    /// that are inlined already stay as they are. What cannot be compiled again is told by
-    /// [`crate::Callbacks::rejit_error`], not by the answer, or, for a method of a collectible
-    /// module or without IL, by nothing at all.
+    /// A request covers all generic instances of a method, including later ones. The method is not
+    /// inlined any more, but existing inlined copies are unchanged. A method that cannot be
+    /// recompiled is reported by [`crate::Callbacks::rejit_error`], not by the result. A method
+    /// without IL, or of a collectible module, is not reported at all.
     ///
-    /// The runtime keeps the IL and the code of each request for good: do not make them in a loop.
+    /// The runtime never frees the IL and code of a request, so do not make requests in a loop.
     ///
     /// # Errors
-    /// `CORPROF_E_REJIT_NOT_ENABLED` without the event mask's flag; `E_INVALIDARG` for none.
+    /// `CORPROF_E_REJIT_NOT_ENABLED` without the event mask's flag; `E_INVALIDARG` for no methods.
     pub fn request_rejit<C: MayRejit>(
         self,
         _: &mut Cx<'rt, C>,
@@ -202,11 +204,11 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// As [`Info::request_rejit`], and also recompiles what the methods were inlined into, with its
-    /// own IL (`RequestReJITWithInliners`, synchronous, may trigger a GC).
+    /// As [`Info::request_rejit`], and also recompiles the methods into which these were inlined,
+    /// with their original IL (`RequestReJITWithInliners`, synchronous, may trigger a GC).
     ///
-    /// Before .NET 7 it crashes the program where such a caller is precompiled and not loaded yet:
-    /// ask [`Info::inliners_are_safe`].
+    /// Before .NET 7 it crashes the program if such a caller is precompiled and not loaded yet:
+    /// check [`Info::inliners_are_safe`].
     ///
     /// # Errors
     /// `E_INVALIDARG` without [`RejitFlags::BLOCK_INLINING`].
@@ -224,12 +226,12 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Goes back to the original IL, and to the code that it had, from the next call on
-    /// (`RequestRevert`, synchronous, may trigger a GC); one answer for each method. Callers that
-    /// were compiled again for [`Info::request_rejit_with_inliners`] stay as they are.
+    /// Reverts methods to their original IL and its code, from the next call on (`RequestRevert`,
+    /// synchronous, may trigger a GC). Returns one result per method. Callers that were recompiled
+    /// for [`Info::request_rejit_with_inliners`] are unchanged.
     ///
     /// # Errors
-    /// `CORPROF_E_REJIT_NOT_ENABLED` without the event mask's flag; `E_INVALIDARG` for none.
+    /// `CORPROF_E_REJIT_NOT_ENABLED` without the event mask's flag; `E_INVALIDARG` for no methods.
     pub fn request_revert<C: MayRejit>(
         self,
         _: &mut Cx<'rt, C>,
@@ -250,8 +252,8 @@ impl<'rt> Info<'rt> {
         Ok(status)
     }
 
-    /// Lets code of a module use metadata that was added to it (`ApplyMetaData`, synchronous, may
-    /// trigger a GC). `None`: the runtime has not got so far yet.
+    /// Makes metadata that was added to a module usable for its code (`ApplyMetaData`, synchronous,
+    /// may trigger a GC). `None` if the runtime does not have the data yet.
     ///
     /// Tokens of signatures, type specifications, and references to types and members are usable
     /// without it. New types, methods and assembly references need it. On .NET 11.0.0 precompiled
@@ -268,11 +270,13 @@ impl<'rt> Info<'rt> {
     }
 
     /// The methods of a module's precompiled code into which a method was inlined
-    /// (`EnumNgenModuleMethodsInliningThisMethod`, synchronous, may trigger a GC), and whether that
-    /// is all of them. Not for an attached profiler. `None`: the runtime has not got so far yet.
+    /// (`EnumNgenModuleMethodsInliningThisMethod`, synchronous, may trigger a GC), and whether the
+    /// list is complete. Not available to an attached profiler. `None` if the runtime does not have
+    /// the data yet.
     ///
     /// # Errors
-    /// `CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER`; what the runtime answers.
+    /// `CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER`; otherwise the failure that the runtime
+    /// reports.
     pub fn enum_ngen_module_methods_inlining_this_method<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -295,7 +299,7 @@ impl<'rt> Info<'rt> {
         if complete(answer.ok())?.is_none() {
             return Ok(None);
         }
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         let methods = unsafe { super::enumerate::methods(enumerator) }?;
         Ok(Some((methods, incomplete == 0)))
     }

@@ -1,7 +1,10 @@
-//! The calls of `ICorProfilerInfo`, each with the context that it needs.
+//! The calls of `ICorProfilerInfo`, each with the context token that it requires.
 //!
-//! One file for each subject; this one has what they share. The invariant: a method calls only a
-//! slot that the runtime has, with buffers of the lengths that it states.
+//! One file per subject; this file has the shared helpers. The calls are methods of
+//! [`crate::Info`].
+//!
+//! Invariant: a method calls only a slot that the runtime has, and states the true lengths of its
+//! buffers.
 
 mod code;
 pub(crate) mod enumerate;
@@ -28,18 +31,19 @@ use crate::runtime::Result;
 use crate::sys::Hresult;
 
 /// Calls a slot of the runtime's interface, or returns `E_NOINTERFACE` from the function when the
-/// runtime is too old to have it. Evaluates to the method's answer.
+/// runtime is too old to have it. Evaluates to the method's result.
 macro_rules! call {
     ($info:expr, $method:ident($($arg:expr),* $(,)?)) => {{
         let this = $info.with_slot(core::mem::offset_of!($crate::sys::ICorProfilerInfo15Vtbl, $method))?;
-        // SAFETY: `with_slot` answers for the slot; the pointers among the arguments are those of
-        // live locals of the types and lengths that the contract names; the context was proven.
+        // SAFETY: `with_slot` has checked the slot; the pointers among the arguments are those of
+        // live locals of the types and lengths that the contract names; the caller has the context
+        // token.
         unsafe { $crate::sys::ICorProfilerInfo15::$method(this $(, $arg)*) }
     }};
 }
 pub(crate) use call;
 
-/// Maps `CORPROF_E_DATAINCOMPLETE`, the answer of a runtime that has not got so far, to `None`.
+/// Maps `CORPROF_E_DATAINCOMPLETE` (the runtime does not have the data yet) to `None`.
 pub(crate) fn complete<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -48,8 +52,8 @@ pub(crate) fn complete<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Reads a list whose length only the runtime knows. `read` gets the buffer, its length and where
-/// to put the whole length. Up to N items are read at once, on the stack.
+/// Reads a list whose length only the runtime knows. `read` gets a buffer, its length and a pointer
+/// for the full length. Up to N items are read at once, on the stack.
 pub(crate) fn read_list<T: Copy, const N: usize>(
     empty: T,
     read: impl FnMut(*mut T, u32, &mut u32) -> Result<Hresult>,
@@ -57,7 +61,7 @@ pub(crate) fn read_list<T: Copy, const N: usize>(
     with_list::<T, N, _>(empty, read, <[T]>::to_vec)
 }
 
-/// [`read_list`], of which `take` makes what is wanted.
+/// As [`read_list`], but converts the items with `take`.
 fn with_list<T: Copy, const N: usize, R>(
     empty: T,
     mut read: impl FnMut(*mut T, u32, &mut u32) -> Result<Hresult>,
@@ -82,13 +86,14 @@ fn with_list<T: Copy, const N: usize, R>(
     }
 }
 
-/// Reads a UTF-16 text, whose length as the runtime counts it has the NUL at its end.
+/// Reads a UTF-16 text. The runtime's count includes the NUL at its end.
 pub(crate) fn read_text(
     read: impl FnMut(*mut u16, u32, &mut u32) -> Result<Hresult>,
 ) -> Result<String> {
     with_list::<u16, 260, _>(0, read, |units| {
         let units = units.split(|unit| *unit == 0).next().unwrap_or_default();
-        // With room at once: most texts are ASCII, and some are read while the program waits.
+        // Reserves the capacity at once: most texts are ASCII, and some are read while the program
+        // waits.
         let mut text = String::with_capacity(units.len());
         let chars = char::decode_utf16(units.iter().copied());
         text.extend(chars.map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER)));
@@ -96,12 +101,12 @@ pub(crate) fn read_text(
     })
 }
 
-/// A text for the runtime: UTF-16 with a NUL at its end.
+/// Converts a text for the runtime: UTF-16 with a NUL at its end.
 pub(crate) fn wide(text: &str) -> Vec<u16> {
     text.encode_utf16().chain([0]).collect()
 }
 
-/// A copy of memory that the runtime lends.
+/// Copies memory that the runtime lends.
 ///
 /// # Safety
 /// `start` is null or points to `length` readable bytes.
@@ -109,6 +114,6 @@ pub(crate) unsafe fn bytes(start: *const u8, length: u32) -> Vec<u8> {
     if start.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(start, length as usize) }.to_vec()
 }

@@ -1,4 +1,4 @@
-//! Modules and assemblies: files, addresses, metadata, symbols.
+//! Modules, assemblies and application domains: files, addresses, metadata, symbols.
 
 use super::{call, complete, read_list, read_text};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
@@ -7,42 +7,42 @@ use crate::metadata::{MetadataEmit, MetadataImport};
 use crate::runtime::{Info, Result};
 use crate::sys::{Hresult, IMetaDataEmit2, IMetaDataImport2, Interface, ModuleFlags, OpenFlags};
 
-/// Answer of `GetModuleInfo2`.
+/// Result of `GetModuleInfo2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModuleInfo<'rt> {
-    /// Where it is in memory; 0 when it is in none.
+    /// Base address; 0 if the module is not in memory.
     pub base_address: usize,
-    /// Its file, or a name for what has no file.
+    /// Path of the file, or a name if there is no file.
     pub path: String,
-    /// Its assembly; `None` before `ModuleAttachedToAssembly`.
+    /// Assembly; `None` before `ModuleAttachedToAssembly`.
     pub assembly: Option<AssemblyId<'rt>>,
-    /// Its kind.
+    /// Properties.
     pub flags: ModuleFlags,
 }
 
-/// Answer of `GetAssemblyInfo`.
+/// Result of `GetAssemblyInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssemblyInfo<'rt> {
-    /// Its simple name.
+    /// Simple name.
     pub name: String,
-    /// Its application domain.
+    /// Application domain.
     pub app_domain: Option<AppDomainId<'rt>>,
-    /// The module with its manifest.
+    /// The module that has the manifest.
     pub module: Option<ModuleId<'rt>>,
 }
 
-/// Answer of `GetAppDomainInfo`.
+/// Result of `GetAppDomainInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AppDomainInfo {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The process that it is in.
+    /// Process id.
     pub process: usize,
 }
 
 impl<'rt> Info<'rt> {
-    /// Base address, file, assembly and flags of a module (`GetModuleInfo2`, asynchronous).
-    /// `None`: the runtime has not got so far yet, or the module is going.
+    /// Base address, file, assembly and flags of a module (`GetModuleInfo2`, asynchronous). `None`
+    /// if the runtime does not have the data yet, or if the module is being unloaded.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -75,8 +75,8 @@ impl<'rt> Info<'rt> {
         }))
     }
 
-    /// Name, domain and manifest module of an assembly (`GetAssemblyInfo`, synchronous).
-    /// `None`: the runtime has not got so far yet.
+    /// Name, domain and manifest module of an assembly (`GetAssemblyInfo`, synchronous). `None` if
+    /// the runtime does not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -106,9 +106,9 @@ impl<'rt> Info<'rt> {
         }))
     }
 
-    /// The metadata of a module, for reading (`GetModuleMetaData`, synchronous). `None`: the
-    /// runtime has not got so far yet, or the module is going; also when the module has no
-    /// metadata (a resource: the runtime answers `S_FALSE`).
+    /// The metadata of a module, for reading (`GetModuleMetaData`, synchronous). `None` if the
+    /// runtime does not have the data yet, or if the module is being unloaded; also if the module
+    /// has no metadata (a resource: the runtime returns `S_FALSE`).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -125,16 +125,16 @@ impl<'rt> Info<'rt> {
         if answer == Hresult::S_FALSE {
             return Ok(None);
         }
-        // SAFETY: on success the runtime gave a reference to the interface that was asked for.
+        // SAFETY: on success the runtime returned a reference to the requested interface.
         complete(answer.ok()).map(|done| done.and_then(|()| unsafe { MetadataImport::new(found) }))
     }
 
     /// The metadata of a module, for writing (`GetModuleMetaData` with `ofWrite`, synchronous).
-    /// `None`: the runtime has not got so far yet, or the module is going; also when the module has
-    /// no metadata.
+    /// `None` if the runtime does not have the data yet, or if the module is being unloaded; also
+    /// if the module has no metadata.
     ///
-    /// The runtime turns the module's metadata into a form that can be written, for good: it is
-    /// larger, and each look-up takes a lock. Ask for it only where IL is really changed.
+    /// The runtime converts the module's metadata permanently into a writable form, which is larger
+    /// and takes a lock for each look-up. Call this only if IL is changed.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -152,7 +152,7 @@ impl<'rt> Info<'rt> {
         if answer == Hresult::S_FALSE {
             return Ok(None);
         }
-        // SAFETY: on success the runtime gave a reference to the interface that was asked for.
+        // SAFETY: on success the runtime returned a reference to the requested interface.
         complete(answer.ok()).map(|done| done.and_then(|()| unsafe { MetadataEmit::new(found) }))
     }
 
@@ -163,13 +163,13 @@ impl<'rt> Info<'rt> {
     pub fn enum_modules<C: MayTriggerGc>(self, _: &mut Cx<'rt, C>) -> Result<Vec<ModuleId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enum_modules(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         let found = unsafe { super::enumerate::modules(enumerator) }?;
         Ok(found.into_iter().filter_map(Id::new).collect())
     }
 
     /// Length in bytes of the symbols of a module that was loaded with symbols from memory
-    /// (`GetInMemorySymbolsLength`, synchronous); 0 when it has none.
+    /// (`GetInMemorySymbolsLength`, synchronous); 0 if it has none.
     ///
     /// # Errors
     /// `CORPROF_E_MODULE_IS_DYNAMIC` for a module of `Reflection.Emit`.
@@ -188,7 +188,7 @@ impl<'rt> Info<'rt> {
     }
 
     /// The symbols of a module that was loaded with symbols from memory (`ReadInMemorySymbols`,
-    /// synchronous): a portable PDB. Empty when it has none.
+    /// synchronous): a portable PDB. Empty if it has none.
     ///
     /// # Errors
     /// `CORPROF_E_MODULE_IS_DYNAMIC` for a module of `Reflection.Emit`.
@@ -223,7 +223,7 @@ impl<'rt> Info<'rt> {
     }
 
     /// Name and process of an application domain (`GetAppDomainInfo`, synchronous; may trigger a GC
-    /// before .NET 9). `None`: the runtime has not got so far yet.
+    /// before .NET 9). `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -242,8 +242,8 @@ impl<'rt> Info<'rt> {
         complete(name.map(|name| AppDomainInfo { name, process }))
     }
 
-    /// The domains that a module is loaded in (`GetAppDomainsContainingModule`, synchronous, may
-    /// trigger a GC). `None`: the runtime has not got so far yet.
+    /// The domains in which a module is loaded (`GetAppDomainsContainingModule`, synchronous, may
+    /// trigger a GC). `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.

@@ -1,18 +1,18 @@
-//! Set-up, and questions about the runtime as a whole.
+//! Calls about the runtime as a whole: event masks, version, environment, detach.
 
 use super::{call, read_text, wide};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
 use crate::runtime::{Info, Result};
 use crate::sys::{CorPrfRuntimeType, EventMaskHigh, EventMaskLow, Hresult};
 
-/// Answer of `GetRuntimeInformation`.
+/// Result of `GetRuntimeInformation`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuntimeInformation {
-    /// Number that the runtime gives itself in its events.
+    /// Number of the runtime in its own events.
     pub clr_instance_id: u16,
     /// Family of runtimes.
     pub runtime_type: CorPrfRuntimeType,
-    /// Major version. CoreCLR 3.1 says 4 here (it counts as the desktop did): use `version`.
+    /// Major version. CoreCLR 3.1 returns 4, as .NET Framework does: use `version`.
     pub major: u16,
     /// Minor version.
     pub minor: u16,
@@ -25,7 +25,7 @@ pub struct RuntimeInformation {
 }
 
 impl<'rt> Info<'rt> {
-    /// The event masks in force (`GetEventMask2`, asynchronous).
+    /// The current event masks (`GetEventMask2`, asynchronous).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -73,8 +73,8 @@ impl<'rt> Info<'rt> {
             qfe: 0,
             version: String::new(),
         };
-        // 3.1 answers ERROR_INSUFFICIENT_BUFFER for a text buffer of length 0, so the text is asked
-        // for with the rest.
+        // 3.1 returns ERROR_INSUFFICIENT_BUFFER for a text buffer of length 0, so the text is read
+        // with the rest.
         found.version = read_text(|buffer, capacity, length| {
             Ok(call!(
                 self,
@@ -94,14 +94,14 @@ impl<'rt> Info<'rt> {
         Ok(found)
     }
 
-    /// Asks the runtime to let the profiler go (`RequestProfilerDetach`, synchronous, may trigger a
-    /// GC); [`crate::Callbacks::profiler_detach_succeeded`] tells when it has.
+    /// Requests the profiler's detach (`RequestProfilerDetach`, synchronous, may trigger a GC). The
+    /// runtime calls [`crate::Callbacks::profiler_detach_succeeded`] when it is done.
     ///
-    /// It is over for good with a flag of `IMMUTABLE`, a hook, IL that was set, or ReJIT
-    /// ([`crate::enable_rejit`]), even when the flag was cleared again.
+    /// A detach is impossible once the profiler has set a flag of `IMMUTABLE`, a hook or IL, or
+    /// enabled ReJIT ([`crate::enable_rejit`]), even if the flag was cleared again.
     ///
-    /// Stop the profiler's own threads and signal handlers first: the runtime unloads the library
-    /// and waits for its own callbacks only.
+    /// Stop the profiler's threads and signal handlers first: the runtime unloads the library, and
+    /// waits only for its own callbacks.
     ///
     /// # Errors
     /// `CORPROF_E_IMMUTABLE_FLAGS_SET`, `CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT`.
@@ -114,8 +114,8 @@ impl<'rt> Info<'rt> {
         call!(self, request_profiler_detach(milliseconds)).ok()
     }
 
-    /// A variable of the runtime's copy of the environment (`GetEnvironmentVariable`); `None` when
-    /// there is none.
+    /// A variable of the runtime's copy of the environment (`GetEnvironmentVariable`); `None` if it
+    /// is not set.
     ///
     /// # Errors
     /// The failure that the runtime reports.

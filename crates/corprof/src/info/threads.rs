@@ -1,4 +1,4 @@
-//! Managed threads.
+//! Managed threads: the current one, all of them, their OS thread ids.
 
 use super::{call, complete};
 use crate::context::{Context, Cx, Synchronous};
@@ -10,18 +10,18 @@ impl<'rt> Info<'rt> {
     /// The managed thread that runs this code (`GetCurrentThreadID`, asynchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_NOT_MANAGED_THREAD` when the runtime does not know the thread.
+    /// `CORPROF_E_NOT_MANAGED_THREAD` if the thread has no `Thread` object of the runtime.
     pub fn get_current_thread_id<C: Context>(self, _: &Cx<'rt, C>) -> Result<ThreadId<'rt>> {
         let mut thread = 0;
         call!(self, get_current_thread_id(&mut thread)).ok()?;
         Id::new(thread).ok_or(Hresult::CORPROF_E_NOT_MANAGED_THREAD)
     }
 
-    /// The operating system's number of a managed thread (`GetThreadInfo`, synchronous): a tid on
-    /// Linux, as the thread itself sees it.
+    /// The operating system's id of a managed thread (`GetThreadInfo`, synchronous): on Linux a tid
+    /// in the thread's own PID namespace.
     ///
     /// # Errors
-    /// `E_FAIL` when it has not been started yet.
+    /// `E_FAIL` if the thread has not been started yet.
     pub fn get_thread_info<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -32,7 +32,7 @@ impl<'rt> Info<'rt> {
         Ok(os_thread)
     }
 
-    /// The domain that a thread runs in (`GetThreadAppDomain`, asynchronous).
+    /// The application domain in which a thread runs (`GetThreadAppDomain`, asynchronous).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -53,7 +53,7 @@ impl<'rt> Info<'rt> {
     pub fn enum_threads<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<Vec<ThreadId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enum_threads(&mut enumerator)).ok()?;
-        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        // SAFETY: the runtime returned an enumerator and a reference to it.
         let found = unsafe { super::enumerate::threads(enumerator) }?;
         Ok(found.into_iter().filter_map(Id::new).collect())
     }
@@ -68,7 +68,7 @@ impl<'rt> Info<'rt> {
     }
 
     /// The platform layer's handle of a managed thread (`GetHandleFromThread`, synchronous). On
-    /// Linux it means nothing outside the runtime.
+    /// Linux it has no meaning outside the runtime.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -82,8 +82,8 @@ impl<'rt> Info<'rt> {
         Ok(handle.addr())
     }
 
-    /// The context of a thread (`GetThreadContext`, asynchronous): not a register context; CoreCLR
-    /// has one for all.
+    /// The .NET context of a thread, not its registers (`GetThreadContext`, asynchronous). CoreCLR
+    /// has one for all threads.
     ///
     /// # Errors
     /// The failure that the runtime reports.

@@ -6,25 +6,25 @@ use crate::id::{ClassId, Id, ModuleId, Token};
 use crate::runtime::{Info, Result};
 use crate::sys::{CorElementType, Hresult};
 
-/// Answer of `GetClassIDInfo2`.
+/// Result of `GetClassIDInfo2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClassInfo<'rt> {
-    /// Its module.
+    /// Module.
     pub module: Option<ModuleId<'rt>>,
-    /// Its type definition.
+    /// Type definition.
     pub token: Token,
-    /// The class that it derives from.
+    /// Base class.
     pub parent: Option<ClassId<'rt>>,
-    /// Its type arguments.
+    /// Type arguments.
     pub type_args: Vec<Option<ClassId<'rt>>>,
 }
 
-/// Answer of `IsArrayClass`.
+/// Result of `IsArrayClass`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArrayClass<'rt> {
-    /// Type of the elements.
+    /// Element type.
     pub element_type: CorElementType,
-    /// Class of the elements, where they have one.
+    /// Class of the elements, if they have one.
     pub element_class: Option<ClassId<'rt>>,
     /// Number of dimensions.
     pub rank: u32,
@@ -32,7 +32,7 @@ pub struct ArrayClass<'rt> {
 
 impl<'rt> Info<'rt> {
     /// Module, token, parent and type arguments of a class (`GetClassIDInfo2`, asynchronous).
-    /// `None`: the runtime has not got so far yet.
+    /// `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// `CORPROF_E_CLASSID_IS_ARRAY` for an array (see [`Info::is_array_class`]),
@@ -65,7 +65,8 @@ impl<'rt> Info<'rt> {
         }))
     }
 
-    /// Element and rank if the class is an array (`IsArrayClass`, asynchronous).
+    /// Element type and rank of an array class; `None` for other classes (`IsArrayClass`,
+    /// asynchronous).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -93,8 +94,8 @@ impl<'rt> Info<'rt> {
     }
 
     /// Module and token of a class (`GetClassIDInfo`, asynchronous). Prefer
-    /// [`Info::get_class_id_info2`], which knows type arguments.
-    /// `None`: the runtime has not got so far yet.
+    /// [`Info::get_class_id_info2`], which returns the type arguments. `None` if the runtime does
+    /// not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -115,11 +116,11 @@ impl<'rt> Info<'rt> {
     }
 
     /// The class of a type without type parameters; loads it (`GetClassFromToken`, synchronous, may
-    /// trigger a GC). `None`: the runtime has not got so far yet.
+    /// trigger a GC). `None` if the runtime does not have the data yet.
     ///
     /// # Errors
-    /// `CORPROF_E_TYPE_IS_PARAMETERIZED` when it has some, `CORPROF_E_RUNTIME_UNINITIALIZED` in
-    /// `Initialize`.
+    /// `CORPROF_E_TYPE_IS_PARAMETERIZED` if the type has type parameters,
+    /// `CORPROF_E_RUNTIME_UNINITIALIZED` in `Initialize`.
     pub fn get_class_from_token<C: RuntimeThread>(
         self,
         _: &mut Cx<'rt, C>,
@@ -135,7 +136,7 @@ impl<'rt> Info<'rt> {
     }
 
     /// The class of a type with these type arguments; loads it (`GetClassFromTokenAndTypeArgs`,
-    /// synchronous, may trigger a GC). `None`: the runtime has not got so far yet.
+    /// synchronous, may trigger a GC). `None` if the runtime does not have the data yet.
     ///
     /// # Errors
     /// The failure that the runtime reports.

@@ -1,8 +1,10 @@
-//! Adding to a module's metadata what rewritten IL refers to: signatures, types, members, texts.
+//! Writes a module's metadata: adds the signatures, types, members and strings that new IL uses.
 //!
-//! It makes no types and no methods; the raw interface ([`MetadataEmit::as_raw`]) does. The
-//! invariant: every call asks for one token, and asking again for the same gives what there is
-//! already or another one as good.
+//! Input are names and signature blobs; output are tokens for [`crate::il`]. To define new types
+//! and methods, use the raw interface ([`MetadataEmit::as_raw`]).
+//!
+//! Invariant: every method returns one token. A repeated call returns the existing token or an
+//! equivalent one.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -14,8 +16,9 @@ use crate::info::wide;
 use crate::runtime::Result;
 use crate::sys::{AssemblyMetadata, Hresult, IMetaDataAssemblyEmit, IMetaDataEmit2, Interface};
 
-/// The metadata of one module, open for writing. It holds a reference and takes the metadata's lock
-/// in its calls; it cannot outlive the call that it was got in, because its module could go.
+/// The metadata of one module, open for writing. It holds a COM reference. Its methods take the
+/// metadata's lock. It cannot outlive the callback in which it was obtained, because the module
+/// could be unloaded.
 #[derive(Debug)]
 pub struct MetadataEmit<'rt> {
     pointer: NonNull<IMetaDataEmit2>,
@@ -24,7 +27,7 @@ pub struct MetadataEmit<'rt> {
 
 impl Drop for MetadataEmit<'_> {
     fn drop(&mut self) {
-        // SAFETY: `new` took a reference, given back here once.
+        // SAFETY: `new` took a reference, which is released here once.
         unsafe {
             let this = self.pointer.as_ptr();
             ((*(*this).vtbl).unknown.release)(this.cast());
@@ -32,13 +35,14 @@ impl Drop for MetadataEmit<'_> {
     }
 }
 
-/// Calls a slot that ends in a place for a token and evaluates to the token, or to the failure.
+/// Calls a slot whose last argument is an out-pointer for a token. Evaluates to the token or the
+/// failure.
 macro_rules! emit {
     ($self:ident, $method:ident($($arg:expr),* $(,)?)) => {{
         let mut token = 0;
-        // SAFETY: the object is live and has every slot of `IMetaDataEmit2`, which was asked for;
-        // the pointers among the arguments are those of live values of the types and lengths that
-        // the contract names.
+        // SAFETY: the object is live and has every slot of `IMetaDataEmit2`, for which it was
+        // queried; the pointers among the arguments are those of live values of the types and
+        // lengths that the contract names.
         let answer = unsafe {
             IMetaDataEmit2::$method($self.pointer.as_ptr(), $($arg,)* &mut token)
         };
@@ -50,7 +54,8 @@ impl<'rt> MetadataEmit<'rt> {
     /// Takes over a reference; `None` when the pointer is null.
     ///
     /// # Safety
-    /// `found` is null or a live `IMetaDataEmit2` of the runtime `'rt` with a reference to give.
+    /// `found` is null or a live `IMetaDataEmit2` of the runtime `'rt`, with one reference that is
+    /// passed to this function.
     pub(crate) unsafe fn new<T>(found: *mut T) -> Option<Self> {
         NonNull::new(found).map(|found| Self {
             pointer: found.cast(),
@@ -94,7 +99,7 @@ impl<'rt> MetadataEmit<'rt> {
     }
 
     /// A reference to another assembly (`DefineAssemblyRef` of `IMetaDataAssemblyEmit`), by its
-    /// simple name, its least version and the token of its public key. The runtime finds it after
+    /// simple name, its minimum version and the token of its public key. The runtime finds it after
     /// [`crate::Info::apply_meta_data`].
     ///
     /// # Errors
@@ -128,9 +133,8 @@ impl<'rt> MetadataEmit<'rt> {
             os_count: 0,
         };
         let (name, mut token) = (wide(name), 0);
-        // SAFETY: the runtime gave the interface that was asked for, with a reference that is given
-        // back once; the arguments are live values of the types and lengths that the contract
-        // names.
+        // SAFETY: the runtime returned the requested interface, with a reference that is released
+        // once; the arguments are live values of the types and lengths that the contract names.
         let answer = unsafe {
             let this: *mut IMetaDataAssemblyEmit = assembly.as_ptr();
             let answer = IMetaDataAssemblyEmit::define_assembly_ref(
@@ -151,8 +155,8 @@ impl<'rt> MetadataEmit<'rt> {
     }
 
     /// A reference to a type (`DefineTypeRefByName`): `scope` is an assembly or a module reference,
-    /// or the reference to the type that it is nested in; `name` has the namespace. Code may use it
-    /// at once.
+    /// or the reference to the enclosing type; `name` includes the namespace. Code may use it at
+    /// once.
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -194,7 +198,7 @@ impl<'rt> MetadataEmit<'rt> {
         emit!(self, define_module_ref(name.as_ptr()))
     }
 
-    /// A text for `ldstr` (`DefineUserString`).
+    /// A string for `ldstr` (`DefineUserString`).
     ///
     /// # Errors
     /// The failure that the runtime reports.
@@ -204,7 +208,7 @@ impl<'rt> MetadataEmit<'rt> {
         emit!(self, define_user_string(units.as_ptr(), length))
     }
 
-    /// The raw interface. What is called through it must not outlive `self`.
+    /// The raw interface. It must not be used after `self` is dropped.
     pub fn as_raw(&self) -> NonNull<IMetaDataEmit2> {
         self.pointer
     }

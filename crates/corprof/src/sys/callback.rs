@@ -1,7 +1,9 @@
 //! The interfaces that the profiler implements: `ICorProfilerCallback` to `ICorProfilerCallback11`.
 //!
-//! Declarations only; generated once from the IDL, then kept by hand. The invariant: the macro
-//! asserts each slot.
+//! Declarations only, generated once from the IDL and since then maintained by hand.
+//! [`crate::Callbacks`] is the safe trait.
+//!
+//! Invariant: the macro asserts each slot number at compile time.
 
 use core::ffi::c_void;
 

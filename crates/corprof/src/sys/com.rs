@@ -1,8 +1,9 @@
-//! COM as the runtime uses it on every platform: GUIDs, `IUnknown`, `IClassFactory`, and the macro
-//! that declares an interface from its slots.
+//! COM basics: GUIDs, `IUnknown`, `IClassFactory`, and the macro that declares an interface.
 //!
-//! It is not a COM implementation: there are no apartments, no marshalling, no registry. The
-//! invariant: a vtable declared here has each method at the slot that the declaration names.
+//! The subset that the runtime uses on every platform, without apartments, marshalling or a
+//! registry.
+//!
+//! Invariant: a vtable declared here has each method at the slot that its declaration states.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -24,8 +25,8 @@ pub struct Guid {
 }
 
 impl Guid {
-    /// The value of `XXXXXXXX-XXXX-XXXX-XXXX-XXXXXXXXXXXX`, with or without braces, in upper or
-    /// lower case; `None` when the text is anything else.
+    /// Parses `XXXXXXXX-XXXX-XXXX-XXXX-XXXXXXXXXXXX`, with or without braces, in upper or lower
+    /// case; `None` for any other text.
     pub const fn parse(text: &str) -> Option<Self> {
         let all = text.as_bytes();
         let start = match all.len() {
@@ -64,10 +65,10 @@ impl Guid {
         })
     }
 
-    /// A GUID known at compile time; what is no GUID does not compile.
+    /// A GUID known at compile time; an invalid text does not compile.
     ///
     /// # Panics
-    /// When called at run time with a text that [`Guid::parse`] refuses.
+    /// If called at run time with a text that [`Guid::parse`] refuses.
     pub const fn new(text: &str) -> Self {
         match Self::parse(text) {
             Some(guid) => guid,
@@ -93,15 +94,15 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// One version of an interface: all versions of a family share one vtable, of which an object
-/// that answers for `iid` has the first `slots` entries.
+/// One version of an interface. All versions of a family share one vtable; an object that
+/// implements `iid` has its first `slots` entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceVersion {
     /// The C name, such as `ICorProfilerInfo3`.
     pub name: &'static str,
     /// The identifier for `QueryInterface`.
     pub iid: Guid,
-    /// How many slots this version has, `IUnknown`'s three included.
+    /// Number of slots of this version, including the three of `IUnknown`.
     pub slots: usize,
 }
 
@@ -110,24 +111,23 @@ pub struct InterfaceVersion {
 pub struct InterfaceMethod {
     /// The C name, such as `GetFunctionFromIP`.
     pub name: &'static str,
-    /// The field of the vtable structure, such as `get_function_from_ip`.
+    /// The name of the field in the vtable structure, such as `get_function_from_ip`.
     pub field: &'static str,
     /// The C name of the interface version that added it.
     pub interface: &'static str,
-    /// Its index in the vtable.
+    /// Index in the vtable.
     pub slot: usize,
 }
 
-/// An interface that [`com_interface!`](crate::com_interface) declared: what can be asked of it at
-/// compile time.
+/// Compile-time facts about an interface that [`com_interface!`](crate::com_interface) declared.
 ///
 /// # Safety
-/// A value of the type starts with a pointer to a vtable, of which the entries up to the answered
-/// version's `slots` are as the declaration says.
+/// A value of the type starts with a pointer to a vtable. The entries up to the `slots` of the
+/// version that the object implements are as declared.
 pub unsafe trait Interface {
     /// Every version, oldest first.
     const VERSIONS: &'static [InterfaceVersion];
-    /// Every method but `IUnknown`'s, by slot.
+    /// Every method except those of `IUnknown`, by slot.
     const METHODS: &'static [InterfaceMethod];
     /// Identifier of the newest version.
     const IID: Guid;
@@ -135,11 +135,11 @@ pub unsafe trait Interface {
     const SLOTS: usize;
 }
 
-/// Declares a family of COM interfaces, each version of which adds slots to the one before.
+/// Declares a family of COM interfaces, in which each version adds slots to the previous one.
 ///
-/// Gives the object structure (a vtable pointer), the `#[repr(C)]` vtable structure with all the
-/// slots, one raw calling function for each method, and [`Interface`]. The number before each
-/// method is its slot: a wrong one does not compile.
+/// Generates the object structure (a vtable pointer), the `#[repr(C)]` vtable structure with all
+/// slots, one raw calling function for each method, and an implementation of [`Interface`]. The
+/// number before each method is its slot. A wrong number does not compile.
 #[macro_export]
 macro_rules! com_interface {
     (
@@ -182,11 +182,11 @@ macro_rules! com_interface {
                 #[doc = concat!("Calls `", stringify!($version), "::", stringify!($clr), "`, slot ", $slot, ".")]
                 ///
                 /// # Safety
-                /// `this` is a live object that answers for the version which has this slot, and
-                /// the arguments are what the runtime's contract for the method says.
+                /// `this` is a live object of a version that has this slot, and the arguments are
+                /// as the runtime's contract for the method requires.
                 #[allow(clippy::too_many_arguments, reason = "the contract's, not ours")]
                 pub unsafe fn $method(this: *mut Self $(, $arg: $ty)*) -> $ret {
-                    // SAFETY: the caller vouches for the object, its version and the arguments.
+                    // SAFETY: the caller guarantees the object, its version and the arguments.
                     unsafe { ((*(*this).vtbl).$method)(this $(, $arg)*) }
                 }
             )*)+
@@ -232,8 +232,8 @@ macro_rules! com_interface {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct IUnknownVtbl {
-    /// Slot 0. Answers [`Hresult::E_NOINTERFACE`] and a null pointer for an interface that the
-    /// object does not have, else the pointer to it, with a reference added.
+    /// Slot 0. Returns a pointer to the requested interface, with a reference added, or
+    /// [`Hresult::E_NOINTERFACE`] and a null pointer if the object does not have it.
     pub query_interface: unsafe extern "system" fn(
         this: *mut c_void,
         iid: *const Guid,
@@ -241,7 +241,7 @@ pub struct IUnknownVtbl {
     ) -> Hresult,
     /// Slot 1. Adds a reference.
     pub add_ref: unsafe extern "system" fn(this: *mut c_void) -> u32,
-    /// Slot 2. Gives a reference back; the last one frees the object.
+    /// Slot 2. Releases a reference; the last one frees the object.
     pub release: unsafe extern "system" fn(this: *mut c_void) -> u32,
 }
 
@@ -262,7 +262,7 @@ const _: () = assert!(size_of::<IUnknownVtbl>() == 3 * size_of::<usize>());
 const _: () = assert!(size_of::<Guid>() == 16 && align_of::<Guid>() == 4);
 
 com_interface! {
-    /// The factory that `DllGetClassObject` hands out.
+    /// The factory that `DllGetClassObject` returns.
     ///
     /// Source: `unknwn.idl`.
     pub interface IClassFactory, IClassFactoryVtbl {

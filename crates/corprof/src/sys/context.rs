@@ -1,7 +1,10 @@
-//! The register context of the PAL (`CONTEXT` of `pal.h`) on x86-64: where its fields are.
+//! Layout of the register context of the PAL (`CONTEXT` of `pal.h`) on x86-64.
 //!
-//! It is not the whole structure, whose size grows from version to version; the runtime does not
-//! check the size that it is given. The invariant: a buffer made here is larger than any of them.
+//! The PAL is the runtime's platform layer. Only the start of the structure has named fields,
+//! because its size grows from version to version. The runtime does not check the size that it
+//! gets.
+//!
+//! Invariant: [`ContextAmd64`] is at least as large as the structure of any version.
 
 /// `ContextFlags` for x86-64.
 pub const CONTEXT_AMD64: u32 = 0x0010_0000;
@@ -16,7 +19,7 @@ pub const CONTEXT_FLOATING_POINT: u32 = CONTEXT_AMD64 | 8;
 /// Control, integer and floating-point registers are valid.
 pub const CONTEXT_FULL: u32 = CONTEXT_CONTROL | CONTEXT_INTEGER | CONTEXT_FLOATING_POINT;
 
-/// A register context as large as any version of the runtime has it.
+/// A register context, at least as large as that of any version of the runtime.
 ///
 /// Source: `pal.h`, `_CONTEXT` under `HOST_AMD64`.
 #[repr(C, align(16))]

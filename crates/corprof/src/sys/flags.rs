@@ -1,7 +1,8 @@
-//! The flag words of the contract, one type each, so that none is taken for another.
+//! Flag words of the profiling API, one type each: event masks, module flags, codegen flags.
 //!
-//! Unknown bits are kept: a newer runtime may know more. The invariant: `COR_PRF_MONITOR` and
-//! `COR_PRF_HIGH_MONITOR` never mix.
+//! Unknown bits are kept, because a newer runtime may have more flags.
+//!
+//! Invariant: `COR_PRF_MONITOR` and `COR_PRF_HIGH_MONITOR` are different types, so they never mix.
 
 macro_rules! flags {
     ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $flag:ident = $value:literal,)* })*) => { $(
@@ -11,7 +12,7 @@ macro_rules! flags {
         pub struct $name(u32);
         impl $name {
             $($(#[$fdoc])* pub const $flag: Self = Self($value);)*
-            /// Every flag with its C name less the prefix.
+            /// Every flag with its C name, without the prefix.
             pub const FLAGS: &'static [(&'static str, Self)] = &[$((stringify!($flag), Self::$flag),)*];
             /// No flag.
             pub const fn empty() -> Self {
@@ -21,11 +22,11 @@ macro_rules! flags {
             pub const fn bits(self) -> u32 {
                 self.0
             }
-            /// From a number; bits without a name are kept.
+            /// Converts a number; bits without a name are kept.
             pub const fn from_bits_retain(bits: u32) -> Self {
                 Self(bits)
             }
-            /// Both sets together; as `|`, for constants.
+            /// The union of both sets; as `|`, but usable in constants.
             pub const fn union(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
@@ -45,7 +46,7 @@ macro_rules! flags {
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
-            /// Whether there is no flag.
+            /// Whether the set has no flag.
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }
@@ -116,82 +117,82 @@ flags! {
         MONITOR_JIT_COMPILATION = 0x20,
         /// `Exception*`.
         ///
-        /// **Ends programs on .NET 9 and 10**: around filters and catch blocks the runtime goes
-        /// into preemptive mode for these callbacks while it holds the exception by an unprotected
-        /// reference (`CallFilterFunclet`, `CallCatchFunclet` in
-        /// src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime issue 132462, mended in .NET 11). A
-        /// collection there, and the program crashes or does not catch what it catches, whatever
-        /// the callbacks do. Listen to the runtime's event `ExceptionThrown` there
+        /// **Crashes programs on .NET 9 and 10.** Around filters and catch blocks the runtime
+        /// switches to preemptive mode for these callbacks, while it holds the exception by an
+        /// unprotected reference (`CallFilterFunclet`, `CallCatchFunclet` in
+        /// src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime issue 132462, fixed in .NET 11). If
+        /// a collection runs then, the program crashes or misses the exception, whatever the
+        /// callbacks do. On these versions use the runtime's event `ExceptionThrown`
         /// ([`crate::Info::event_pipe_start_session`]), which switches no mode.
         MONITOR_EXCEPTIONS = 0x40,
-        /// All garbage collection callbacks; turns concurrent collection off when set in
-        /// `Initialize`. [`EventMaskHigh::BASIC_GC`] does not.
+        /// All garbage collection callbacks. Disables concurrent collection if set in `Initialize`;
+        /// [`EventMaskHigh::BASIC_GC`] does not.
         MONITOR_GC = 0x80,
         /// `ObjectAllocated`; needs [`EventMaskLow::ENABLE_OBJECT_ALLOCATED`] in `Initialize`.
         MONITOR_OBJECT_ALLOCATED = 0x100,
         /// `Thread*`.
         MONITOR_THREADS = 0x200,
-        /// Nothing in CoreCLR.
+        /// No effect in CoreCLR.
         MONITOR_REMOTING = 0x400,
-        /// `*Transition`; turns P/Invoke inlining and ReadyToRun code off.
+        /// `*Transition`; disables P/Invoke inlining and ReadyToRun code.
         MONITOR_CODE_TRANSITIONS = 0x800,
-        /// The enter, leave and tailcall hooks; turns ReadyToRun code off.
+        /// The enter, leave and tailcall hooks; disables ReadyToRun code.
         MONITOR_ENTERLEAVE = 0x1000,
         /// `COMClassicVTable*`.
         MONITOR_CCW = 0x2000,
-        /// Nothing in CoreCLR; includes `MONITOR_REMOTING`.
+        /// No effect in CoreCLR; includes `MONITOR_REMOTING`.
         MONITOR_REMOTING_COOKIE = 0x4400,
-        /// Nothing in CoreCLR; includes `MONITOR_REMOTING`.
+        /// No effect in CoreCLR; includes `MONITOR_REMOTING`.
         MONITOR_REMOTING_ASYNC = 0x8400,
         /// `RuntimeSuspend*`, `RuntimeResume*`, `RuntimeThread*`.
         MONITOR_SUSPENDS = 0x1_0000,
         /// `JITCachedFunctionSearch*`.
         MONITOR_CACHE_SEARCHES = 0x2_0000,
-        /// Allows `RequestReJIT` and its callbacks.
+        /// Permits `RequestReJIT` and its callbacks.
         ENABLE_REJIT = 0x4_0000,
-        /// Nothing in CoreCLR.
+        /// No effect in CoreCLR.
         ENABLE_INPROC_DEBUGGING = 0x8_0000,
         /// Keeps IL maps.
         ENABLE_JIT_MAPS = 0x10_0000,
-        /// No inlining in the whole process.
+        /// Disables inlining in the whole process.
         DISABLE_INLINING = 0x20_0000,
-        /// No optimisation in the whole process.
+        /// Disables optimisation in the whole process.
         DISABLE_OPTIMIZATIONS = 0x40_0000,
-        /// Slow allocation paths that can call `ObjectAllocated`.
+        /// Uses slow allocation paths, which can call `ObjectAllocated`.
         ENABLE_OBJECT_ALLOCATED = 0x80_0000,
         /// No callback in CoreCLR.
         MONITOR_CLR_EXCEPTIONS = 0x100_0000,
         /// Every callback.
         MONITOR_ALL = 0x107_ffff,
-        /// Arguments for the hooks: slow path.
+        /// Arguments for the hooks; selects the slow path.
         ENABLE_FUNCTION_ARGS = 0x200_0000,
-        /// Return values for the hooks: slow path.
+        /// Return values for the hooks; selects the slow path.
         ENABLE_FUNCTION_RETVAL = 0x400_0000,
-        /// Exact frames for the hooks: slow path.
+        /// Exact frames for the hooks; selects the slow path.
         ENABLE_FRAME_INFO = 0x800_0000,
-        /// Allows `DoStackSnapshot`; costs nothing until it is called.
+        /// Permits `DoStackSnapshot`; no cost until the first call.
         ENABLE_STACK_SNAPSHOT = 0x1000_0000,
-        /// In CoreCLR: ReadyToRun code is not used.
+        /// In CoreCLR: disables ReadyToRun code.
         USE_PROFILE_IMAGES = 0x2000_0000,
-        /// Nothing in CoreCLR.
+        /// No effect in CoreCLR.
         DISABLE_TRANSPARENCY_CHECKS_UNDER_FULL_TRUST = 0x4000_0000,
-        /// ReadyToRun code is not used: everything is compiled.
+        /// Disables ReadyToRun code: the JIT compiles everything.
         DISABLE_ALL_NGEN_IMAGES = 0x8000_0000,
         /// Flags that can be set in `Initialize` only (`COR_PRF_MONITOR_IMMUTABLE`).
         IMMUTABLE = 0xeef8_cc00,
     }
     /// The high event mask (`COR_PRF_HIGH_MONITOR`).
     EventMaskHigh {
-        /// Nothing in CoreCLR.
+        /// No effect in CoreCLR.
         ADD_ASSEMBLY_REFERENCES = 0x1,
         /// `ModuleInMemorySymbolsUpdated`.
         IN_MEMORY_SYMBOLS_UPDATED = 0x2,
         /// `DynamicMethodUnloaded`.
         MONITOR_DYNAMIC_FUNCTION_UNLOADS = 0x4,
-        /// No tiers. In `Initialize` only.
+        /// Disables tiered compilation. In `Initialize` only.
         DISABLE_TIERED_COMPILATION = 0x8,
-        /// `GarbageCollectionStarted` and `…Finished` and no other garbage collection callback;
-        /// keeps concurrent collection.
+        /// `GarbageCollectionStarted` and `…Finished`, but no other garbage collection callback.
+        /// Concurrent collection stays enabled.
         BASIC_GC = 0x10,
         /// `MovedReferences2` without the other garbage collection callbacks.
         MONITOR_GC_MOVED_OBJECTS = 0x20,
@@ -206,9 +207,9 @@ flags! {
     }
     /// Properties of a module (`COR_PRF_MODULE_FLAGS`).
     ModuleFlags {
-        /// From a file.
+        /// Loaded from a file.
         DISK = 0x1,
-        /// Has code compiled ahead of time (ReadyToRun).
+        /// Has ReadyToRun code.
         NGEN = 0x2,
         /// Made by `Reflection.Emit`.
         DYNAMIC = 0x4,
@@ -216,7 +217,7 @@ flags! {
         COLLECTIBLE = 0x8,
         /// A resource.
         RESOURCE = 0x10,
-        /// In memory as in the file, not as mapped sections.
+        /// Laid out in memory as in the file, not as mapped sections.
         FLAT_LAYOUT = 0x20,
         /// Windows Runtime metadata.
         WINDOWS_RUNTIME = 0x40,
@@ -232,21 +233,21 @@ flags! {
     RejitFlags {
         /// The new version is not inlined.
         BLOCK_INLINING = 0x1,
-        /// `GetReJITParameters` is called for inliners too. Without it a method that is both asked
-        /// for and an inliner of another one of the same request keeps its own IL: the runtime
-        /// binds it twice, and the second time counts.
+        /// `GetReJITParameters` is called for inliners too. Without the flag, a method that is both
+        /// requested and an inliner of another method of the request keeps its original IL: the
+        /// runtime binds it twice, and the second time counts.
         INLINING_CALLBACKS = 0x2,
     }
     /// Flags of `DoStackSnapshot` (`COR_PRF_SNAPSHOT_INFO`).
     SnapshotFlags {
-        /// Frames come with their register contexts.
+        /// Passes the register context of each frame.
         REGISTER_CONTEXT = 0x1,
         /// A faster, less exact walk; 32-bit x86 only.
         X86_OPTIMIZED = 0x2,
     }
     /// Flags of `GetModuleMetaData` (`CorOpenFlags`).
     OpenFlags {
-        /// For reading (the value of `ofRead` is 0: the empty set).
+        /// For writing. The empty set is for reading (`ofRead` is 0).
         WRITE = 0x1,
     }
 }

@@ -1,7 +1,6 @@
-//! `HRESULT`s with their names.
+//! `HRESULT`: result codes of the runtime, with their names.
 //!
-//! It says nothing about what to do with an answer: that is the caller's. The invariant: a value
-//! without a name here still travels unchanged.
+//! Invariant: a value without a name here is passed on unchanged.
 
 use core::fmt;
 
@@ -13,19 +12,19 @@ use core::fmt;
 pub struct Hresult(pub i32);
 
 impl Hresult {
-    /// From the usual unsigned writing, such as `0x8013_1363`.
+    /// Converts the usual unsigned form, such as `0x8013_1363`.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits as i32)
     }
-    /// As the usual unsigned number.
+    /// The usual unsigned form.
     pub const fn bits(self) -> u32 {
         self.0 as u32
     }
-    /// Whether it is a success, [`Hresult::S_FALSE`] included.
+    /// Whether the code is a success, including [`Hresult::S_FALSE`].
     pub const fn is_ok(self) -> bool {
         self.0 >= 0
     }
-    /// Whether it is a failure.
+    /// Whether the code is a failure.
     pub const fn is_err(self) -> bool {
         self.0 < 0
     }
@@ -36,7 +35,7 @@ impl Hresult {
     pub const fn ok(self) -> Result<(), Self> {
         if self.is_ok() { Ok(()) } else { Err(self) }
     }
-    /// The symbolic name; the first one where a value has several.
+    /// The symbolic name; the first if a value has several.
     pub fn name(self) -> Option<&'static str> {
         NAMES
             .iter()

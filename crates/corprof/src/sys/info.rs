@@ -1,7 +1,9 @@
 //! The interfaces that the runtime implements: `ICorProfilerInfo` to `ICorProfilerInfo15`.
 //!
-//! Declarations only; generated once from the IDL, then kept by hand. The invariant: the macro
-//! asserts each slot.
+//! Declarations only, generated once from the IDL and since then maintained by hand.
+//! [`crate::Info`] has the safe calls.
+//!
+//! Invariant: the macro asserts each slot number at compile time.
 
 use core::ffi::c_void;
 

@@ -1,7 +1,8 @@
-//! The metadata interfaces, as far as a profiler needs them to name things and to rewrite IL.
+//! The metadata interfaces that a profiler needs to resolve names and to rewrite IL.
 //!
-//! Declarations only; generated once from the IDL, then kept by hand. The invariant: the macro
-//! asserts each slot.
+//! Declarations only, generated once from the IDL and since then maintained by hand.
+//!
+//! Invariant: the macro asserts each slot number at compile time.
 
 use core::ffi::c_void;
 
@@ -184,7 +185,7 @@ com_interface! {
 }
 
 com_interface! {
-    /// Adds to the manifest of a module: what it refers to.
+    /// Adds references to the manifest of a module.
     ///
     /// Source: `cor.h`.
     pub interface IMetaDataAssemblyEmit, IMetaDataAssemblyEmitVtbl {

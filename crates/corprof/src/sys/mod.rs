@@ -1,8 +1,9 @@
-//! The raw contract of the CLR Profiling API: interfaces, slots, structures, flags and error codes
-//! as `corprof.idl`, `corhdr.h`, `cor.h` and `corerror.h` of the runtime have them.
+//! Raw FFI definitions of the CLR Profiling API: interfaces, structures, flags, error codes.
 //!
-//! It is not safe and does not try to be: that is the rest of the crate. The invariant: every
-//! layout and every slot number in here is asserted at compile time.
+//! Source: `corprof.idl`, `corhdr.h`, `cor.h` and `corerror.h` of the runtime. Calls through these
+//! definitions are unsafe; the rest of the crate wraps them safely.
+//!
+//! Invariant: every layout and every slot number in this module is asserted at compile time.
 
 mod callback;
 mod com;

@@ -1,8 +1,8 @@
-//! The small interfaces of the runtime: enumerators, function control, method malloc, assembly
-//! reference provider.
+//! Small interfaces of the runtime: enumerators, function control, allocators, assembly references.
 //!
-//! Declarations only; generated once from the IDL, then kept by hand. The invariant: the macro
-//! asserts each slot.
+//! Declarations only, generated once from the IDL and since then maintained by hand.
+//!
+//! Invariant: the macro asserts each slot number at compile time.
 
 use core::ffi::c_void;
 
@@ -109,7 +109,7 @@ com_interface! {
 }
 
 com_interface! {
-    /// Takes assembly references in `GetAssemblyReferences`.
+    /// Receives assembly references in `GetAssemblyReferences`.
     ///
     /// Source: `corprof.idl`.
     pub interface ICorProfilerAssemblyReferenceProvider, ICorProfilerAssemblyReferenceProviderVtbl {

@@ -1,36 +1,38 @@
 //! The call rules of `ICorProfilerInfo`: one row for each method.
 //!
-//! The table is the single source: the bounds of the typed layer, the checks of the test double and
-//! `docs/call-contexts.md` are compared with it or made from it. The invariant: row *n* is the
-//! method at slot *n* + 3, and the bound that the typed layer asks for is at least as strict as
-//! what any supported runtime checks.
+//! A call rule states from which callbacks and threads a method may be called. The typed layer is
+//! the safe API of this crate. Tests compare its trait bounds with this table. The checks of the
+//! test double (`fake-clr`) and `docs/call-contexts.md` are made from the table.
+//!
+//! Invariant: row *n* is the method at slot *n* + 3. The typed layer's bound is at least as strict
+//! as the checks of every supported runtime.
 //!
 //! Source: the `PROFILER_TO_CLR_ENTRYPOINT_*` macro at the head of each method of
 //! `vm/proftoeeinterfaceimpl.cpp`, extracted by script from the sources of 3.1 (November 2019) and
-//! 5.0 (June 2020), read for 8.0 where 5.0 and 10 differ, and for 10 from its main branch; the 3.1
-//! and 8.0 columns are tried on 3.1.23 and 8.0.4 by the tests.
+//! 5.0 (June 2020). The checks of 10 are those of its main branch. Where 5.0 and 10 differ, the 8.0
+//! source was read. Tests check the 3.1 and 8.0 columns on 3.1.23 and 8.0.4.
 
 use core::fmt::Write as _;
 
-/// Checks of a method's entry macro.
+/// Check that a method's entry macro makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// The version does not have the method.
+    /// No such method in this version.
     Absent,
     /// `E_NOTIMPL`, whatever the context.
     NotImplemented,
-    /// Nothing.
+    /// No check.
     Unchecked,
-    /// `…_ASYNC`: not while detaching.
+    /// `…_ASYNC`: refused only while detaching.
     Async,
-    /// `…_ASYNC` with `kP2EETriggers`: as `Async`, but it may trigger a GC.
+    /// `…_ASYNC` with `kP2EETriggers`: as `Async`, but the method may trigger a GC.
     AsyncTriggers,
-    /// `…_SYNC`: inside a callback, or on a thread without a `Thread` object.
+    /// `…_SYNC`: accepted inside a callback, or on a thread without a `Thread` object.
     Sync,
-    /// `…_SYNC` with `kP2EETriggers`: inside a callback that has a triggers scope, or on a thread
-    /// without a `Thread` object.
+    /// `…_SYNC` with `kP2EETriggers`: accepted inside a callback that has a triggers scope, or on a
+    /// thread without a `Thread` object.
     SyncTriggers,
-    /// `…_CALLABLE_ON_INIT_ONLY`: in `Initialize`.
+    /// `…_CALLABLE_ON_INIT_ONLY`: accepted in `Initialize` only.
     InitOnly,
 }
 
@@ -82,7 +84,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Name of the trait, or of the context.
+    /// Name of the trait or context.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Context => "Context",
@@ -102,13 +104,13 @@ impl Bound {
 pub enum Typed {
     /// As the method of [`crate::Info`] with the runtime's name in snake case.
     Method(Bound),
-    /// Under other names.
+    /// Under the given other names.
     As(Bound, &'static str),
-    /// Not at all, for this reason; the raw layer has it.
+    /// Only in the raw layer, for this reason.
     NotOffered(&'static str),
 }
 
-/// The runtimes that the table has columns for.
+/// Runtimes with a column in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuntimeVersion {
     /// .NET Core 3.1.
@@ -136,18 +138,18 @@ impl RuntimeVersion {
 /// The rules of one method.
 #[derive(Clone, Copy, Debug)]
 pub struct CallRule {
-    /// Its slot.
+    /// Slot in the vtable.
     pub slot: usize,
-    /// Its C name.
+    /// C name.
     pub name: &'static str,
-    /// The `ICorProfilerInfo` that added it.
+    /// Number of the `ICorProfilerInfo` that added the method.
     pub interface: u32,
     /// The checks, by [`RuntimeVersion`].
     pub entry: [Entry; 3],
     flags: u8,
-    /// How the typed layer offers it.
+    /// How the typed layer offers the method.
     pub typed: Typed,
-    /// Why the typed layer asks for more than the runtime, where it does.
+    /// Why the typed layer is stricter than the runtime; empty if it is not.
     pub reason: &'static str,
 }
 
@@ -156,19 +158,19 @@ impl CallRule {
     pub const fn entry(&self, version: RuntimeVersion) -> Entry {
         self.entry[version as usize]
     }
-    /// Whether a profiler that was attached may call it (`kP2EEAllowableAfterAttach`).
+    /// Whether an attached profiler may call the method (`kP2EEAllowableAfterAttach`).
     pub const fn after_attach(&self) -> bool {
         self.flags & ATTACH != 0
     }
-    /// Whether only the main profiler may call it, not one loaded for notifications.
+    /// Whether only the main profiler may call the method, not a notification profiler.
     pub const fn main_profiler_only(&self) -> bool {
         self.flags & MAIN != 0
     }
-    /// Whether its contract says that it takes locks, or does not say.
+    /// Whether the method takes locks according to its contract, or the contract is silent.
     pub const fn takes_locks(&self) -> bool {
         self.flags & LOCKS != 0
     }
-    /// The typed layer's bound; `None` where it does not offer the method.
+    /// The typed layer's bound; `None` if it does not offer the method.
     pub const fn bound(&self) -> Option<Bound> {
         match self.typed {
             Typed::Method(bound) | Typed::As(bound, _) => Some(bound),
@@ -331,7 +333,7 @@ pub static RULES: [CallRule; 112] = [
     rule(114, "EnumerateGCHeapObjects", 15, [__, __, AT], ATTACH | LOCKS, Typed::Method(Bound::NativeThread), "it suspends the runtime"),
 ];
 
-/// The methods that article and runtime allow in an asynchronous place.
+/// The methods that the article lists as asynchronous.
 ///
 /// Source: "Why we have CORPROF_E_UNSUPPORTED_CALL_SEQUENCE" (David Broman's blog, 2008).
 pub const ASYNCHRONOUS_OF_THE_ARTICLE: [&str; 16] = [
@@ -353,7 +355,7 @@ pub const ASYNCHRONOUS_OF_THE_ARTICLE: [&str; 16] = [
     "DoStackSnapshot",
 ];
 
-/// The table as the page `docs/call-contexts.md` has it.
+/// The table in Markdown, for `docs/call-contexts.md`.
 pub fn markdown_table() -> String {
     let mut text = String::from(
         "| slot | `ICorProfilerInfo` | method | 3.1 | 8 | 10 | locks | after attach | typed layer asks for |\n\

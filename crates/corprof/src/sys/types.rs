@@ -1,7 +1,8 @@
-//! The scalar types, structures, enumerations and function types of the contract.
+//! Scalar types, structures, enumerations and function types of the profiling API.
 //!
-//! They are what crosses the boundary, not what a profiler works with: the typed layer has its own.
-//! The invariant: each structure has the size that the 64-bit C compiler gives it.
+//! These are the raw types of the C interface. The typed layer has its own, such as [`crate::Id`].
+//!
+//! Invariant: each structure has the size that a 64-bit C compiler gives it.
 
 use core::ffi::c_void;
 
@@ -52,13 +53,13 @@ macro_rules! open_enum {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal,)* })*) => { $(
         $(#[$doc])*
         ///
-        /// Any number may arrive: a newer runtime may know more values than this list.
+        /// Any number may occur, because a newer runtime may have more values.
         #[repr(transparent)]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u32);
         impl $name {
             $($(#[$vdoc])* pub const $variant: Self = Self($value);)*
-            /// The symbolic name, where the value is a known one.
+            /// The symbolic name of a known value.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($variant)),)*
@@ -84,11 +85,11 @@ open_enum! {
         OTHER = 0,
         /// A garbage collection.
         FOR_GC = 1,
-        /// An application domain goes.
+        /// Shutdown of an application domain.
         FOR_APPDOMAIN_SHUTDOWN = 2,
-        /// Code is thrown away.
+        /// Code pitching: compiled code is discarded.
         FOR_CODE_PITCHING = 3,
-        /// The runtime ends.
+        /// Shutdown of the runtime.
         FOR_SHUTDOWN = 4,
         /// An in-process debugger.
         FOR_INPROC_DEBUGGER = 6,
@@ -101,9 +102,9 @@ open_enum! {
     }
     /// Result of a search for precompiled code (`COR_PRF_JIT_CACHE`).
     CorPrfJitCache {
-        /// There is precompiled code and it is used.
+        /// Precompiled code exists and is used.
         FUNCTION_FOUND = 0,
-        /// There is none: the function is compiled.
+        /// No precompiled code: the function is compiled.
         FUNCTION_NOT_FOUND = 1,
     }
     /// Direction of a transition (`COR_PRF_TRANSITION_REASON`).
@@ -133,11 +134,11 @@ open_enum! {
     }
     /// Properties of a root (`COR_PRF_GC_ROOT_FLAGS`), bits.
     CorPrfGcRootFlags {
-        /// Keeps the object where it is.
+        /// Pins the object.
         PINNING = 1,
         /// Does not keep the object alive.
         WEAKREF = 2,
-        /// Points into the object.
+        /// Points to the interior of the object.
         INTERIOR = 4,
         /// Counts references.
         REFCOUNTED = 8,
@@ -179,10 +180,10 @@ open_enum! {
         WEAK = 1,
         /// Keeps the object alive.
         STRONG = 2,
-        /// Keeps the object alive and where it is.
+        /// Keeps the object alive and pins it.
         PINNED = 3,
     }
-    /// Where a static field is (`COR_PRF_STATIC_TYPE`), bits.
+    /// Storage of a static field (`COR_PRF_STATIC_TYPE`), bits.
     CorPrfStaticType {
         /// Not a static field.
         FIELD_NOT_A_STATIC = 0,
@@ -337,7 +338,8 @@ c_struct! {
         /// Length in bytes.
         length: u32,
     }
-    /// Where the arguments of a call are (`COR_PRF_FUNCTION_ARGUMENT_INFO`); more ranges follow.
+    /// Memory ranges of the arguments of a call (`COR_PRF_FUNCTION_ARGUMENT_INFO`); more ranges
+    /// follow.
     CorPrfFunctionArgumentInfo, 24 {
         /// Number of ranges.
         num_ranges: u32,
@@ -381,9 +383,9 @@ c_struct! {
     CorPrfEventpipeProviderConfig, 32 {
         /// Name, UTF-16, NUL-terminated.
         provider_name: *const u16,
-        /// Keywords asked for.
+        /// Requested keywords.
         keywords: u64,
-        /// Level asked for.
+        /// Requested level.
         logging_level: u32,
         /// Filter text, UTF-16, NUL-terminated, or null.
         filter_data: *const u16,
@@ -476,7 +478,7 @@ c_struct! {
 }
 
 impl CorDebugIlToNativeMap {
-    /// `il_offset` of code that belongs to no IL.
+    /// `il_offset` of code without corresponding IL.
     pub const NO_MAPPING: u32 = -1i32 as u32;
     /// `il_offset` of the prologue.
     pub const PROLOG: u32 = -2i32 as u32;
@@ -484,13 +486,13 @@ impl CorDebugIlToNativeMap {
     pub const EPILOG: u32 = -3i32 as u32;
 }
 
-/// A hook's argument: the function, or the mapper's answer for it.
+/// Argument of a hook: the function, or the mapper's value for it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union FunctionIDOrClientID {
     /// The function, when no mapper is set.
     pub function_id: FunctionID,
-    /// The mapper's answer.
+    /// The mapper's value.
     pub client_id: usize,
 }
 const _: () = assert!(size_of::<FunctionIDOrClientID>() == 8);
@@ -511,13 +513,13 @@ pub type FunctionTailcall = unsafe extern "system" fn(FunctionID);
 /// A hook of the second generation: function, client data, frame, arguments.
 pub type FunctionEnter2 =
     unsafe extern "system" fn(FunctionID, usize, CorPrfFrameInfo, *mut CorPrfFunctionArgumentInfo);
-/// See [`FunctionEnter2`]; the last argument is where the return value is.
+/// See [`FunctionEnter2`]; the last argument is the memory range of the return value.
 pub type FunctionLeave2 =
     unsafe extern "system" fn(FunctionID, usize, CorPrfFrameInfo, *mut CorPrfFunctionArgumentRange);
 /// See [`FunctionEnter2`].
 pub type FunctionTailcall2 = unsafe extern "system" fn(FunctionID, usize, CorPrfFrameInfo);
-/// A hook of the third generation, fast path. On x86-64 the runtime calls it with a convention of
-/// its own (`genProfilingEnterCallback`): not with a Rust function.
+/// A hook of the third generation, fast path. On x86-64 it is called with a special convention
+/// (`genProfilingEnterCallback`), so a Rust function needs a stub.
 pub type FunctionEnter3 = unsafe extern "system" fn(FunctionIDOrClientID);
 /// See [`FunctionEnter3`].
 pub type FunctionLeave3 = unsafe extern "system" fn(FunctionIDOrClientID);
@@ -529,7 +531,7 @@ pub type FunctionEnter3WithInfo = unsafe extern "system" fn(FunctionIDOrClientID
 pub type FunctionLeave3WithInfo = unsafe extern "system" fn(FunctionIDOrClientID, CorPrfEltInfo);
 /// See [`FunctionEnter3WithInfo`].
 pub type FunctionTailcall3WithInfo = unsafe extern "system" fn(FunctionIDOrClientID, CorPrfEltInfo);
-/// Maps a function to what its hooks get, and says whether it is hooked at all.
+/// Maps a function to the argument of its hooks, and determines whether it is hooked.
 pub type FunctionIDMapper = unsafe extern "system" fn(FunctionID, *mut Bool) -> usize;
 /// As [`FunctionIDMapper`], with the client data given to `SetFunctionIDMapper2`.
 pub type FunctionIDMapper2 = unsafe extern "system" fn(FunctionID, *mut c_void, *mut Bool) -> usize;

@@ -1,4 +1,4 @@
-//! Properties of each body, and of all bodies.
+//! Checks IL reader, writer and probes on every method body of real assemblies.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) fn probes() -> Probes {
     }
 }
 
-/// How many bodies there were, and why some were not wrapped.
+/// Number of bodies, and reasons why some were not wrapped.
 #[derive(Default, Debug)]
 struct Sum {
     assemblies: usize,
@@ -44,7 +44,7 @@ fn assemblies(folders: &[PathBuf]) -> Vec<PathBuf> {
         files.extend(entries.map(|entry| entry.unwrap().path()));
     }
     files.retain(|file| file.extension().is_some_and(|extension| extension == "dll"));
-    // The largest first, so that no thread is left with one at the end.
+    // Largest first, so that no thread starts a large file at the end.
     files.sort_by_key(|file| std::cmp::Reverse(std::fs::metadata(file).unwrap().len()));
     files
 }
@@ -92,7 +92,7 @@ fn check_assembly(file: &Path, probes: &Probes, sum: &Mutex<Sum>) {
 
 type Checked<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// An error with this text when `is` is not so.
+/// Returns an error with this text if `is` is false.
 fn ensure(is: bool, text: impl FnOnce() -> String) -> Checked<()> {
     if is { Ok(()) } else { Err(text().into()) }
 }
@@ -184,8 +184,8 @@ fn is_ret(instruction: &Instruction) -> bool {
     instruction.opcode() == Opcode::RET
 }
 
-/// Where each line of the old body is in the new one, when `before` are put in front and each `ret`
-/// is one instruction, or two.
+/// Index of each old line in the new body, if `before` lines are put in front and each `ret`
+/// becomes one instruction, or two.
 fn positions(old: &Body, before: usize, result: bool) -> Vec<usize> {
     let mut at = before;
     let place = |line: &corprof::il::Line| {
@@ -196,7 +196,7 @@ fn positions(old: &Body, before: usize, result: bool) -> Vec<usize> {
     old.lines.iter().map(place).collect()
 }
 
-/// Where the line with this label is: bodies that were just read have labels by line.
+/// Index of the line with this label: in a body just read, labels are line numbers.
 fn index(body: &Body, label: Label) -> usize {
     match label {
         Label::END => body.lines.len(),
@@ -207,8 +207,8 @@ fn index(body: &Body, label: Label) -> usize {
     }
 }
 
-/// Each instruction of the old body is in the new one, where `place` says, with targets that are
-/// where `place` says. `ret` may have become what `ends` says.
+/// Checks that each old instruction is in the new body at its `place`, with targets at their
+/// `place`. A `ret` may be replaced as `ends` accepts.
 pub(crate) fn same_instructions(
     old: &Body,
     new: &Body,
@@ -254,7 +254,8 @@ pub(crate) fn same_instructions(
     Ok(())
 }
 
-/// The clauses of the old body are the first of the new one. What ended at its end ends at `end`.
+/// Checks that the old clauses are the first of the new body. Ranges that ended at the end of the
+/// old body end at `end`.
 pub(crate) fn same_clauses(
     old: &Body,
     new: &Body,

@@ -1,4 +1,4 @@
-//! Each form of header, clause table and branch, and each way in which bytes are no body.
+//! Tests of each form of header, clause table and branch, and of each read error.
 
 use corprof::Token;
 use corprof::il::{
@@ -6,7 +6,7 @@ use corprof::il::{
     ReadErrorKind, WriteError,
 };
 
-/// A fat header for so much code with these flags.
+/// A fat header with these flags, and the code.
 fn fat(flags: u8, code: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x03 | flags, 0x30, 3, 0];
     bytes.extend_from_slice(&u32::try_from(code.len()).unwrap().to_le_bytes());
@@ -15,7 +15,7 @@ fn fat(flags: u8, code: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `code` and a section behind it.
+/// `code`, followed by a section.
 fn with_section(code: &[u8], section: &[u8]) -> Vec<u8> {
     let mut bytes = fat(0x08, code);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -59,7 +59,7 @@ fn every_instruction_is_read_and_written() {
         let read = Body::read(written.bytes()).unwrap();
         assert_eq!(read.lines[1].instruction, instruction, "{opcode}");
         assert_eq!(Opcode::new(opcode.number()), Some(*opcode));
-        // Cut short anywhere it is an error.
+        // Truncation at any length is an error.
         for length in 0..written.bytes().len() {
             let error = Body::read(&written.bytes()[..length]).unwrap_err();
             assert_eq!(error.kind, ReadErrorKind::Truncated, "{opcode} {length}");
@@ -112,7 +112,7 @@ fn headers() {
     );
     assert_eq!(body.write().unwrap().bytes(), with_locals);
 
-    // A header may have more words than this reader knows.
+    // A header may have more words than this reader uses.
     let mut longer = fat(0, &[0x2a]);
     longer[1] = 0x40;
     longer.splice(12..12, [1, 2, 3, 4]);
@@ -142,7 +142,7 @@ fn a_tiny_body_that_grows_gets_a_fat_header() {
     assert_eq!(header(|body| body.locals = Some(Token(0x1100_0001))), fat);
 }
 
-/// A clause of each kind, in lines of one byte: a body as long as `pad` makes it.
+/// A body with a clause of each kind, in lines of one byte, `pad` bytes longer.
 fn with_clauses(pad: usize) -> Body {
     let mut body = Body::new();
     let label: Vec<Label> = (0..8).map(|_| body.push(plain(Opcode::NOP))).collect();
@@ -211,13 +211,13 @@ fn the_first_section_counts_as_for_the_clr() {
     let clauses = |section: &[u8]| Body::read(&with_section(&CODE, section)).unwrap().clauses;
     let one = clauses(&small(0x01, 16, &CLAUSE));
     assert_eq!(one.len(), 1);
-    // Without its header in the size, as some compilers have it.
+    // The size without the header, as some compilers write it.
     assert_eq!(clauses(&small(0x01, 12, &CLAUSE)), one);
-    // A second section is passed over.
+    // A second section is skipped.
     let two = [small(0x81, 16, &CLAUSE), small(0x01, 16, &CLAUSE)].concat();
     let (body, length) = Body::read_prefix(&with_section(&CODE, &two)).unwrap();
     assert_eq!((body.clauses, length), (one.clone(), 16 + 32));
-    // So is a first one that has no clauses, and what is behind it.
+    // A first section without clauses is skipped, with all after it.
     let other = [small(0x82, 8, &[1, 2, 3, 4]), small(0x01, 16, &CLAUSE)].concat();
     assert_eq!(clauses(&other), []);
     let mut fat = vec![0x41, 28, 0, 0];
@@ -248,7 +248,7 @@ fn bytes_that_are_no_body() {
         (short(&[0x00, 0x2b, 0x00]), 2, Kind::TargetOutside(3)),
         (short(&[0x2b, 0xfd]), 1, Kind::TargetOutside(-1)),
         (short(&[0x00, 0x2b, 0xff]), 2, Kind::InsideInstruction(2)),
-        // A switch of 2³⁰ targets, and of more than there are.
+        // A switch of 2³⁰ targets, and one of more targets than bytes.
         (short(&[0x45, 0, 0, 0, 0x40]), 6, Kind::Truncated),
         (short(&[0x45, 2, 0, 0, 0, 1, 0, 0, 0]), 10, Kind::Truncated),
         (
@@ -284,7 +284,7 @@ fn short_branches_become_long_when_they_have_to() {
         );
         assert_eq!(body.position(branch), Some(0));
     }
-    // Backwards the branch itself is part of the distance.
+    // A backward distance includes the branch itself.
     for (between, is_short) in [(126, true), (127, false)] {
         let mut body = Body::new();
         let first = body.push(plain(Opcode::NOP));
@@ -301,8 +301,8 @@ fn short_branches_become_long_when_they_have_to() {
     }
 }
 
-/// Each branch reaches just while the one inside of it is short: all become long, from the inside
-/// out, one in each round.
+/// Each branch reaches only while the branch inside it is short. All become long, from the inside
+/// out, one per round.
 #[test]
 fn one_long_branch_makes_others_long() {
     for depth in [3usize, 40, 400] {
@@ -313,7 +313,7 @@ fn one_long_branch_makes_others_long() {
         assert!(body.insert_before(Label::END, nops(126)));
         let ends: Vec<Label> = (0..depth).map(|_| body.push(plain(Opcode::NOP))).collect();
         for (index, start) in starts.iter().enumerate() {
-            // The inner branch and the outer one's end make the distance of the outer two longer.
+            // A long inner branch, and the end of the outer one, add to the outer distance.
             let at = body.position(*start).unwrap();
             let to = ends[(depth - 1 - index).min(1)];
             body.lines[at].instruction.targets_mut()[0] = to;
@@ -353,13 +353,13 @@ fn lines_are_inserted_before_at_and_instead_of_others() {
     let mut retargeted = original.clone();
     retargeted.retarget(first, original.lines[2].label);
     assert_eq!(text(&retargeted), "nop; br.s L2; ret");
-    // The map's entries for inserted lines.
+    // Map entries of inserted lines.
     let written = before.write().unwrap();
     assert_eq!(written.offsets(), [(0, 1), (1, 2), (3, 4)]);
     let old: Vec<_> = (0..5).map(|new| written.old_offset(new)).collect();
     assert_eq!(old, [None, Some(0), Some(1), Some(1), Some(3)]);
     assert_eq!(written.code_map()[2].new_offset, 4);
-    // Another body's label.
+    // A label of another body.
     assert!(!before.replace(Label::END, [plain(Opcode::DUP)]));
 }
 

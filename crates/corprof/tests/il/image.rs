@@ -1,5 +1,7 @@
-//! The method bodies of an assembly's file: PE headers, the metadata's tables and blobs (ECMA-335
-//! II.24 and 25), as far as that needs. The agent's table of columns says how wide rows are.
+//! Test reader of assembly files: finds the method bodies and signatures.
+//!
+//! It reads PE headers, metadata tables and blobs (ECMA-335 II.24 and 25) as far as needed. Row
+//! widths come from the agent's table of columns.
 
 use std::path::Path;
 
@@ -14,7 +16,7 @@ pub(crate) struct Image {
     sections: Vec<(usize, usize, usize)>,
     heaps: u8,
     rows: [u32; TABLES],
-    /// Where each table begins.
+    /// Start of each table.
     tables: [usize; TABLES],
     blobs: usize,
 }
@@ -36,7 +38,7 @@ fn u32_at(bytes: &[u8], at: usize) -> usize {
 }
 
 impl Image {
-    /// `None` for a file that is no managed assembly.
+    /// Opens a file; `None` if it is not a managed assembly.
     pub(crate) fn open(path: &Path) -> Option<Self> {
         let bytes = std::fs::read(path).unwrap();
         if !bytes.starts_with(b"MZ") {
@@ -72,7 +74,7 @@ impl Image {
         Some(image)
     }
 
-    /// File offset of an RVA, and where its section ends.
+    /// File offset of an RVA, and the end of its section.
     fn at(&self, rva: usize) -> (usize, usize) {
         let mut sections = self.sections.iter();
         let section = sections.find(|(start, size, _)| (*start..start + size).contains(&rva));

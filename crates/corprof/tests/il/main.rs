@@ -1,5 +1,8 @@
-//! Every method body of the frameworks that tests run on, of ASP.NET Core and of a large program:
-//! read, written, wrapped, and read again; each form of them by itself; and what no compiler makes.
+//! Tests of `corprof::il`: all method bodies of real assemblies, each form, and random bytes.
+//!
+//! `corpus` reads, writes and wraps every method body of the frameworks, of ASP.NET Core and of a
+//! large program. `forms`, `signatures` and `wraps` test each form by itself. `properties`
+//! generates bodies that no compiler makes.
 
 mod corpus;
 mod forms;

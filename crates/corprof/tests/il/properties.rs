@@ -1,4 +1,4 @@
-//! Bodies and signatures that no compiler makes: any bytes, and any instructions.
+//! Property tests of IL: random bytes and random instructions, as bodies and signatures.
 
 use corprof::Token;
 use corprof::il::{
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::corpus::{check_wrapped, probes, same_clauses, same_instructions};
 
-/// An instruction whose targets are lines by number.
+/// An instruction whose targets are line numbers.
 #[derive(Clone, Debug)]
 struct Made {
     opcode: Opcode,
@@ -19,7 +19,7 @@ struct Made {
 
 fn made() -> impl Strategy<Value = Made> {
     let targets = prop::collection::vec(any::<prop::sample::Index>(), 1..5);
-    // Branches are a fifth of all, else few of them would be short ones that must be long.
+    // A fifth are branches, so that enough short branches must become long.
     let every = prop::sample::select(Opcode::ALL);
     let short: Vec<Opcode> = Opcode::ALL
         .iter()
@@ -204,7 +204,7 @@ fn method_signature() -> impl Strategy<Value = MethodSignature> {
         )
 }
 
-/// A body without the forms that the writer chooses, as it is read again.
+/// Removes the forms that the writer chooses, for comparison with the body read back.
 fn without_forms(mut body: Body) -> Body {
     body.fat_header = false;
     body.fat_clauses = false;
@@ -254,7 +254,7 @@ proptest! {
         prop_assert_eq!(read.lines.len(), body.lines.len());
         same_instructions(&body, &read, 0, &|index| index, None).unwrap();
         same_clauses(&body, &read, &|index| index, Label::END).unwrap();
-        // A body that was read is written unchanged.
+        // A body just read is written unchanged.
         prop_assert_eq!(read.write().unwrap().into_bytes(), written.into_bytes());
     }
 

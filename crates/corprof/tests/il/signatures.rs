@@ -1,4 +1,4 @@
-//! Signatures, each of whose forms is there once; those of all methods are in `corpus`.
+//! Tests of each form of signature; `corpus` has the signatures of all methods.
 
 use corprof::Token;
 use corprof::il::{
@@ -228,7 +228,7 @@ fn signatures_of_locals() {
         [0x07, 0x04, 0x45, 0x10, 0x08, 0x1e, 0x00, 0x0e, 0x0a]
     );
     assert_eq!(LocalSignature::default().to_bytes(), [0x07, 0x00]);
-    // The count gets a second byte.
+    // The count then needs a second byte.
     let mut many = LocalSignature {
         locals: vec![Type::INT32; 127],
     };
@@ -257,7 +257,7 @@ fn bytes_that_are_no_signature() {
             4,
             Kind::ElementType(0x41),
         ),
-        // 2²⁹ - 1 parameters of nothing.
+        // 2²⁹ - 1 parameters without bytes.
         (&[0x00, 0xdf, 0xff, 0xff, 0xff, 0x01], 6, Kind::Truncated),
     ];
     for (bytes, offset, kind) in table {

@@ -1,4 +1,4 @@
-//! Shape of probes around a method, and methods that get none.
+//! Tests of the code around a wrapped method, and of methods that cannot be wrapped.
 
 use corprof::Token;
 use corprof::il::{
@@ -22,7 +22,7 @@ fn tiny(code: &[u8]) -> Body {
     Body::read(&[&[(code.len() as u8) << 2 | 2], code].concat()).unwrap()
 }
 
-/// The wrapped body as it reads back.
+/// Wraps the body, writes it and returns the listing of what was read back.
 fn wrap(body: Body, signature: &[u8], locals: &[Type]) -> Result<String, Refusal> {
     let signature = MethodSignature::read(signature).unwrap();
     let locals = LocalSignature {
@@ -83,7 +83,7 @@ fn a_loop_to_the_first_instruction_does_not_enter_again() {
 
 #[test]
 fn clauses_stay_inside_of_ours() {
-    // try { leave.s 3 } finally { endfinally }, to the end of the code; a loop behind none.
+    // try { leave.s 3 } finally { endfinally }, to the end of the code, without a return.
     let mut code = vec![0x0b, 0x30, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0];
     code.extend_from_slice(&[0xde, 0xfe, 0xdc, 0x00]);
     code.extend_from_slice(&[0x01, 16, 0, 0, 2, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0]);
@@ -96,7 +96,7 @@ fn clauses_stay_inside_of_ours() {
         ),
         "{text}"
     );
-    // It never returns, so there is nothing to return from.
+    // The method never returns, so it has no `ret`.
     assert!(!text.contains("ret"), "{text}");
 }
 
@@ -141,7 +141,7 @@ fn refusals() {
     assert_eq!(refuse(&[], VOID), Refusal::Empty);
     let full = vec![Type::INT32; 0xffff];
     assert_eq!(wrap(tiny(&[0x2a]), VOID, &full), Err(Refusal::Locals));
-    // One is left, and two are needed.
+    // One local is left, and two are needed.
     assert_eq!(
         wrap(tiny(&[0x16, 0x2a]), INT, &full[1..]),
         Err(Refusal::Locals)
@@ -200,7 +200,7 @@ fn a_method_whose_result_says_whether_it_has_ended() {
     outcome.by_address = true;
     let text = asking(tiny(&[0x14, 0x2a]), &signature, &outcome);
     assert_eq!(text.matches("ldloca.s 1").count(), 3, "{text}");
-    // One that returns nothing has nothing to ask.
+    // A method that returns nothing has no result to check.
     let void = MethodSignature::read(VOID).unwrap();
     assert_eq!(
         asking(tiny(&[0x2a]), &void, &outcome),

@@ -1,4 +1,4 @@
-//! Calls by context, and hooks.
+//! Tests on real CLRs: calls in each context, and hooks.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn the_runtime_refuses_synchronous_calls_in_a_fast_path_hook_and_no_others() {
     for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "contexts", "calls");
         let version = version(&runtime);
-        // Every row of the table that says so, and only UNSUPPORTED_CALL_SEQUENCE.
+        // Every synchronous row of the table, always with UNSUPPORTED_CALL_SEQUENCE.
         let expected: Vec<String> = RULES
             .iter()
             .filter(|rule| matches!(rule.entry(version), Entry::Sync | Entry::SyncTriggers))
@@ -46,7 +46,7 @@ fn the_runtime_refuses_synchronous_calls_in_a_fast_path_hook_and_no_others() {
         // The article's list is accepted.
         let asynchronous = run.of("async");
         for name in ASYNCHRONOUS_OF_THE_ARTICLE {
-            // There is no frame to begin at in a fast-path hook, so the walk has its own answer.
+            // In a fast-path hook a walk has no frame to begin at, so its result differs.
             let answer = match name {
                 "DoStackSnapshot" => "DoStackSnapshot NoManagedFrames".to_owned(),
                 _ => format!("{name} S_OK"),
@@ -56,7 +56,7 @@ fn the_runtime_refuses_synchronous_calls_in_a_fast_path_hook_and_no_others() {
                 "{answer} in {asynchronous:?}"
             );
         }
-        // The mapper is synchronous, and its calls may trigger a GC.
+        // The mapper's context is synchronous, and its calls may trigger a GC.
         assert!(!run.lines.iter().any(|line| line == "mapper refused"));
     }
 }
@@ -107,7 +107,7 @@ fn the_runtime_refuses_what_may_trigger_a_gc_outside_a_triggers_scope() {
 #[test]
 fn fast_path_hooks_keep_every_register() {
     for runtime in crate::run::checked() {
-        // The hooks overwrite every register that they may.
+        // The hooks overwrite every caller-saved register.
         let run = run_both(&runtime, "probe", "registers", "calls");
         let calls: Vec<u64> = run
             .one("calls")
@@ -124,7 +124,7 @@ fn fast_path_hooks_keep_every_register() {
 fn slow_path_hooks_see_arguments_and_return_values() {
     for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "slow", "calls");
-        // 3.1 would change xmm0 and xmm1 if it were asked.
+        // On 3.1 the call would corrupt xmm0 and xmm1.
         let expected = if runtime.is_core31() {
             "Some(E_NOTIMPL (0x80004001))"
         } else {

@@ -1,5 +1,4 @@
-//! Methods compiled again with probes around them: counted exactly, with the same results, and
-//! taken back.
+//! Tests of ReJIT on real CLRs: probes count exactly, change no result, and can be reverted.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::run::{Run, library, run, run_with};
 /// Entered, returned, threw.
 type Counts = [u64; 3];
 
-/// By name; overloads are added up.
+/// Counts by name; overloads are added up.
 fn counts(run: &Run) -> BTreeMap<String, Counts> {
     let mut methods: BTreeMap<String, Counts> = BTreeMap::new();
     for line in run.of("method") {
@@ -27,7 +26,7 @@ fn counts(run: &Run) -> BTreeMap<String, Counts> {
     methods
 }
 
-/// With probes in the program's own module, and without: the results are the same.
+/// Runs a program with probes in its module, and without; checks that the results are the same.
 fn counted(runtime: &Runtime, program: &str, variables: &[(&str, &str)]) -> Run {
     let module = format!("{program}.dll");
     let variables = [&[("COUNTS_MODULE", module.as_str())], variables].concat();
@@ -132,7 +131,8 @@ fn inlined_copies_are_asked_for_where_that_is_safe() {
                 ("COUNTS_AGAIN", "2"),
             ],
         );
-        // Before .NET 7 not for a method that is not loaded yet; it is when it is asked for again.
+        // Before .NET 7 not safe for a method that is not loaded yet. At the second request it is
+        // loaded.
         let first = (!runtime.is_core31()).to_string();
         let safe = [first.as_str(), "true", "true"];
         assert_eq!(run.of("inliners"), safe, "{}", runtime.version);
@@ -153,7 +153,7 @@ fn calls_are_counted_without_a_call() {
 #[test]
 fn a_profiler_for_notifications_gets_no_rejit() {
     for runtime in Runtime::all() {
-        // 3.1 has no such profilers.
+        // 3.1 has no notification profilers.
         if runtime.is_core31() {
             continue;
         }

@@ -1,13 +1,13 @@
-//! Runs a program on a real CLR with a profiler of `examples/` in it.
+//! Runs a program on a real CLR with a profiler of `examples/`.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use testkit::{Runtime, workload};
 
-/// The runtimes that the table of call rules was checked on: its column for .NET 10 is read, not
-/// run, and it has none for .NET 9 (some calls that 8 refuses are allowed there; a P/Invoke may be
-/// part of its caller's frame).
+/// The runtimes on which the table of call rules is checked. Its column for .NET 10 comes from the
+/// source only. It has none for .NET 9, which permits some calls that 8 refuses, and where a
+/// P/Invoke may be part of its caller's frame.
 pub(crate) fn checked() -> [Runtime; 2] {
     [Runtime::net8(), Runtime::core31()]
 }
@@ -35,7 +35,7 @@ impl Run {
 }
 
 pub(crate) fn library(example: &str) -> PathBuf {
-    // Beside `deps`, where this test is: built with it by `cargo test -p corprof`.
+    // Next to `deps`, where this test is: `cargo test -p corprof` builds both.
     let path = std::env::current_exe()
         .unwrap()
         .with_file_name("../examples")
@@ -64,7 +64,7 @@ pub(crate) fn run(
     )
 }
 
-/// With these variables in its environment.
+/// Runs with these variables in the environment.
 pub(crate) fn run_with(
     runtime: &Runtime,
     example: &str,
@@ -113,7 +113,7 @@ pub(crate) fn run_with(
     }
 }
 
-/// Runs with a profiler and without: the results are the same.
+/// Runs with a profiler and without; checks that the results are the same.
 pub(crate) fn run_both(runtime: &Runtime, example: &str, mode: &str, program: &str) -> Run {
     let bare = run(runtime, "", "", program, "rounds=2");
     let profiled = run(runtime, example, mode, program, "rounds=2");

@@ -1,5 +1,7 @@
-//! The rules of stack walks, on programs whose stacks are known: `mixed` has the stack of every
-//! article about it, by qsort of libc, which calls back twice. Numbers as in docs/rules.md.
+//! Tests of stack walks on real CLRs, on programs whose stacks are known.
+//!
+//! The program `mixed` has managed and native frames in turn: libc's qsort calls back into managed
+//! code twice. Rule numbers are those of docs/rules.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +9,11 @@ use testkit::Runtime;
 
 use crate::run::{Run, run, run_both};
 
-/// Leaf first.
+/// Expected stack, leaf first.
 const STACK: &str = "Workloads.Mixed.D unmanaged Workloads.Mixed.C Workloads.Mixed.B unmanaged \
                      Workloads.Mixed.A Workloads.Mixed.Main unmanaged";
 
-/// The walks that are made where `Mixed.D` has just been entered, on each runtime.
+/// The walks at the entry of `Mixed.D`, on each runtime.
 fn walks() -> Vec<(Runtime, Run)> {
     crate::run::checked()
         .into_iter()
@@ -26,7 +28,7 @@ fn walks() -> Vec<(Runtime, Run)> {
 fn rule_07_a_synchronous_walk_needs_no_seed_and_comes_leaf_first() {
     for (runtime, run) in walks() {
         assert_eq!(run.one("stack"), STACK, "{}", runtime.version);
-        // Leaf first in the registers too: see rule 10.
+        // The registers are in leaf-first order too: see rule 10.
         assert!(
             !run.lines
                 .iter()
@@ -52,7 +54,7 @@ fn rule_08_a_run_of_unmanaged_frames_is_one_callback() {
             "{}",
             runtime.version
         );
-        // Every one of them with FunctionID 0, and told once: as many callbacks past our layer.
+        // Each run is one callback with FunctionID 0: the raw layer gets as many callbacks.
         assert_eq!(
             run.one("raw_plain"),
             "S_OK (0x00000000) frames 8 contexts 0"
@@ -63,7 +65,7 @@ fn rule_08_a_run_of_unmanaged_frames_is_one_callback() {
 #[test]
 fn rule_09_a_walk_that_is_stopped_ends_as_aborted() {
     for (runtime, run) in walks() {
-        // By the typed layer the callback's value comes out.
+        // The typed layer returns the callback's value.
         assert_eq!(run.one("stopped"), "Ok(Break(2))", "{}", runtime.version);
         assert_eq!(
             run.one("raw_stopped"),
@@ -105,7 +107,7 @@ fn rule_10_registers_come_when_they_are_asked_for() {
 #[test]
 fn rule_12_a_walk_that_has_nowhere_to_begin_says_why() {
     for (runtime, run) in walks() {
-        // Nothing runs yet: the runtime cannot walk.
+        // No managed code runs yet: the runtime cannot walk.
         assert_eq!(run.one("initialize"), "Err(Unsafe)", "{}", runtime.version);
         // Unmanaged code as a seed, which only the raw layer can offer.
         assert_eq!(
@@ -120,13 +122,13 @@ fn rule_12_a_walk_that_has_nowhere_to_begin_says_why() {
 #[test]
 fn rule_13_a_seed_is_a_hint() {
     for (runtime, run) in walks() {
-        // Where the runtime needs one it begins there; where it does not it drops it.
+        // The runtime uses the seed only if it needs one.
         assert_eq!(run.one("seeded"), STACK, "{}", runtime.version);
         // In a hook the thread is in cooperative mode: the walk begins at the seed, C's frame.
         let from_c = STACK.split_once("unmanaged ").unwrap().1;
         assert_eq!(run.one("seeded_lower"), from_c, "{}", runtime.version);
-        // While D is compiled it is in preemptive mode, where the runtime knows its own way: B's
-        // frame, offered as a seed, changes nothing. A method may be compiled several times.
+        // While D is compiled the thread is in preemptive mode, where the runtime needs no seed:
+        // B's frame as a seed changes nothing. A method may be compiled several times.
         let compiling = run.of("compiling");
         assert_eq!(
             compiling[0],
@@ -160,9 +162,9 @@ fn rule_12_a_walk_atop_the_runtimes_exception_handling_is_refused() {
             let (answer, _count) = rest.rsplit_once(' ').unwrap();
             answers.entry(place).or_default().insert(answer);
         }
-        // While frames are unwound, and until the catch block runs, the runtime's own unwinder is
-        // on top. A seed is no help: the thread is in preemptive mode, where it is dropped (rule
-        // 13).
+        // While frames are unwound, until the catch block runs, the leaf is in the runtime's
+        // unwinder. A seed does not help, because the thread is in preemptive mode, where it is
+        // ignored (rule 13).
         let refused = ["caught", "finally", "unwind", "unwind-seeded"];
         let walked = ["filter", "search", "thrown"];
         let expected: BTreeMap<&str, BTreeSet<&str>> = (refused
@@ -186,7 +188,7 @@ fn rule_19_no_thread_ends_while_it_is_pinned() {
             panic!("{seen:?}");
         };
         println!("{}: {seen:?}", runtime.version);
-        // It walked, threads did come to their end meanwhile, and none got past it.
+        // Some walks were made, some threads ended meanwhile, and none ended while pinned.
         let number = |text: &str| text.parse::<u64>().unwrap();
         assert!(number(walks) > 100 && number(waited) > 0, "{seen:?}");
         assert_eq!(number(lost), 0);
@@ -207,8 +209,9 @@ fn every_thread_is_walked_under_a_suspension() {
             .into_iter()
             .filter(|line| line.starts_with("main "))
             .collect();
-        // Until it could be walked: it may hold a lock of the runtime's, or have just woken and be
-        // in cooperative mode until it sees that it must wait (2 of 14,000 walks).
+        // Results until the main thread could be walked. It may hold a lock of the runtime, or be
+        // in cooperative mode just after waking, until it notices the suspension (2 of 14,000
+        // walks).
         let [unsafe_then @ .., main] = &main[..] else {
             panic!("{resumed:?}");
         };

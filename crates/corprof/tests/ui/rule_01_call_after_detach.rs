@@ -1,4 +1,4 @@
-//! Rule 1: nothing answers after a detach.
+//! Rule 1: no call after a detach.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 1: no other code makes a proof.
+//! Rule 1: only corprof creates a context token.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 1: a proof does not outlive its callback.
+//! Rule 1: a context token does not outlive its callback.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 1: a proof stays on its thread.
+//! Rule 1: a context token cannot move to another thread.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

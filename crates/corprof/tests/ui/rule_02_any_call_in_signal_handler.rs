@@ -1,4 +1,4 @@
-//! Rule 2: nothing of the CLR is called in a signal handler.
+//! Rule 2: no CLR call in a signal handler.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 4: an agent thread's proof stays on its thread.
+//! Rule 4: an agent thread's token cannot move to another thread.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 4: only the spawner makes an agent thread's proof.
+//! Rule 4: only the spawner creates an agent thread's token.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 4: a call on the profiler's own thread is synchronous, but the runtime cannot load a class there.
+//! Rule 4: on the profiler's own thread the runtime cannot load a class.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 6: nothing may move the objects of a callback.
+//! Rule 6: no call may move the objects of a callback.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 11: a COR_PRF_FRAME_INFO cannot be kept.
+//! Rule 11: a COR_PRF_FRAME_INFO cannot be stored.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

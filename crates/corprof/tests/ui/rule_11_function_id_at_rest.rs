@@ -1,4 +1,4 @@
-//! Rule 11: what is kept is a key, not an id.
+//! Rule 11: an id cannot be stored; a key can.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 11: an object is not kept over its callback.
+//! Rule 11: an object id does not outlive its callback.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 15 and 16: while suspended, nothing that takes a lock.
+//! Rule 15 and 16: while suspended, no call that takes a lock.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 17: no own lock is taken in a frame callback of a suspended walk.
+//! Rule 17: no AgentLock in a frame callback of a walk during a suspension.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 17: no own lock is taken while the runtime is suspended.
+//! Rule 17: no AgentLock is taken while the runtime is suspended.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

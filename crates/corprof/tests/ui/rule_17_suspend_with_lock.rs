@@ -1,4 +1,4 @@
-//! Rule 17: nothing is suspended while an own lock is held.
+//! Rule 17: no suspension while an AgentLock is held.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

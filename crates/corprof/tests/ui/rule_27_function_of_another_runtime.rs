@@ -1,4 +1,4 @@
-//! Rule 27: an id of one CLR is not given to another.
+//! Rule 27: an id of one CLR is not passed to another.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 27: a callback of one CLR says nothing of another.
+//! Rule 27: a context token of one CLR permits no call into another.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

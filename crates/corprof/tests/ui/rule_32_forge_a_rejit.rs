@@ -1,4 +1,4 @@
-//! Rule 32: who was not let by the runtime has no thread for requests.
+//! Rule 32: no thread for ReJIT requests without enable_rejit.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

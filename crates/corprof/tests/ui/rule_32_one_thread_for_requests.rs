@@ -1,4 +1,4 @@
-//! Rule 32: there is one thread for requests.
+//! Rule 32: a runtime has one thread for ReJIT requests.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 32: the proof of the thread for requests stays there.
+//! Rule 32: the token of the ReJIT thread cannot move to another thread.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

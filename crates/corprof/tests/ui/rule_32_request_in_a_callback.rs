@@ -1,4 +1,4 @@
-//! Rule 32: methods are not compiled again at the request of a thread of the program.
+//! Rule 32: no ReJIT request on a thread of the program.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

@@ -1,4 +1,4 @@
-//! Rule 32: nor on a thread that is to stay native.
+//! Rule 32: no ReJIT request on an agent thread, which must stay native.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

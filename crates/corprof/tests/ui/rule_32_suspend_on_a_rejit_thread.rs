@@ -1,4 +1,4 @@
-//! Rule 32: its thread is the runtime's, and suspends nothing.
+//! Rule 32: the ReJIT thread is a thread of the runtime and cannot suspend it.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;

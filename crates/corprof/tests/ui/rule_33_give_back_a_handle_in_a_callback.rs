@@ -1,4 +1,4 @@
-//! Rule 33: most callbacks are in preemptive mode, where a collection may be under way.
+//! Rule 33: no handle is freed in preemptive mode, where a collection may be running.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::info::ObjectHandle;

@@ -1,4 +1,4 @@
-//! Rule 33: the runtime may collect while a thread that it does not stop gives a handle back.
+//! Rule 33: no handle is freed on a native thread, which a collection does not stop.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::info::ObjectHandle;

@@ -65,7 +65,7 @@ impl UnpackedLibrary {
 
     fn below(place: &Path, content: &[u8], hash: &str) -> Result<Self, &'static str> {
         let (path, folder) = private_folder(place)?;
-        let loader = Loader::current().ok_or("cannot be judged without /proc")?;
+        let loader = Loader::current().ok_or("cannot be checked without /proc")?;
         loader.check(&folder)?;
         let name = file_name_for(hash);
         let lock = write_and_lock(&folder, &name, content, &loader, FolderAccess::Private)?;
@@ -132,10 +132,10 @@ fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
         let is_shared = found.mode() & 0o022 != 0;
         let is_sticky = found.mode() & 0o1000 != 0;
         if found.uid() != own_uid() && found.uid() != 0 {
-            return Err("is below a folder of somebody else's");
+            return Err("is below a folder of another user");
         }
         if is_shared && !is_sticky {
-            return Err("is below a folder that others may change");
+            return Err("is below a folder that other users may change");
         }
     }
     let path = parent.join(place.file_name().ok_or("is no folder for this")?);
@@ -151,7 +151,7 @@ fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     let folder = Folder::from(folder);
     let found = fs::metadata(folder.path()).map_err(|error| error_meaning(&error))?;
     if found.uid() != own_uid() {
-        return Err("belongs to somebody else");
+        return Err("belongs to another user");
     }
     if found.mode() & 0o022 != 0 {
         return Err("lets others write to it");
@@ -277,21 +277,18 @@ mod tests {
         mode(shared.path(), 0o777);
         assert_eq!(
             unpack(&place, b"x").unwrap_err(),
-            "is below a folder that others may change"
+            "is below a folder that other users may change"
         );
         mode(shared.path(), 0o1777);
         unpack(&place, b"x").unwrap();
         if own_uid() == 0 {
             std::os::unix::fs::chown(&place, Some(65_534), None).unwrap();
-            assert_eq!(
-                unpack(&place, b"x").unwrap_err(),
-                "belongs to somebody else"
-            );
+            assert_eq!(unpack(&place, b"x").unwrap_err(), "belongs to another user");
             std::os::unix::fs::chown(&place, Some(0), None).unwrap();
             std::os::unix::fs::chown(shared.path(), Some(65_534), None).unwrap();
             assert_eq!(
                 unpack(&place, b"x").unwrap_err(),
-                "is below a folder of somebody else's"
+                "is below a folder of another user"
             );
         }
     }

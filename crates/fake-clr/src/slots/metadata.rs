@@ -1,8 +1,8 @@
-//! The metadata of a module: names and signatures of the script, and signatures that a profiler
-//! adds.
+//! Fake metadata of a module: names and signatures of the script, and added signatures.
 //!
-//! Two COM objects, one for reading and one for writing. The invariant: every other slot answers
-//! `E_NOTIMPL`.
+//! Two COM objects, one for reading and one for writing.
+//!
+//! Invariant: every slot without an implementation returns `E_NOTIMPL`.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
@@ -97,7 +97,7 @@ unsafe extern "system" fn query_interface(
     _: *const Guid,
     out: *mut *mut c_void,
 ) -> Hresult {
-    // SAFETY: the caller passes where the pointer goes.
+    // SAFETY: the caller passes a valid out-pointer.
     unsafe { *out = core::ptr::null_mut() };
     Hresult::E_NOINTERFACE
 }
@@ -109,11 +109,11 @@ unsafe extern "system" fn add_ref(this: *mut c_void) -> u32 {
 }
 
 unsafe extern "system" fn release(this: *mut c_void) -> u32 {
-    // SAFETY: called through an object of this module, with a reference to give.
+    // SAFETY: called through an object of this module; the caller owns a reference.
     let references = unsafe { &(*this.cast::<Metadata>()).references };
     let left = references.fetch_sub(1, Ordering::AcqRel) - 1;
     if left == 0 {
-        // SAFETY: that was the last reference, and `open` made it with `Box`.
+        // SAFETY: that was the last reference, and `open` created the object with `Box`.
         drop(unsafe { Box::from_raw(this.cast::<Metadata>()) });
     }
     left
@@ -125,7 +125,8 @@ struct Enumeration {
     next: usize,
 }
 
-/// The first call creates the list. Each call returns as many items as fit.
+/// Implements an `Enum…` method. The first call creates the list. Each call returns as many items
+/// as fit.
 ///
 /// # Safety
 /// The contract of the `Enum…` methods.
@@ -134,7 +135,7 @@ unsafe fn enumerate(
     tokens: impl FnOnce() -> Vec<u32>,
     (out, capacity, fetched): (*mut MdToken, u32, *mut u32),
 ) -> Hresult {
-    // SAFETY: the caller's promise; a handle that is not null is a list from the first call.
+    // SAFETY: guaranteed by the caller; a handle that is not null is a list from the first call.
     let list = unsafe {
         if (*handle).is_null() {
             let tokens = tokens();
@@ -150,14 +151,14 @@ unsafe fn enumerate(
 }
 
 unsafe extern "system" fn close_enum(_: *mut IMetaDataImport2, handle: HCorEnum) {
-    // SAFETY: null, or a list that `enumerate` made.
+    // SAFETY: null, or a list that `enumerate` created.
     drop((!handle.is_null()).then(|| unsafe { Box::from_raw(handle.cast::<Enumeration>()) }));
 }
 
 /// # Safety
 /// `this` is an object of this module.
 unsafe fn of<'a, T>(this: *mut T) -> &'a Metadata {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &*this.cast::<Metadata>() }
 }
 
@@ -322,7 +323,7 @@ unsafe extern "system" fn get_method_props(
     answer((|| {
         put(class, of)?;
         put(attributes, ATTRIBUTES)?;
-        // Lent: it lives as long as the function does.
+        // Lent: it lives as long as the function.
         put(signature, found.signature.as_ptr())?;
         put(signature_length, found.signature.len() as u32)?;
         put(rva, 0x2050)?;
@@ -346,7 +347,7 @@ unsafe extern "system" fn get_sig_from_token(
     let Some(found) = found else {
         return Hresult::CLDB_E_RECORD_NOTFOUND;
     };
-    // Lent: it lives as long as the module does.
+    // Lent: it lives as long as the module.
     answer(put(signature, found.as_ptr()).and_then(|()| put(length, found.len() as u32)))
 }
 

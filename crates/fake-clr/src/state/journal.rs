@@ -1,6 +1,6 @@
-//! The journal of the profiler's calls, and scripts that run on other threads during a call.
+//! Journal of the profiler's calls, and scripts that run on other threads during a call.
 //!
-//! The invariant: a call waits for such a script for a bounded time.
+//! Invariant: the wait of a call for such a script is bounded.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::FakeClr;
 use crate::state::{ClrState, Shared};
 
-/// Upper bound of a wait. A script that takes longer waits for something that the profiler holds.
+/// Maximum wait. A script that takes longer is assumed to wait for a lock of the profiler.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One call of the profiler that passed the call rules.
@@ -17,11 +17,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Call {
     /// The method.
     pub method: &'static str,
-    /// The name of the thread that called; empty where it has none.
+    /// Name of the calling thread; empty if it has none.
     pub thread: String,
     /// Arguments of some methods: masks, open flags, tokens, milliseconds, keywords and level.
     pub arguments: Vec<u64>,
-    /// The call has returned.
+    /// Whether the call has returned.
     pub is_over: bool,
 }
 
@@ -45,18 +45,18 @@ impl Shared {
         }
     }
 
-    /// Runs the script that waits for this moment, if there is one.
+    /// Runs the script that was set for this moment, if any.
     pub(crate) fn meanwhile(&self, method: &'static str, when: When) {
         let Some(f) = self.lock().meanwhile.remove(&(method, when)) else {
             return;
         };
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         // Not joined: a script that waits for a lock of the profiler never ends.
         std::thread::spawn(move || {
             f();
-            let _nobody_waits = tell.send(());
+            let _nobody_waits = sender.send(());
         });
-        if told.recv_timeout(CALL_TIMEOUT).is_err() {
+        if receiver.recv_timeout(CALL_TIMEOUT).is_err() {
             self.crash(&format!(
                 "another thread did not get on while {method} was called"
             ));
@@ -102,8 +102,8 @@ impl FakeClr {
         assert!(!waited.timed_out(), "{method} was not called");
     }
 
-    /// Runs `f` on another thread during the next call of a method, and waits for it: it plays the
-    /// other threads of a program. If the profiler holds a lock that `f` needs,
+    /// Runs `f` on another thread during the next call of a method, and waits for it. `f` simulates
+    /// the other threads of a program. If the profiler holds a lock that `f` needs,
     /// [`FakeClr::crashes`] reports it.
     pub fn meanwhile(&self, method: &'static str, f: impl FnOnce() + Send + 'static) {
         let known = &mut self.shared.lock().meanwhile;

@@ -1,7 +1,7 @@
-//! ReJIT: requests, the new IL from the profiler, and reverts.
+//! ReJIT of the fake runtime: requests, the new IL from the profiler, and reverts.
 //!
-//! The invariant: each request asks the profiler for the IL of a method once, on the thread that
-//! calls the method next.
+//! Invariant: for each request the profiler is called once for a method's IL, on the thread that
+//! next calls the method.
 
 use core::ffi::c_void;
 use std::collections::HashMap;
@@ -40,13 +40,13 @@ pub(crate) unsafe fn list<T: Copy>(start: *const T, count: u32) -> Vec<T> {
     if start.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(start, count as usize) }.to_vec()
 }
 
 impl Shared {
-    /// Turns the calling thread into a thread of the runtime, in preemptive mode and for good. With
-    /// `forced` the call rules still treat it as native.
+    /// Registers the calling thread permanently with the runtime, in preemptive mode. With `forced`
+    /// the call rules still treat it as native.
     pub(crate) fn adopt(self: &Arc<Self>, forced: bool) {
         let before = self.running();
         let running = match before {
@@ -86,7 +86,7 @@ impl Shared {
             return Err(Hresult::E_INVALIDARG);
         }
         self.rejit_is_enabled()?;
-        // SAFETY: the contract says that both lists have that length.
+        // SAFETY: by the contract both lists have that length.
         let (modules, methods) = unsafe { (list(modules, count), list(methods, count)) };
         self.note(methods.iter().map(|token| u64::from(*token)));
         Ok(modules.into_iter().zip(methods).collect())
@@ -127,7 +127,7 @@ impl Shared {
                 None => NOT_FOUND,
             };
             if !status.is_null() {
-                // SAFETY: the contract says that there is room for `count` answers.
+                // SAFETY: by the contract `status` has room for `count` results.
                 unsafe { status.add(at).write(answer) };
             }
         }
@@ -145,14 +145,14 @@ impl Shared {
 
 /// Kernel id of the calling thread.
 pub(crate) fn own_tid() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 impl FakeClr {
-    /// Returns the IL that the next call of a function runs: that of its active request, else its
-    /// own. The first call after a request asks the profiler for the IL and compiles it, on this
-    /// thread.
+    /// Returns the IL that the next call of a function runs: that of its active request, or the
+    /// original. The first call after a request gets the IL from the profiler and compiles it, on
+    /// this thread.
     pub fn prepare_call(&self, function: usize) -> Arc<[u8]> {
         let found = self.function(function).expect("no such function");
         let method = (found.module, found.token);
@@ -183,7 +183,7 @@ impl FakeClr {
             il: Mutex::new(None),
         };
         self.callback(CallbackMode::Preemptive, |callbacks| {
-            // SAFETY: the profiler's object is live, and the control for the time of the call.
+            // SAFETY: the profiler's object is live, and `control` lives until the call returns.
             unsafe {
                 ICorProfilerCallback11::get_rejit_parameters(
                     callbacks,
@@ -220,7 +220,7 @@ unsafe extern "system" fn query_interface(
     _: *const Guid,
     out: *mut *mut c_void,
 ) -> Hresult {
-    // SAFETY: the caller passes where the pointer goes.
+    // SAFETY: the caller passes a valid out-pointer.
     unsafe { *out = core::ptr::null_mut() };
     Hresult::E_NOINTERFACE
 }

@@ -1,9 +1,9 @@
-//! A dump as text and as JSON: what each thread does, and which async methods are suspended.
+//! Dumps as text and as JSON: each thread's stack and state, and the suspended async methods.
 //!
-//! Identical stacks are shown once. It shows recordings in which the agent has reported the state
-//! of each thread. The wait of a thread is read off its frames and its system call, by [`waits`]; a
-//! wait that is in no table is not guessed. Invariant: every thread of the recording that has a
-//! state is shown once, with its stack or with the reason why there is none.
+//! Input is a recording in which the agent reported the state of each thread. Identical stacks are
+//! shown once. [`waits`] names a thread's wait by its frames and its system call; an unknown wait
+//! is not guessed. Invariant: every thread with a state is shown once, with its stack or the reason
+//! why it has none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -369,7 +369,7 @@ fn state_name(code: char) -> &'static str {
     match code {
         'R' => "running",
         'S' | 'I' => "sleeping",
-        'D' => "sleeping, not to be woken",
+        'D' => "sleeping, uninterruptible",
         'T' | 't' => "stopped",
         'Z' | 'X' => "ended",
         _ => "state unknown",

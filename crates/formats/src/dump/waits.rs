@@ -1,4 +1,4 @@
-//! The waits of threads, read off their frames and system calls: data, and how it is looked up.
+//! Table of what a thread waits for, by its frames or its system call, and the lookup in it.
 
 use profile::Profile;
 use profile::model::{FrameId, FrameKind, Thread};
@@ -102,11 +102,11 @@ const BY_FRAME: &[(&str, &str)] = &[
     ),
     (
         "System.Threading.PortableThreadPool+GateThread.",
-        "looks after the thread pool",
+        "manages the thread pool",
     ),
     (
         "System.Threading.PortableThreadPool.GateThread.",
-        "looks after the thread pool",
+        "manages the thread pool",
     ),
     (
         "System.Threading.LowLevelLifoSemaphore.",
@@ -147,7 +147,7 @@ const BY_FRAME: &[(&str, &str)] = &[
     ("ds_ipc_stream_factory", "waits for diagnostic commands"),
     (
         "TieredCompilation",
-        "compiles methods anew, or waits for such",
+        "recompiles methods, or waits for methods to recompile",
     ),
 ];
 
@@ -191,17 +191,17 @@ const BY_CALL: &[(u32, &str)] = &[
 /// `PAL_CreateThread`).
 const BY_NAME: &[(&str, &str)] = &[
     (".NET Finalizer", "waits for objects to finalize"),
-    (".NET Tiered Com", "waits for methods to compile anew"),
-    (".NET Tiered JIT", "waits for methods to compile anew"),
-    (".NET SynchManag", "looks after waits of the runtime"),
+    (".NET Tiered Com", "waits for methods to recompile"),
+    (".NET Tiered JIT", "waits for methods to recompile"),
+    (".NET SynchManag", "manages waits of the runtime"),
     (".NET EventPipe", "waits for diagnostic commands"),
     (".NET DebugPipe", "waits for a debugger"),
     (".NET Debugger", "waits for a debugger"),
     (".NET SigHandler", "waits for a signal"),
-    (".NET Server GC", "waits for a collection to begin"),
-    (".NET BGC", "waits for a collection to begin"),
+    (".NET Server GC", "waits for a collection to start"),
+    (".NET BGC", "waits for a collection to start"),
     (".NET Timer", "waits for a timer to be due"),
-    (".NET TP Gate", "looks after the thread pool"),
+    (".NET TP Gate", "manages the thread pool"),
     (".NET TP Worker", "waits for work of the thread pool"),
 ];
 

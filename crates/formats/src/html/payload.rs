@@ -1,4 +1,4 @@
-//! The profile as the page's script reads it (`assets/decode.js`).
+//! Encoding of a profile for the page's script (`assets/decode.js` reads it).
 //!
 //! Bytes: a varint with the length of a JSON object, the object (strings and small tables), then
 //! varints: nodes (parents, then frames), then the samples (`samples`). Varints are

@@ -1,5 +1,4 @@
-//! Samples as the page's script reads them (`assets/decode.js`): each with its time, its thread and
-//! its stack.
+//! Encoding of samples for the page's script (`assets/decode.js` reads it): time, thread and stack.
 //!
 //! Varints. First the stacks that occur, the most frequent first, so that those have small numbers:
 //! how many, then the node of each, and where samples have two stacks the other node of each. Then

@@ -1,8 +1,7 @@
-//! Source text around the lines that samples were taken on.
+//! Source text around the lines that have samples.
 //!
-//! The invariants: of a file whose text is not given there is nothing; what the text says is shown
-//! as text, with whatever acts in it written out; no more than [`AROUND`] lines around a line with
-//! samples are kept.
+//! Invariants: a file without text has no entry; control characters in the text are escaped; at
+//! most [`AROUND`] lines before and after a line with samples are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +10,9 @@ use serde::Serialize;
 
 use crate::visible::visible;
 
-/// So many lines before and behind a line with samples.
+/// Lines kept before and after a line with samples.
 const AROUND: u32 = 4;
-/// Of a longer line the rest is left out: generated code.
+/// Maximum characters of a line; generated code has longer ones, which are cut.
 const MAX_CHARACTERS: usize = 400;
 
 /// Lines of a file that follow each other.

@@ -1,4 +1,4 @@
-//! The parts of the page, and that no profile can make it anything else.
+//! Tests of the page's parts, and that no profile can add markup to it.
 
 use super::*;
 use crate::options::OutputOptions;

@@ -1,4 +1,4 @@
-//! Traced methods as the page has them: numbers, and how calls are spread over durations.
+//! Traced methods for the page: numbers, and the distribution of call durations.
 
 use profile::Profile;
 use profile::model::TracedMethod;
@@ -7,9 +7,9 @@ use serde::Serialize;
 use crate::spread::SpreadScale;
 use crate::text::traced::{COLUMNS, name, numbers, ranked, time};
 
-/// Most cells of a strip.
+/// Maximum number of cells of a strip.
 const MAX_CELLS: u32 = 37;
-/// Most methods that the page shows.
+/// Maximum number of methods in the page.
 const MAX_METHODS: usize = 1000;
 
 #[derive(Serialize)]

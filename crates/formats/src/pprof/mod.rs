@@ -1,8 +1,7 @@
-//! pprof: gzip of a protocol buffer, for `go tool pprof` and what else reads it.
+//! pprof: a gzipped protocol buffer, for `go tool pprof` and compatible readers.
 //!
-//! All events of a profile are in it, each with its count and its value. The invariant: what the
-//! values add up to is what the profile's samples add up to, and methods have the names that
-//! every other output has.
+//! It has all events of a profile, each with its count and its value. Invariants: the values add up
+//! to the profile's totals; methods have the same names as in other outputs.
 
 mod proto;
 

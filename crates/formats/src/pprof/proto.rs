@@ -1,4 +1,4 @@
-//! The messages of pprof's `profile.proto`, as far as we write them.
+//! The messages of pprof's `profile.proto` that are written.
 //!
 //! Written by hand for prost, so that no compiler for protocol buffers is needed. Field numbers
 //! are those of google/pprof `proto/profile.proto`. All strings are indices into

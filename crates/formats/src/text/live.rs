@@ -1,4 +1,4 @@
-//! The live heap by type, for the table and for JSON: how much, how old, and what has grown.
+//! Live heap by type, for the table and for JSON: amount, age and growth.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! The report: a table of what is hottest, the call tree, and the honest line.
+//! The report: a table of the hottest methods (or other rows), the call tree, and the summary.
 //!
-//! For people and (`json`) for programs. The invariant: the last line of the text is the honest
-//! line, and every name is one cell of one line.
+//! It is text for people, or JSON (`json`). Invariant: the text ends with the summary
+//! ([`crate::summary`]); every name is one cell of one line.
 
 mod json;
 mod live;

@@ -1,4 +1,4 @@
-//! The rows of a report, for the table and for JSON alike.
+//! Rows of a report, for the table and for JSON.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

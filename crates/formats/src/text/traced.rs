@@ -1,4 +1,4 @@
-//! Traced methods: each with its calls, for the table and for JSON.
+//! Traced methods and their calls, for the table and for JSON.
 
 use std::io::{self, Write};
 
@@ -12,13 +12,13 @@ use crate::table;
 use crate::visible::visible;
 use crate::wording::plural;
 
-/// The quantiles that are told, in thousandths.
+/// The quantiles shown, in thousandths.
 const QUANTILES: [u64; 3] = [500, 900, 990];
 /// The meanings of [`numbers`].
 pub(crate) const COLUMNS: [&str; 8] = [
     "calls", "errors", "total", "mean", "p50", "p90", "p99", "max",
 ];
-/// Most cells of a strip.
+/// Maximum number of cells of a strip.
 const MAX_CELLS: u32 = 20;
 
 #[derive(Serialize)]

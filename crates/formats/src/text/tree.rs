@@ -1,4 +1,4 @@
-//! The call tree, root first. Callees under half a percent are left out, and said so.
+//! Call tree as text, root first. Callees under 0.5 % are omitted, and their number is shown.
 
 use std::io::{self, Write};
 
@@ -9,8 +9,8 @@ use super::report::Report;
 use crate::visible::visible;
 use crate::wording::percent;
 
-/// A node that is to be written. An only callee stands right under its caller, at the same
-/// place, or deep stacks would leave the page; several callees are branches.
+/// A node to write. A single callee goes directly under its caller at the same indentation, so that
+/// deep stacks fit the page. Several callees are drawn as branches.
 struct Branch {
     node: u32,
     /// The text before its name.

@@ -335,7 +335,7 @@ const tests = {
     assert.match((await grown(linked))[0], /^grown: from (\d\d:){2}\d\d\.0 to (\d\d:){2}\d\d\.0$/);
     await linked.close();
     await select(3.5, 5.5);
-    assert.deepEqual(await grown(), ["grown: not told, there are no two instants in this time", "Shop.Cart.Item ", "System.String "]);
+    assert.deepEqual(await grown(), ["grown: unknown, this range has fewer than two snapshots", "Shop.Cart.Item ", "System.String "]);
     await select(null);
     assert.deepEqual(await grown(), whole);
     await page.picture("live");

@@ -1,11 +1,10 @@
-//! Names the work of the program's threads for the collector, without the runtime's symbols.
+//! `[GC]` frames for program threads that collect garbage, without the runtime's symbols.
 //!
-//! A program's own thread collects where it runs into the need for it, in code of libcoreclr that
-//! has no names. The recording has the times in which each thread did
-//! ([`recording::Record::Collected`]): what is on its stack then behind the last managed frame is
-//! the collector's, and a frame that says so is put above it. The invariants: samples, values and
-//! the frames that there were stay; a stack without code of the runtime behind its last managed
-//! frame stays as it is.
+//! A program thread that needs a collection runs it itself, in libcoreclr code without symbols. The
+//! recording has the intervals in which each thread did ([`recording::Record::Collected`]). In such
+//! an interval the frames between the last managed frame and the leaf belong to the GC, and a label
+//! frame is inserted between the two. Invariants: samples, values and existing frames do not
+//! change; nor does a stack without runtime code below its last managed frame.
 
 use hashbrown::HashMap;
 
@@ -13,7 +12,7 @@ use crate::builder::Builder;
 use crate::model::{FrameKind, StackId, ThreadId};
 use crate::ops;
 
-/// A time in which a thread collected, CLOCK_MONOTONIC, nanoseconds; the end is not in it.
+/// An interval in which a thread collected, in CLOCK_MONOTONIC nanoseconds. The end is exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct CollectionSpan {
     pub(super) thread: ThreadId,
@@ -21,7 +20,7 @@ pub(super) struct CollectionSpan {
     pub(super) to_ns: u64,
 }
 
-/// Marks the stacks of samples that were taken while their threads collected.
+/// Inserts the label frame into stacks of samples taken while their thread collected.
 pub(super) fn mark(builder: &mut Builder, mut times: Vec<CollectionSpan>) {
     if times.is_empty() {
         return;
@@ -46,7 +45,7 @@ pub(super) fn mark(builder: &mut Builder, mut times: Vec<CollectionSpan>) {
     builder.profile.samples = samples;
 }
 
-/// The stack with the mark above the first frame of the runtime's behind the last managed one.
+/// Returns the stack with the label frame between the last managed frame and the runtime's frames.
 fn with_mark(builder: &mut Builder, leaf: StackId) -> StackId {
     // From the leaf on, up to the last managed frame.
     let mut path = Vec::new();

@@ -1,4 +1,4 @@
-//! The honest line and the notes: what is counted when all records are in.
+//! Health of a profile: the counts and notes that are computed when all records are imported.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::model::{
 };
 use crate::names;
 
-/// The most notes of a profile; a hostile recording may ask for millions.
+/// Maximum number of notes of a profile; a hostile recording may have millions.
 const MAX_NOTES: usize = 100;
 
-/// The most events of processes that are told to have been recorded for a part of the time.
+/// Maximum number of notes about events that were recorded for a part of the time.
 const MAX_PARTIAL: usize = 1000;
 
 impl Import {
@@ -52,8 +52,8 @@ impl Import {
                 let of_ns = process.end_ns.saturating_sub(process.start_ns);
                 let seconds = |ns: u64| ns as f64 / 1e9;
                 let text = format!(
-                    "process {pid} ({name}): {} was recorded for {:.1} s of {:.1} s, because what is \
-                     recorded was changed meanwhile",
+                    "process {pid} ({name}): {} was recorded for {:.1} s of {:.1} s, because the \
+                     events were changed meanwhile",
                     event.name(),
                     seconds(on_ns),
                     seconds(of_ns),
@@ -207,7 +207,7 @@ impl Import {
         }
         if self.newer_records > 0 {
             let text = format!(
-                "{} records of a newer version of sidewalk were passed over",
+                "{} records of a newer version of sidewalk were skipped",
                 self.newer_records
             );
             note(&mut health.notes, text);
@@ -312,7 +312,7 @@ pub(super) fn note(notes: &mut Vec<String>, text: String) {
     }
     match notes.len() {
         0..MAX_NOTES => notes.push(text),
-        MAX_NOTES => notes.push("there is more to tell than these notes".to_owned()),
+        MAX_NOTES => notes.push("more notes were left out".to_owned()),
         _ => {}
     }
 }

@@ -1,25 +1,26 @@
-//! The live heap of one process, while its records come in.
+//! Live heap of one process during import.
 //!
-//! It holds who has been told to be alive and not to be gone. Invariant: whoever is left at the end
-//! is a sample of the profile, worth what it stood for at the last instant.
+//! Holds the sampled objects that the records report as alive and not yet as collected. Invariant:
+//! each object left at the end becomes a sample of the profile, with its weight at the last
+//! snapshot.
 
 use std::collections::BTreeMap;
 
 use crate::model::{LiveHeap, LiveInstant, LiveMoment, LiveSum, ProcessId, Sample, StringId};
 
-/// The most instants that are kept: 80 hours at every ten seconds, told on.
+/// Maximum number of snapshots: 80 hours at one every ten seconds.
 const MAX_INSTANTS: usize = 30_000;
 
-/// The most types of all moments together.
+/// Maximum number of types in all snapshots together.
 const MAX_SUMS: usize = 100_000;
 
-/// An object that is alive.
+/// A live object.
 #[derive(Clone, Copy)]
 pub(super) struct Survivor {
     pub(super) sample: Sample,
     /// Its type.
     pub(super) type_name: Option<StringId>,
-    /// Its own size, bytes; 0 where that is not told.
+    /// Its size in bytes; 0 if unknown.
     pub(super) size: u64,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Survivor {
 struct LiveObject(Survivor, u32);
 
 impl LiveObject {
-    /// The bytes that it stands for now.
+    /// Bytes that it represents now.
     fn bytes(&self, thinned: u32) -> u64 {
         doubled(self.0.sample.value, thinned - self.1)
     }
@@ -45,7 +46,7 @@ fn doubled(value: u64, times: u32) -> u64 {
 /// The sum of the live objects of a type.
 #[derive(Clone, Copy, Default)]
 struct TypeSum {
-    /// Objects whose size is told.
+    /// Objects of known size.
     sized: LiveSum,
     /// The others, each of which counts as one, whatever it stands for.
     others: LiveSum,

@@ -1,13 +1,11 @@
-//! Logical stacks as the source reads: what a compiler puts between a caller and an async method is
-//! folded away.
+//! Folding of compiler-made frames in logical stacks, so that they read as the source does.
 //!
-//! An async method `Buy` is, until it first awaits, called like this: whoever calls it, `Buy`
-//! itself (which only makes the state machine), `AsyncMethodBuilderCore.Start`, the state machine's
-//! `MoveNext`, which has the source name `Buy` again. A method of runtime async is called by the
-//! runtime's code that makes a task of what it answers, which has its name too. Here it is one
-//! frame, so that a call tree has one node for the method, suspended or not. It reads no recording.
-//! The invariants: physical stacks are never changed; a stack keeps at least one frame; what
-//! remains is in order.
+//! Until an async method `Buy` first awaits, its stack is: the caller; `Buy` itself, which only
+//! creates the state machine; `AsyncMethodBuilderCore.Start`; and the state machine's `MoveNext`,
+//! which has the source name `Buy` again. A method of runtime async is called by a runtime stub of
+//! the same name, which makes a task of its result. Both are folded into one frame, so that a call
+//! tree has one node for the method, suspended or not. Invariants: physical stacks do not change; a
+//! stack keeps at least one frame; the remaining frames keep their order.
 
 use hashbrown::HashMap;
 

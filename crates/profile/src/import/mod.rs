@@ -1,8 +1,8 @@
-//! A recording's records in, a profile out.
+//! Importer: records of a recording in, a profile out.
 //!
-//! No IO: feed it what a [`recording::Reader`] gives. The invariants: no record, whatever its ids,
-//! makes it fail; every sample of the recording is a sample of the profile; what could not be told
-//! (undefined ids behind a lost block) is shown as the frame `[lost: damaged block]` and counted.
+//! It does no IO: the caller feeds the items of a [`recording::Reader`]. Invariants: no record
+//! fails the import, whatever its ids. Every sample of the recording is a sample of the profile.
+//! Undefined ids (behind a lost block) become the frame `[lost: damaged block]` and are counted.
 
 mod collected;
 mod health;
@@ -36,10 +36,10 @@ use crate::model::{
 use crate::names::{self, AsyncRole};
 use crate::rewrite::{Replacement, replace_frames};
 
-/// Text of the pseudo frame that stands for what a damaged block took with it.
+/// Text of the pseudo frame that replaces frames lost with a damaged block.
 pub const LOST_FRAME: &str = "[lost: damaged block]";
 
-/// Damages that get a note of their own; the rest is summed up.
+/// Number of damages with a note of their own; the rest share one note.
 const MAX_DAMAGE_NOTES: usize = 10;
 
 /// Makes a profile of a stream of records.

@@ -1,4 +1,4 @@
-//! The meanings of one process's ids, while its records come in.
+//! Tables of one process during import: what its ids mean.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::model::{
 };
 use crate::names::{self, AsyncRole};
 
-/// The most parts of a process's cost; an agent has eleven.
+/// Maximum number of parts of a process's cost; an agent has eleven.
 pub(super) const MAX_COSTS: usize = 50;
 
-/// The meanings of one process's ids.
+/// The tables of one process.
 pub(super) struct ProcessImport {
     pub(super) key: ProcessKey,
     pub(super) id: ProcessId,

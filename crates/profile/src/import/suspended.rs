@@ -1,18 +1,18 @@
-//! Names for objects of suspended methods of runtime async (.NET 11 on).
+//! Names of continuation objects: suspended methods of runtime async (.NET 11 on).
 //!
-//! The runtime makes their classes as it compiles a method, and these have no name of their own.
-//! Such an object is made by one method of the class library, which the method that is about to be
-//! suspended calls: so the stack of the allocation has its name, which says more. Invariants: other
-//! details stay; where that stack is not seen, the name stays too.
+//! The runtime makes a class for them as it compiles a method, without a name. The method that
+//! suspends allocates the object through one method of the class library, so the allocation's stack
+//! has the method's name, which becomes the object's. Invariants: other details do not change; nor
+//! does the name if that stack is unknown.
 
 use crate::builder::Builder;
 use crate::model::{Detail, DetailId, Event, FrameKind, StackId, StringId};
 
-/// A class that has no name, and what such a class derives from.
+/// Names shown for a class without a name, and for its base class.
 const NAMELESS: [&str; 2] = ["?", "System.Runtime.CompilerServices.Continuation"];
 /// Begins the names of the methods that make them.
 const MAKES: &str = "System.Runtime.CompilerServices.AsyncHelpers.AllocContinuation";
-/// How far from the leaf that is looked for, frames: it calls the allocator.
+/// Maximum distance from the leaf, in frames, at which such a method is looked for.
 const MAX_ALLOCATOR: usize = 8;
 
 /// The subject of a sample with this stack.

@@ -1,9 +1,8 @@
-//! A recording's totals, without its stacks and samples: what the honest line and `inspect` say.
+//! Totals of a recording for `inspect` and the end of a report, without stacks and samples.
 //!
-//! Of a stack it keeps what the sums need, [`StackSummary`], and of samples the sums; so memory is
-//! in proportion to the different stacks of a recording, and a small part of what the profile
-//! takes. The invariant: the totals are those of the profile, but for the number of stack nodes,
-//! which is the recording's here.
+//! A stack is kept as a [`StackSummary`] and samples as sums, so memory is proportional to the
+//! recording's distinct stacks and much smaller than the profile's. Invariant: the totals equal the
+//! profile's, except for the number of stack nodes, which is the recording's here.
 
 use std::io;
 

@@ -1,7 +1,7 @@
-//! The time that samples stand for, held against the CPU time that the kernel counted.
+//! Unsampled CPU time: the kernel's CPU time of a process minus the time its samples represent.
 //!
-//! One [`CpuTimeAccount`] for each process. The invariant: what is called unseen is more than the
-//! error of sampling, and the reasons add up to it (but for what is less than [`LEAST_NS`]).
+//! There is one [`CpuTimeAccount`] per process. Invariant: a difference is reported only if it
+//! exceeds the sampling error, and its reasons add up to it (up to [`LEAST_NS`]).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use recording::Event;
 
 use crate::model::{Health, UnsampledTime};
 
-/// The most reasons of a process; an agent has seven.
+/// Maximum number of reasons of a process; an agent has seven.
 const MAX_REASONS: usize = 50;
 
 /// CPU time of one process.

@@ -1,11 +1,11 @@
-//! Names that a compiler made, and what the user wrote.
+//! Parser of compiler-made identifiers: what the user wrote for `<BuyAsync>d__5` and the like.
 //!
-//! It takes one identifier apart, without type arguments. Kinds after Roslyn's
-//! `GeneratedNameKind`: `<inner>` and a letter; of Visual Basic and the rest what is common.
+//! It parses one identifier, without type arguments. The kinds are Roslyn's `GeneratedNameKind`
+//! (`<inner>` and a letter), and the common ones of Visual Basic and other compilers.
 
 use std::borrow::Cow;
 
-/// How deep names may lie in names before we stop reading.
+/// Maximum nesting of names in names.
 const MAX_DEPTH: usize = 16;
 
 /// The source construct that an identifier stands for.

@@ -1,7 +1,7 @@
-//! Names that a user knows, made from those that metadata and files have.
+//! Readable names, made from the names in metadata and files.
 //!
-//! Pure functions on text. The invariants: any text gives a name, in time proportional to its
-//! length; a name that is not understood is shown as it is.
+//! Pure functions on text. Invariants: any text gives a name, in time proportional to its length;
+//! an unknown form is returned unchanged.
 //!
 //! Methods that a compiler makes (closures, state machines, local functions) are mapped back after
 //! Roslyn's `GeneratedNames` (kinds of names by the letter behind `>`), so that a row says what the

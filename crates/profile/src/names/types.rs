@@ -1,13 +1,13 @@
-//! Type names as metadata has them: nested types, generic arity and arguments, arrays.
+//! Parser of metadata type names: nested types, generic arity and arguments, arrays.
 //!
-//! It does not know what a compiler made (`compiler` does).
+//! `compiler` handles the compiler-made parts of a name.
 
 use super::compiler::{self, SourceConstruct};
 
-/// How deep type arguments may lie in type arguments before we stop reading.
+/// Maximum nesting of type arguments.
 const MAX_DEPTH: usize = 16;
 
-/// A type name taken apart: `A.B`1+C[System.Int32]*`.
+/// A parsed type name such as `A.B`1+C[System.Int32]*`.
 pub(super) struct TypeName<'a> {
     namespace: &'a str,
     /// The type and the types nested in it.

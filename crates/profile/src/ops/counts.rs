@@ -1,7 +1,7 @@
-//! Numbers of samples of processes, runtimes and events: they need no stacks.
+//! Sample counts by process, runtime and event.
 //!
-//! The invariant: a sample counts once for each runtime that has a frame in its stack, and once for
-//! its process and its event.
+//! Invariant: a sample counts once for its process, once for its event, and once for each runtime
+//! with a frame in its stack.
 
 use std::cmp::Reverse;
 

@@ -1,21 +1,21 @@
-//! How deep stacks are, and stacks that are less deep.
+//! Stack depths, and cutting of stacks to a maximum depth.
 //!
-//! A recording says a stack as a frame and the stack of its caller, so a chain of a hundred
-//! thousand frames with a sample on each is small, and five thousand million frames where a format
-//! writes each stack out. The invariant: [`cut`] makes no more nodes than it says.
+//! A recording stores a stack as a frame and the stack of its caller. So a chain of a hundred
+//! thousand frames with a sample on each is small, but has five thousand million frames in a format
+//! that writes each stack out. Invariant: [`cut`] makes no more nodes than its documented limit.
 
 use std::collections::HashSet;
 
 use crate::builder::Builder;
 use crate::model::{Frame, FrameKind, Profile, Stack, StackId};
 
-/// The most nodes that [`cut`] makes: half a gigabyte.
+/// Maximum number of nodes that [`cut`] makes: half a gigabyte.
 const MAX_NODES: u64 = 1 << 25;
 
 /// The name of the frame in which a stack begins that was cut, here or when it was taken.
 const TRUNCATED: &str = "[truncated]";
 
-/// Of each stack, how many frames it has.
+/// Returns the number of frames of each stack.
 #[must_use]
 pub fn depths(profile: &Profile) -> Vec<u32> {
     let mut depths: Vec<u32> = Vec::with_capacity(profile.stacks.len());

@@ -1,6 +1,6 @@
-//! The subjects of events, as frames and as texts.
+//! Details of events (the allocated type, the exception's type) as leaf frames and as texts.
 //!
-//! The invariant: samples, their values and their order stay; a stack only grows by one leaf.
+//! Invariant: samples, their values and their order do not change; a stack grows by one leaf only.
 
 use std::cmp::Reverse;
 

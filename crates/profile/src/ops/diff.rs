@@ -1,15 +1,14 @@
-//! Changes between recordings, and whether they are more than chance.
+//! Comparison of recordings: changes of each row, and whether they exceed chance.
 //!
-//! Not a judgement of whether it is bad. The invariants: the shares of all rows of a side are its
-//! whole; a change is called certain only if all that are called so together are wrong with no more
-//! than the probability that was allowed.
+//! Invariants: the shares of all rows of a side add up to 1. The probability that any change called
+//! certain is none is at most the one requested, for all of them together.
 //!
-//! A side is cut into units: its recordings where both sides have three or more, since runs of a
-//! program differ from each other; else slices of time. A row's share is the sum of what it has in
-//! the units by the sum of what all have, and how much that varies is reckoned from how much the
-//! units differ (the ratio estimator of sampling theory). Two shares are compared by Welch's test,
-//! and all tests together by Holm's method. Samples taken by a clock vary less than ones taken at
-//! random; half of the variance of such is the least that is believed.
+//! A side is divided into units: its recordings if both sides have three or more, since runs of a
+//! program differ; else slices of time. A row's share is its sum over the units divided by the sum
+//! of all rows; its variance is estimated from the differences between units (the ratio estimator
+//! of sampling theory). Welch's test compares two shares, and Holm's method corrects for the number
+//! of tests. Samples taken by a clock vary less than random ones; the variance used is at least
+//! half of that of random samples.
 
 use hashbrown::HashMap;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -20,11 +19,11 @@ use crate::builder::Builder;
 use crate::merge;
 use crate::model::{Event, Frame, FrameId, Module, Profile, StackId};
 
-/// Recordings from so many on a side are compared run by run.
+/// Number of recordings a side from which on they are compared run by run.
 const ENOUGH_RUNS: usize = 3;
 /// Slices of a side that has fewer; at least a fifth of it in each recording.
 const SLICES: usize = 40;
-/// The part of a side that a row has to have on one of both to be tested: a thousandth.
+/// Minimum share of a row on either side to be tested: a thousandth.
 const LEAST_SHARE: f64 = 0.001;
 
 /// The usual [`DiffRequest::error`].

@@ -1,8 +1,8 @@
-//! Profiles with less in them.
+//! Filters: profiles with a part of the samples.
 //!
-//! The invariant: samples are left out, never changed (but for the frames that [`without_native`]
-//! takes out, and for long ones of which a part is in a range of time). `health` stays what the
-//! recording said: the honest line is about the recording, not about what one looks at.
+//! Invariant: samples are dropped, never changed, with two exceptions: [`without_native`] removes
+//! frames, and a sample that is partly in a range of time keeps that part of its value. `health`
+//! does not change, because it describes the recording.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::rewrite::{Replacement, replace_frames};
 
-/// The samples to keep: those to which everything that is set applies.
+/// Conditions for samples; a sample is kept if it meets all that are set.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Taken for this event.

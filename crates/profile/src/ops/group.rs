@@ -1,7 +1,7 @@
-//! Groups of frames: the frames that are one row of a report.
+//! Grouping of frames into the rows of a report.
 //!
-//! The invariant: a frame is in exactly one group; groups are in the order in which their first
-//! frame stands in the profile.
+//! Invariant: a frame is in exactly one group; groups are ordered by their first frame in the
+//! profile.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use crate::model::{DetailId, Frame, FrameId, FrameKind, ModuleId, Profile, RuntimeId, StringId};
 
-/// By what a report groups.
+/// Criterion by which a report groups frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum GroupBy {
     /// Frames of one method (or native function), whatever line, tier and address.
@@ -63,7 +63,7 @@ impl GroupBy {
         }
     }
 
-    /// The choice with that [`name`](By::name).
+    /// The choice with that [`name`](GroupBy::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<GroupBy> {
         GroupBy::ALL.into_iter().find(|by| by.name() == name)

@@ -1,8 +1,8 @@
-//! The live part of the heap, by type: how much, how old, and what has grown.
+//! Live heap by type: amount, age and growth.
 //!
-//! How much and how old is of the samples of a profile, so filters and ranges apply: a range of
-//! time is of when objects were allocated, and what has grown is from the first instant in it to
-//! the last. Other filters leave that alone: it is of whole processes.
+//! Amount and age are computed from a profile's samples, so filters and ranges apply: a range of
+//! time selects objects by when they were allocated. Growth is the change from the first to the
+//! last snapshot in the range, of whole processes; other filters do not affect it.
 
 use std::collections::BTreeMap;
 

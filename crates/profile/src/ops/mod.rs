@@ -1,7 +1,7 @@
-//! The parts of reports: sums, trees, and profiles with less in them.
+//! Operations on profiles for reports: sums, trees, filters, comparison.
 //!
-//! No text layout and no percent signs (`formats`, `cli`). The invariants: whatever is grouped,
-//! the self sums add up to all samples; every order is the same for the same profile.
+//! Text layout is in `formats` and `cli`. Invariants: the self sums of any grouping add up to all
+//! samples; every order is deterministic.
 
 mod counts;
 mod depth;

@@ -1,12 +1,11 @@
-//! The work of the runtime, where that can be known without its symbols.
+//! Label frames for the runtime's work (`[JIT compiler]`, `[GC]`), without the runtime's symbols.
 //!
-//! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Three things are
-//! sure without names: code of the JIT's own library compiles, code of a garbage collector's own
-//! library collects; the runtime's own threads, which run no managed code, do what they are named
-//! after; and what a thread of the program does while it collects the recording tells
-//! (`import::collected`). So a frame that says so is put above such code. Nothing is guessed: the
-//! loading of a type on a thread of the program stays a number. The invariants: samples, values and
-//! the frames that there were stay.
+//! libcoreclr and libclrjit are shipped without symbols, so most of their frames are addresses.
+//! Three facts are certain all the same: code of the JIT's library compiles, and code of a
+//! standalone GC's library collects; the runtime's own threads, which run no managed code, do what
+//! their names say; and the recording has the intervals in which a program thread collects
+//! (`import::collected`). A label frame is inserted above such code, on the root side. Other
+//! runtime code keeps its address. Invariant: samples, values and existing frames do not change.
 
 use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, Profile, Stack, StackId};

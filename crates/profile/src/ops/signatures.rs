@@ -1,4 +1,4 @@
-//! Names with the types of parameters, so that overloads are told apart.
+//! Method names with their parameters' types, which distinguish overloads.
 
 use crate::builder::Builder;
 use crate::model::Profile;

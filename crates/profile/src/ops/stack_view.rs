@@ -1,7 +1,7 @@
-//! The choice between a sample's two stacks.
+//! Choice between a sample's logical and physical stack.
 //!
-//! The invariant: samples, their values and their order stay; a sample that has only one stack
-//! keeps it, so both views add up to the same.
+//! Invariant: samples, their values and their order do not change; a sample with one stack keeps
+//! it, so both views have the same totals.
 
 use crate::model::Profile;
 
@@ -28,7 +28,7 @@ impl StackView {
         }
     }
 
-    /// The choice with that [`name`](Stacks::name).
+    /// The choice with that [`name`](StackView::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<StackView> {
         StackView::ALL

@@ -1,7 +1,7 @@
-//! The flat tables: how much of a profile each method, module, thread… has.
+//! Flat tables: self and total of each method, module, thread…
 //!
-//! The invariants: self sums of all rows are the sum of all samples; a row's total counts a sample
-//! once, however often the row is in its stack.
+//! Invariants: the self sums of all rows are the sum of all samples; a row's total counts a sample
+//! once, however often the row occurs in its stack.
 
 use std::cmp::Ordering;
 
@@ -157,7 +157,7 @@ fn of_details(profile: &Profile, include: impl Fn(&Sample) -> bool) -> Vec<Total
     for sample in profile.samples.iter().filter(|sample| include(sample)) {
         let name = sample.detail.map(|detail| profile.detail(detail).name);
         let at = *known.entry((sample.event, name)).or_insert_with(|| {
-            let label = name.map_or("[nothing told]", |name| profile.string(name));
+            let label = name.map_or("[no detail]", |name| profile.string(name));
             rows.push(TotalsRow {
                 group: Group {
                     label: label.to_owned(),

@@ -1,8 +1,8 @@
-//! The merged call tree: what a flame graph draws.
+//! Merged call tree, which a flame graph draws.
 //!
-//! The invariants: node 0 is the root and stands for all samples; a parent has the smaller index;
-//! a node's total is its own weight and its children's totals; siblings are the heaviest first and
-//! then by label, so the order is always the same.
+//! Invariants: node 0 is the root and represents all samples; a parent has the smaller index; a
+//! node's total is its self weight plus its children's totals; siblings are ordered by weight, then
+//! by label.
 
 use std::cmp::Reverse;
 

@@ -1,7 +1,7 @@
-//! Shared parts of the tests.
+//! Shared parts of the sampler's tests: child processes, thread data, and a walk without unwinding.
 //!
-//! Each test runs in a child process of its own, because there is one sampler, one handler and one
-//! signal per process; and a walk that needs no unwinding.
+//! Each test runs in a child process of its own, because a process has one sampler, one handler and
+//! one signal.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "a module that every test file includes")]
 
@@ -16,7 +16,7 @@ use sampler::{
 
 const CHILD: &str = "SAMPLER_TEST_CHILD";
 
-/// Runs `body` in a child process: this test binary again, for this test alone.
+/// Runs `body` in a child process: this test binary again, with this test only.
 pub fn in_child(test: &str, body: impl FnOnce()) {
     if std::env::var(CHILD).as_deref() == Ok(test) {
         body();
@@ -39,7 +39,7 @@ pub fn tid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// The bounds of the calling thread's stack.
+/// Returns the bounds of the calling thread's stack.
 pub fn stack() -> Range<u64> {
     // SAFETY: the attributes are filled by pthread_getattr_np before they are read.
     unsafe {
@@ -86,9 +86,9 @@ pub fn burn(time: Duration) {
     }
 }
 
-/// Burns CPU time until `ready` holds. While other threads want the processor too, the kernel looks
-/// at a thread's timer rarely (after 0.4 s of its time, or more), so a test burns until it has the
-/// ticks that it needs. The test fails after 100 s of this thread's CPU time.
+/// Burns CPU time until `ready` holds. While other threads want the processor too, the kernel
+/// checks a thread's timer rarely (after 0.4 s of its time, or more), so a test burns until it has
+/// the ticks that it needs. The test fails after 100 s of this thread's CPU time.
 pub fn burn_until(what: &str, mut ready: impl FnMut() -> bool) {
     let end = cpu_ns() + 100_000_000_000;
     while !ready() {
@@ -109,7 +109,7 @@ pub fn burn_until_sampled(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
 
 pub const ROOT: u64 = 0x1000;
 
-/// The walk of these tests: the interrupted instruction, then ROOT.
+/// The walk of these tests: gives the interrupted instruction, then ROOT.
 ///
 /// # Safety
 /// As [`sampler::WalkFn`].
@@ -133,10 +133,10 @@ pub unsafe extern "C" fn leaf_walk(
     }
 }
 
-/// An engine whose ticks need no reader to come.
+/// An engine whose ticks do not depend on the reader.
 pub const OWN_CLOCK: EngineChoice = EngineChoice::Timer;
 
-/// A tick each millisecond, or as often as the kernel can.
+/// Returns a configuration with a tick each millisecond, or as often as the kernel can.
 pub fn config(max_depth: u32) -> Config {
     Config {
         engine: OWN_CLOCK,
@@ -155,7 +155,7 @@ pub fn start(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) {
     Sampler::start(config, leaf_walk).unwrap()
 }
 
-/// A sample, kept.
+/// An owned copy of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub time_ns: u64,
@@ -187,7 +187,7 @@ impl From<SampleView<'_>> for Sample {
     }
 }
 
-/// Drains everything now.
+/// Drains all samples.
 pub fn drain(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
     let mut samples = Vec::new();
     reader.clear_wake();
@@ -195,7 +195,7 @@ pub fn drain(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
     samples
 }
 
-/// Waits for `ready` by asking again and again; the test fails after a minute.
+/// Waits for `ready` by polling; the test fails after a minute.
 pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let start = Instant::now();
     while !ready() {

@@ -1,7 +1,7 @@
-//! Reading the numbers of DWARF out of a module's bytes.
+//! Reads DWARF-encoded numbers from a module's bytes.
 //!
-//! It knows encodings and no meaning. The invariant: it never reads outside its slice, and what
-//! is not there, or not well formed, is `None`.
+//! The meaning of the numbers is the caller's part ([`super`], `expression`). Invariant: it never
+//! reads outside its slice, and missing or malformed data is `None`.
 
 use crate::native::NativeCode;
 
@@ -64,9 +64,9 @@ impl<'a> Cursor<'a> {
         Some(if is_negative { value | sign } else { value }.cast_signed())
     }
 
-    /// A number in seven bits of each byte, the lowest first; how many bits there were, and the
-    /// last byte. Nothing where it takes more than 64 bits: the tenth byte has one of them, and may
-    /// be one of these.
+    /// Reads a number in seven bits of each byte, the lowest first. Returns the number, its bits
+    /// and the last byte, or `None` if it takes more than 64 bits. The tenth byte contributes one
+    /// bit and must be one of `tenth`.
     fn leb(&mut self, tenth: [u8; 2]) -> Option<(u64, u32, u8)> {
         let mut value = 0u64;
         let mut bits = 0u32;
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A value in one of the DW_EH_PE formats, not yet applied to anything.
+    /// Reads a value in one of the DW_EH_PE formats, without applying it to a base.
     pub(super) fn format(&mut self, encoding: u8) -> Option<u64> {
         Some(match encoding & 0x0f {
             0x00 | 0x04 => self.u64()?,
@@ -98,7 +98,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A pointer to code: absolute or relative to its own place. Indirect ones are not code.
+    /// Reads a pointer to code: absolute or relative to its own address. Indirect ones are not
+    /// code.
     pub(super) fn pointer(&mut self, encoding: u8) -> Option<u64> {
         let at = self.at;
         let value = self.format(encoding)?;

@@ -1,12 +1,12 @@
-//! DWARF expressions in unwind tables, two ways.
+//! Evaluator of DWARF expressions in unwind tables, without a frame or with one.
 //!
-//! [`symbolic`] works an expression out without any register: what compilers, the linker and
-//! OpenSSL's assembler write comes to a register and an offset, or to the word there, and then it
-//! is a rule like any other. [`evaluate`] does the rest, with the registers and the memory of one
-//! frame. It is not a debugger's evaluator: what describes locations (`DW_OP_reg…`, pieces,
-//! `DW_OP_fbreg`, calls) has no meaning in an unwind table. The invariants: an expression takes at
-//! most [`STEPS`] operations and [`DEPTH`] values, whatever its jumps say; memory is read by
-//! [`CfiFrame::word`] alone. Both are async-signal-safe.
+//! [`symbolic`] evaluates an expression without registers. Expressions of compilers, the linker and
+//! OpenSSL's assembler reduce to a register and an offset, or to the word there; these become
+//! ordinary rules. [`evaluate`] handles the others, with the registers and the memory of one frame.
+//! Operations that describe locations (`DW_OP_reg…`, pieces, `DW_OP_fbreg`, calls) have no meaning
+//! in an unwind table and are not supported. Invariants: an expression takes at most [`STEPS`]
+//! operations and [`DEPTH`] values, whatever its jumps. Memory is read by [`CfiFrame::word`] only.
+//! Both functions are async-signal-safe.
 //!
 //! Format: DWARF 5, section 2.5; values are 64 bits without a type.
 
@@ -14,33 +14,33 @@ use super::cursor::Cursor;
 use super::{RETURN_ADDRESS, Span};
 use crate::native::NativeCode;
 
-/// A value that was worked out without reading any register.
+/// A value that was computed without reading a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     Constant(i64),
     /// Register + offset.
     Register(u64, i64),
-    /// The word at register + offset, and something added to it.
+    /// The word at register + offset, plus an addend.
     Word(u64, i64, i64),
 }
 
-/// Most values on the stack.
+/// Maximum number of values on the stack.
 pub(crate) const DEPTH: usize = 16;
-/// Most operations of one expression; the longest that toolchains write has a dozen.
+/// Maximum number of operations of an expression; the longest that toolchains write has a dozen.
 const STEPS: usize = 128;
 
-/// Room for the values of an expression.
+/// Storage for the values of an expression.
 pub(crate) type Values = [u64; DEPTH];
 
 /// A frame whose table is evaluated.
 pub(crate) trait CfiFrame {
-    /// A register by its DWARF number, where it is known.
+    /// Returns a register by its DWARF number, if it is known.
     fn register(&self, register: u64) -> Option<u64>;
-    /// The word at `address`, if it may be read.
+    /// Returns the word at `address`, if it may be read.
     fn word(&self, address: u64) -> Option<u64>;
 }
 
-/// A literal of the operations that push one. The cursor is behind the operation.
+/// Returns the literal that an operation pushes. The cursor is after the operation.
 fn literal(op: u8, cursor: &mut Cursor<'_>) -> Option<i64> {
     Some(match op {
         // DW_OP_lit0 … 31
@@ -59,9 +59,9 @@ fn literal(op: u8, cursor: &mut Cursor<'_>) -> Option<i64> {
     })
 }
 
-/// The value of the expression at `span` for the instruction at `ip`; `None` if it depends on the
-/// frame's registers.
-// Not inlined: its values would lie in the frame of every cold step.
+/// Returns the value of the expression at `span` for the instruction at `ip`, or `None` if it
+/// depends on the frame's registers.
+// Not inlined, because its values would lie in the frame of every cold step.
 #[inline(never)]
 pub(super) fn symbolic(code: &NativeCode, span: Span, ip: u64) -> Option<Value> {
     let mut cursor = Cursor::new(code, span.at).take(span.len)?;
@@ -150,7 +150,7 @@ impl ValueStack<'_> {
         self.values.get(self.depth).copied()
     }
 
-    /// The value that is `below` others from the top.
+    /// Returns the value that is `below` others from the top.
     fn at(&self, below: usize) -> Option<u64> {
         let index = self.depth.checked_sub(1)?.checked_sub(below)?;
         self.values.get(index).copied()
@@ -163,9 +163,8 @@ impl ValueStack<'_> {
     }
 }
 
-/// Evaluates the expression at `span` with a frame's registers and memory; `first` lies on the
-/// stack when it begins (the CFA, where the table says so). `None` where something is not known,
-/// not readable, or malformed.
+/// Evaluates the expression at `span` with a frame's registers and memory. `first` is the initial
+/// stack (the CFA, if the table says so). `None` if a value is unknown, not readable, or malformed.
 #[inline(never)]
 pub(super) fn evaluate(
     code: &NativeCode,
@@ -200,7 +199,7 @@ pub(super) fn evaluate(
                 let address = stack.pop()?;
                 stack.push(frame.word(address)?)?;
             }
-            // DW_OP_deref_size: within one word, which is how memory is read here.
+            // DW_OP_deref_size: within one word, because memory is read by words.
             0x94 => {
                 let size = u64::from(cursor.u8()?);
                 let address = stack.pop()?;
@@ -269,17 +268,17 @@ pub(super) fn evaluate(
             _ => return None,
         }
     }
-    // Its last operation may have been the last that is allowed.
+    // The last operation may have been the last allowed one.
     cursor.bytes.is_empty().then(|| stack.pop()).flatten()
 }
 
-/// An operation on two values. Division and comparisons are signed, the remainder is not.
+/// Applies an operation to two values. Division and comparisons are signed, the remainder is not.
 fn of_two(op: u8, left: u64, right: u64) -> Option<u64> {
     let (l, r) = (left.cast_signed(), right.cast_signed());
     let shift = u32::try_from(right).ok().filter(|by| *by < 64);
     Some(match op {
         0x1a => left & right,
-        // Nothing divides by zero.
+        // Division by zero has no result.
         0x1b if r == 0 => return None,
         0x1b => l.wrapping_div(r).cast_unsigned(),
         0x1c => left.wrapping_sub(right),

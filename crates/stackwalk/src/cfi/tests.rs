@@ -1,4 +1,4 @@
-//! The interpreter against gimli: every row of every FDE of every module of this process.
+//! Compares the interpreter with gimli: every row of every FDE of every module of this process.
 
 use super::expression::tests::MadeUp;
 use super::*;
@@ -6,7 +6,8 @@ use crate::native::{Loaded, NativeModule};
 use gimli::{BaseAddresses, CfaRule as Cfa2, EhFrame, LittleEndian, RegisterRule, UnwindSection};
 use proptest::prelude::*;
 
-/// The caller that gimli's row leads to: CFA, return address, `rbp`. `None` where there is none.
+/// Returns the caller that gimli's row leads to: CFA, return address, `rbp`. `None` if there is
+/// none.
 fn by_gimli(
     row: &gimli::UnwindTableRow<usize>,
     section: &EhFrame<gimli::EndianSlice<'_, LittleEndian>>,
@@ -44,7 +45,7 @@ fn by_gimli(
     ))
 }
 
-/// The caller that a rule leads to.
+/// Returns the caller that a rule leads to.
 fn by_rule(rule: Rule, frame: &MadeUp) -> Option<(u64, u64, u64)> {
     let Rule::Frame { cfa, ra, bp, .. } = rule else {
         return None;
@@ -70,8 +71,8 @@ fn by_rule(rule: Rule, frame: &MadeUp) -> Option<(u64, u64, u64)> {
     Some((cfa, word(ra)?, bp))
 }
 
-/// Rows that were compared: as rules that pack and that do not, by evaluation; and those that
-/// neither gimli nor we can tell.
+/// Number of compared rows: by packed rules, by rules that do not pack, by evaluation, and rows
+/// that neither gimli nor this crate can evaluate.
 #[derive(Default, Debug)]
 struct Count {
     packed: u32,
@@ -127,7 +128,7 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
                     evaluated.map(|_| fde.is_signal_trampoline()),
                 );
                 if rule == Rule::SignalFrame {
-                    // Where the walk reads them.
+                    // The walk reads them here.
                     let sp = frame.register(RSP).unwrap();
                     let saved = |register| frame.word(sp + 40 + 8 * register as u64).unwrap();
                     let context = [libc::REG_RSP, libc::REG_RIP, libc::REG_RBP].map(saved);
@@ -141,7 +142,7 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
                     continue;
                 }
                 let mut ours = by_rule(rule, &frame);
-                // A slot below the stack pointer was popped, which gcc does not write down.
+                // A slot below the stack pointer was popped, which gcc does not record.
                 if let (
                     Some(RegisterRule::Offset(at)),
                     Cfa2::RegisterAndOffset { register, offset },
@@ -167,7 +168,7 @@ fn every_row_is_what_gimli_says() {
         compare(&module, &code, &mut count);
         println!("{} {count:?}", module.path.display());
         assert!(count.packed >= 10, "{count:?}");
-        // Rules that are not packed are worked out anew for each walk.
+        // Rules that do not pack are computed anew by each walk.
         assert!(
             count.unpacked + count.evaluated <= 30 + count.packed / 1000,
             "{count:?}"
@@ -177,7 +178,7 @@ fn every_row_is_what_gimli_says() {
 }
 
 proptest! {
-    /// Broken tables give some answer.
+    /// Broken tables give some result without a panic.
     #[test]
     fn any_bytes_are_read_without_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 64..600),
@@ -302,14 +303,14 @@ fn a_context_is_restored_in_a_frame_of_one_word() {
         let found = rule(&code, 0x20000 + at, true, &mut RowProgram::new());
         assert_eq!(found, Ok(Some(expected)), "at {at}");
     }
-    // A table that is right is believed.
+    // A correct table is used as it is.
     let code = function(&[0x41, 0x0e, 16, 0x86, 2], &body);
     let found = rule(&code, 0x20012, true, &mut RowProgram::new());
     assert_eq!(found, Ok(Some(pushed)));
 }
 
-/// The last jump of what goes on in another frame: its table still speaks of the frame that is
-/// gone.
+/// The last jump of code that continues in another frame: its table still describes the removed
+/// frame.
 #[test]
 fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
     // def_cfa rbp+16; offset rbp at cfa-16.
@@ -330,7 +331,7 @@ fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
             !matches!(found(at, false), Ok(Some(Rule::Landing(_)))),
             "a return address: {body:x?}"
         );
-        // The same instruction behind anything else is a jump as any other.
+        // The same instruction after any other one is an ordinary jump.
         let mut other = body.to_vec();
         other[0] ^= 1;
         let code = function(&FRAMED, &other);
@@ -412,7 +413,7 @@ fn rows_of_hand_made_programs() {
             0,
             frame(Cfa::Word(Base::Bp, 152, 8), Bp::Same),
         ),
-        // … at rsp + 8 + 8 × r9.
+        // … the same at rsp + 8 + 8 × r9.
         (
             &[0x0f, 10, 0x77, 8, 0x79, 0, 0x38, 0x1e, 0x22, 0x06, 0x23, 8],
             0,
@@ -485,13 +486,13 @@ fn the_return_address_of_every_ret_is_on_top() {
             "{} rets {rets} right in the table {described}",
             module.path.display()
         );
-        // The vdso, and what has no bytes.
+        // The vdso, and modules without bytes, have no `ret`.
         assert!(rets > 0 && wrong == 0, "{wrong} of {rets}");
     }
 }
 
-/// This process's modules. More libraries, as files, can be named for a look at a whole runtime:
-/// SIDEWALK_TEST_ELF, paths joined by colons; `cargo xtask test` names its runtimes'.
+/// This process's modules. The variable SIDEWALK_TEST_ELF (paths joined by colons) adds library
+/// files, for a check of a whole runtime. `cargo xtask test` sets its runtimes'.
 fn modules() -> impl Iterator<Item = (NativeModule, NativeCode)> {
     let (modules, gone) = Loaded::new().refresh();
     assert!(
@@ -510,7 +511,7 @@ fn modules() -> impl Iterator<Item = (NativeModule, NativeCode)> {
         .chain(named.map(|path| crate::native::open(&path).unwrap()))
 }
 
-/// The module's `.eh_frame` as gimli has it.
+/// Returns the module's `.eh_frame` in gimli's form.
 fn eh_frame(code: &NativeCode) -> (EhFrame<gimli::EndianSlice<'_, LittleEndian>>, BaseAddresses) {
     let header = Cursor::new(code, code.eh_frame_hdr);
     let bases = BaseAddresses::default().set_eh_frame_hdr(code.eh_frame_hdr);

@@ -1,11 +1,11 @@
-//! The bit stream that GcInfo is written in: least significant bit first, at any alignment.
+//! Reader of the bit stream in which GcInfo is encoded: least significant bit first, any alignment.
 //!
-//! It knows numbers, not what they mean. The invariant: nothing is read behind the end of the
-//! bytes, and every number is bounded by the bits it was written in.
+//! It returns numbers; [`super`] interprets them. Invariant: nothing is read after the end of the
+//! bytes, and every number is bounded by its encoded width.
 
 use super::Error;
 
-/// A place in a stream of bits.
+/// A position in a stream of bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
@@ -13,17 +13,17 @@ pub(super) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// `bytes` from its bit `at` on.
+    /// Returns a reader of `bytes` from bit `at` on.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }
 
-    /// Bits behind the start of the bytes.
+    /// Returns the position, bits from the start of the bytes.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 
-    /// The same stream, `bits` further on; an error comes with the next read.
+    /// Returns the reader `bits` further on. If that is after the end, the next read fails.
     pub(super) fn skipped(self, bits: usize) -> Self {
         Self {
             at: self.at.saturating_add(bits),
@@ -31,7 +31,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// The same stream from its next whole byte on.
+    /// Returns the reader at its next whole byte.
     pub(super) fn aligned(self) -> Self {
         Self {
             at: self.at.saturating_add(7) & !7,
@@ -39,7 +39,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// The next `width` bits, at most 32, as a number.
+    /// Reads the next `width` bits, at most 32, as a number.
     pub(super) fn take(&mut self, width: u32) -> Result<u32, Error> {
         debug_assert!(width <= 32);
         let end = self
@@ -60,13 +60,13 @@ impl<'a> Bits<'a> {
         Ok((word & ((1 << width) - 1)) as u32)
     }
 
-    /// The next bit.
+    /// Reads the next bit.
     pub(super) fn bit(&mut self) -> Result<bool, Error> {
         Ok(self.take(1)? != 0)
     }
 
-    /// A number in groups of `base` bits, lowest first, each behind which a bit says whether
-    /// another follows; and how many bits the groups have.
+    /// Reads a number in groups of `base` bits, lowest first. A bit after each group says whether
+    /// another follows. Returns the number and its bits.
     fn groups(&mut self, base: u32) -> Result<(u64, u32), Error> {
         let (mut number, mut bits) = (0, 0);
         loop {
@@ -82,13 +82,13 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// An unsigned number of any length.
+    /// Reads an unsigned number of any length.
     pub(super) fn unsigned(&mut self, base: u32) -> Result<u32, Error> {
         let (number, _) = self.groups(base)?;
         u32::try_from(number).map_err(|_| Error::Malformed("a number beyond 32 bits"))
     }
 
-    /// A signed number of any length: the highest bit of the last group is its sign.
+    /// Reads a signed number of any length. The highest bit of the last group is its sign.
     pub(super) fn signed(&mut self, base: u32) -> Result<i32, Error> {
         let (number, bits) = self.groups(base)?;
         let unused = 64 - bits;

@@ -1,37 +1,39 @@
-//! Where `this` is: in the frame of a state machine's `MoveNext`, and live across a call.
+//! Stack slots (homes) that may hold `this` in a state machine's `MoveNext`, and their lifetimes.
 //!
-//! It chooses slots by how they are used; whether one truly holds the state machine is for who
-//! reads it to check. The invariant: a home's `live` never has a place where the slot is not
-//! written yet, or the frame is gone already.
+//! Input is a body's [`GcInfo`] and its code; output is a list of candidate slots, selected by how
+//! the code uses them. The reader of a slot must check that it really holds the state machine.
+//! Invariant: a home's `live` never includes an offset at which the slot is not written yet, or the
+//! frame is removed already.
 //!
-//! `MoveNext` has try blocks, so the JIT keeps its `this` on the stack: the register that brings it
-//! is stored in the prologue, and the slot then holds it for as long as the collector is told so.
+//! `MoveNext` has try blocks, so the JIT keeps its `this` on the stack. The prologue stores the
+//! argument register there, and the slot holds it as long as the GC treats it as live.
 
 use super::{Error, GcInfo, ReferencePlace, ReferenceSlot, SlotBase};
 use std::ops::Range;
 
-/// Most homes that are told for a body.
+/// Maximum number of homes per method body.
 pub const MAX_HOMES: usize = 4;
-/// Most places that are told for a home; more are left out, the shortest first.
+/// Maximum number of live ranges per home. Beyond that the shortest are dropped.
 pub const MAX_LIVE: usize = 8;
-/// `rbp` in the numbering of the instruction set.
+/// `rbp`, in the register numbers of the instruction set.
 const RBP: u8 = 5;
-/// Bytes from the start of a body in which its arguments are stored at most.
+/// Maximum code offset, in bytes, at which a body stores its arguments.
 const PROLOGUE: u32 = 1024;
 
 /// A stack slot that may hold `this`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Home {
-    /// Where the slot is from the frame's `rbp`.
+    /// Offset of the slot from the frame's `rbp`.
     pub offset: i32,
-    /// It may point into an object or to the stack: `this` of a struct. Else it is an object.
+    /// Whether it may point into an object or to the stack (`this` of a struct). If not, it is an
+    /// object.
     pub interior: bool,
-    /// The collector knows when it is live; otherwise `live` is all between prologue and epilogues.
+    /// Whether the GC tracks when it is live. If not, `live` is all between prologue and epilogues.
     pub tracked: bool,
-    /// The prologue stores the first argument's register there.
+    /// Whether the prologue stores the first argument's register there.
     pub stored: bool,
-    /// Offsets in the code at which it holds its value, sorted: of the instruction that is to run,
-    /// or of a return address less
+    /// Code offsets at which it holds its value, sorted. An offset is that of the instruction to
+    /// run, or a return address minus
     /// [`Version::return_adjustment`](super::Version::return_adjustment).
     pub live: Vec<Range<u32>>,
 }
@@ -42,9 +44,9 @@ impl Home {
     }
 }
 
-/// The stack slots that may hold `this` in the body with this GcInfo and these bytes of code, the
-/// best first. `entries` are the offsets at which its functions begin, sorted: 0, then its
-/// funclets'. Empty for a body that is not framed by `rbp`.
+/// Returns the stack slots that may hold `this` in the body with this GcInfo and code, the best
+/// first. `entries` are the offsets at which its functions begin, sorted: 0, then its funclets'.
+/// Empty for a body that is not framed by `rbp`.
 pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec<Home>, Error> {
     let mut homes = Vec::new();
     if info.frame_register() != Some(RBP) {
@@ -63,9 +65,9 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
         let slots = info.slots().iter().enumerate();
         slots.filter_map(move |(index, slot)| offset(slot).map(|(at, slot)| (index, at, slot)))
     };
-    // Behind the prologue the register may hold anything. Where that ends is not recorded for a
-    // body that can be stopped at calls alone; if that was not optimised, the first store is the
-    // argument's.
+    // After the prologue the register may hold anything. The prologue's end is not recorded for a
+    // body that can be stopped at calls only. In an unoptimised body, the first store is that of
+    // the argument.
     let prologue = match (info.interruptible().first(), info.safe_points()) {
         (Some(first), _) => first.start,
         (None, []) => PROLOGUE,
@@ -80,7 +82,7 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
         let live = match (lifetimes.get(index), stored) {
             (Some(lives), _) => joined(lives, info.interruptible(), &breaks),
             (None, Some((_, end))) => everywhere(info, end, &breaks),
-            // It is not known since when.
+            // The start of its lifetime is unknown.
             (None, None) => continue,
         };
         homes.push(Home {
@@ -100,9 +102,9 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
     Ok(homes)
 }
 
-/// Pairs of neighbouring stack slots that hold whole objects wherever the body can be stopped, as a
-/// structure on the stack whose address was taken does: offsets from the frame's `rbp` of the first
-/// of each pair, sorted. Empty for a body that is not framed by `rbp`.
+/// Returns pairs of adjacent stack slots that hold whole objects wherever the body can be stopped,
+/// as a stack structure with its address taken does. Each is the offset from the frame's `rbp` of
+/// its first slot, sorted. Empty for a body that is not framed by `rbp`.
 pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
     if info.frame_register() != Some(RBP) {
         return Vec::new();
@@ -127,9 +129,9 @@ pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
     offsets.iter().copied().filter(is_pair).collect()
 }
 
-/// The slots that hold whole objects when the call returns to `offset`: registers that calls
-/// preserve, then stack slots, then those that are live everywhere. `None` where the state is not
-/// known.
+/// Returns the slots that hold whole objects when the call returns to `offset`: callee-saved
+/// registers, then stack slots, then those that are live everywhere. `None` if the state is
+/// unknown.
 pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<ReferenceSlot>>, Error> {
     let Some(live) = info.live_at_return(offset)? else {
         return Ok(None);
@@ -149,9 +151,9 @@ fn is_kept(slot: &ReferenceSlot) -> bool {
     is_preserved && !slot.interior
 }
 
-/// Returns what [`live_at_return`] says at each place of its own, if it says something: return
-/// addresses, as offsets, and slots that hold whole objects at them. Of a body that can be stopped
-/// anywhere, and has no such places, from where to where it says the same of a slot.
+/// Returns the non-empty results of [`live_at_return`] for all return addresses: their offsets, and
+/// the slots that hold whole objects there. For a body that can be stopped anywhere and has no safe
+/// points, each entry is the offset range over which a slot's state is the same.
 pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, ReferenceSlot)>, Error> {
     let adjustment = info.version().return_adjustment();
     let mut places: Vec<Range<u32>> = info
@@ -161,7 +163,7 @@ pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, ReferenceSl
         .map(|at| at..at.saturating_add(1))
         .collect();
     if places.is_empty() && info.interruptible().is_empty() {
-        // The same everywhere.
+        // The state is the same everywhere.
         places.push(adjustment..info.code_length().saturating_add(adjustment));
     }
     let mut found = Vec::new();
@@ -191,9 +193,9 @@ pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, ReferenceSl
     Ok(found)
 }
 
-/// Stores of `rdi` into the frame, `mov [rbp + offset], rdi`, at the start of the code: the offset,
-/// and where the instruction ends. Found by their bytes, so some may be parts of others; a slot of
-/// the same offset tells.
+/// Iterates over stores of `rdi` into the frame, `mov [rbp + offset], rdi`, at the start of the
+/// code: the offset, and the end of the instruction. They are found by their bytes, so some may be
+/// parts of other instructions. A slot with the same offset confirms one.
 fn stores(code: &[u8]) -> impl Iterator<Item = (i32, u32)> {
     let head = code.get(..PROLOGUE as usize).unwrap_or(code);
     (0..head.len()).filter_map(|at| match head.get(at..)? {
@@ -205,12 +207,13 @@ fn stores(code: &[u8]) -> impl Iterator<Item = (i32, u32)> {
     })
 }
 
-/// Where a frame ends or begins, sorted: its epilogues, each from the first pop to the end of what
-/// leaves, and the starts of funclets. Epilogues are found by their bytes; too many do no harm.
+/// Returns the offsets at which a frame ends or begins, sorted: epilogues (from the first pop to
+/// the end of the leaving instruction) and starts of funclets. Epilogues are found by their bytes;
+/// extra matches are harmless.
 fn breaks(code: &[u8], entries: &[u32]) -> Vec<Range<u32>> {
     let mut found: Vec<Range<u32>> = entries.iter().map(|entry| *entry..*entry + 1).collect();
     for (at, byte) in code.iter().enumerate() {
-        // `pop rbp` or `leave`, then a return, a jump or `vzeroupper`.
+        // `pop rbp` or `leave`, followed by a return, a jump or `vzeroupper`.
         let leaves = match code.get(at + 1) {
             Some(0xc3) => 1,
             Some(0xeb) => 2,
@@ -235,11 +238,11 @@ fn breaks(code: &[u8], entries: &[u32]) -> Vec<Range<u32>> {
     found
 }
 
-/// Where a slot holds its value that the prologue writes by `from`, and that is never another's:
-/// where instructions are known to be neither of a prologue nor of an epilogue.
+/// Returns where a slot that the prologue writes by `from`, and that is used for nothing else,
+/// holds its value: all instructions outside of prologues and epilogues.
 fn everywhere(info: &GcInfo<'_>, from: u32, breaks: &[Range<u32>]) -> Vec<Range<u32>> {
     let mut live = if info.interruptible().is_empty() {
-        // Of a body without funclets, or of its main part.
+        // The end of a body without funclets, or of its main part.
         let mut end = info.code_length();
         let mut parts = Vec::new();
         let mut start = from;
@@ -267,8 +270,8 @@ fn everywhere(info: &GcInfo<'_>, from: u32, breaks: &[Range<u32>]) -> Vec<Range<
     live
 }
 
-/// Lifetimes, joined over what is not interruptible between them: no collection comes there, so
-/// what is live on both sides is kept. Not where a frame ends or begins.
+/// Joins lifetimes across code that is not interruptible, except where a frame ends or begins. No
+/// collection happens there, so a slot that is live on both sides keeps its value.
 fn joined(
     lives: &[Range<u32>],
     interruptible: &[Range<u32>],
@@ -297,7 +300,7 @@ fn joined(
     joined
 }
 
-/// The longest of sorted ranges, still sorted.
+/// Returns the longest of sorted ranges, still sorted.
 fn longest(mut ranges: Vec<Range<u32>>) -> Vec<Range<u32>> {
     while ranges.len() > MAX_LIVE {
         let shortest =

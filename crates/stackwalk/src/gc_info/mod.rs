@@ -1,17 +1,16 @@
-//! GcInfo: where a managed body keeps references, as its compiler wrote it for the collector.
+//! GcInfo decoder: where a managed body keeps references, as its compiler recorded it for the GC.
 //!
-//! It reads one structure out of one slice, for x86-64, and knows nothing of where the slice came
-//! from ([`jit::gc_info`](crate::jit::gc_info()),
-//! [`pe::Image::gc_info`](crate::pe::Image::gc_info)). It reads no code and no stack. Not for
-//! signal handlers: it allocates, and a large body takes a while. The invariants: any bytes give an
-//! answer or an error, in time and memory bounded by the bytes and the length of the code; a
-//! structure whose own length of the code is not the true one is an error, so another version's
-//! bytes are not believed.
+//! Input is a byte slice, for x86-64, found by [`jit::gc_info`](crate::jit::gc_info()) or
+//! [`pe::Image::gc_info`](crate::pe::Image::gc_info). It reads no code and no stack. It allocates
+//! and a large body takes a while, so it must not run in signal handlers. Invariants: any bytes
+//! give a result or an error, in time and memory bounded by the bytes and the length of the code. A
+//! structure whose recorded code length is not the true one is an error, so another version's bytes
+//! are rejected.
 //!
 //! Format, from dotnet/runtime `inc/gcinfotypes.h`, `inc/gcinfo.h` and `vm/gcinfodecoder.cpp`: a
-//! header, the offsets of *safe points* (calls), *interruptible ranges* in which the state is
-//! known at each instruction, the slots, and which slots are live at each safe point and in each
-//! chunk of 64 bytes of the ranges. Slots that are not *tracked* count as live in the whole body.
+//! header, the offsets of *safe points* (calls), *interruptible ranges* in which the state is known
+//! at each instruction, the slots, and which slots are live at each safe point and in each chunk of
+//! 64 bytes of the ranges. Slots that are not *tracked* count as live in the whole body.
 
 mod bits;
 mod homes;
@@ -23,21 +22,21 @@ pub use homes::{
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// How GcInfo is written. Version 1 ended before .NET Core 2.
+/// Version of the GcInfo encoding. Version 1 ended before .NET Core 2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Version {
-    /// To .NET 8.
+    /// Up to .NET 8.
     V2 = 2,
     /// .NET 9: the same bits.
     V3 = 3,
-    /// Since .NET 10: without kinds of return, safe points as return addresses. .NET 11 counts on
-    /// to version 5 for a change of the header on x86 alone (`inc/gcinfo.h`).
+    /// Since .NET 10: without kinds of return, and with safe points as return addresses. .NET 11
+    /// has version 5, for a change of the header on x86 only (`inc/gcinfo.h`).
     V4 = 4,
 }
 
 impl Version {
-    /// The version that the JIT of a runtime writes; `None` for runtimes that are not known.
+    /// Returns the version that the JIT of a runtime writes; `None` for unknown runtimes.
     pub fn of_runtime(major: u32) -> Option<Self> {
         match major {
             2..=8 => Some(Version::V2),
@@ -47,8 +46,8 @@ impl Version {
         }
     }
 
-    /// The version that a ReadyToRun image has, by the major version in its header; `None` for
-    /// versions that are not known. Those of .NET 10 have 16, those of .NET 11 have 26.
+    /// Returns the version in a ReadyToRun image, by the major version in its header; `None` for
+    /// unknown versions. Those of .NET 10 have 16, those of .NET 11 have 26.
     pub fn of_image(major: u32) -> Option<Self> {
         match major {
             2..11 => Some(Version::V3),
@@ -57,8 +56,8 @@ impl Version {
         }
     }
 
-    /// Bytes to subtract from a return address before its state is looked up: up to version 3 the
-    /// state at a call is kept under the call's last byte.
+    /// Returns the bytes to subtract from a return address before its state is looked up. Up to
+    /// version 3 the state at a call is stored under the call's last byte.
     pub const fn return_adjustment(self) -> u32 {
         match self {
             Version::V2 | Version::V3 => 1,
@@ -67,21 +66,21 @@ impl Version {
     }
 }
 
-/// Why bytes are not taken for a body's GcInfo.
+/// Why bytes are not accepted as a body's GcInfo.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Error {
-    /// They end too early.
+    /// The bytes end too early.
     Truncated,
-    /// It is that of a body with so many bytes of code: another body's, or another version.
+    /// The recorded code length is this one: another body's, or another version's encoding.
     OtherLength(u32),
-    /// They contradict themselves.
+    /// The bytes are contradictory.
     Malformed(&'static str),
 }
 
-/// The base that the offset of a stack slot is from.
+/// Base of a stack slot's offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SlotBase {
-    /// The stack pointer of the caller behind the call.
+    /// The stack pointer of the caller after the call.
     CallerSp,
     /// The body's own stack pointer.
     Sp,
@@ -89,14 +88,14 @@ pub enum SlotBase {
     FrameRegister,
 }
 
-/// Where a reference is kept.
+/// Location of a reference.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReferencePlace {
-    /// A register, numbered as in instructions.
+    /// A register, by its number in instructions.
     Register(u8),
-    /// Bytes from `base`.
+    /// A stack slot.
     Stack {
-        /// The base that the offset is from.
+        /// The base of the offset.
         base: SlotBase,
         /// Bytes, a multiple of 8.
         offset: i32,
@@ -106,18 +105,18 @@ pub enum ReferencePlace {
 /// A register or stack slot that holds a reference while it is live.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReferenceSlot {
-    /// Where.
+    /// Its location.
     pub place: ReferencePlace,
-    /// It may point into an object, or to the stack.
+    /// Whether it may point into an object, or to the stack.
     pub interior: bool,
-    /// The object that it points to is not moved.
+    /// Whether the object that it points to is not moved.
     pub pinned: bool,
-    /// When it is live is known; otherwise it counts as live from the prologue's end to the
+    /// Whether its lifetime is recorded. If not, it counts as live from the prologue's end to the
     /// epilogue.
     pub tracked: bool,
 }
 
-/// The hidden argument that says for which types a body of shared generic code runs.
+/// The hidden argument that gives the types for which a body of shared generic code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Generics {
     /// A method table.
@@ -128,7 +127,7 @@ pub enum Generics {
     This,
 }
 
-/// A body's GcInfo. What is live where is read from the bytes when it is asked for.
+/// A body's GcInfo. The liveness functions read the bytes at each call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GcInfo<'a> {
     bytes: Cow<'a, [u8]>,
@@ -140,13 +139,14 @@ pub struct GcInfo<'a> {
     interruptible: Box<[Range<u32>]>,
     slots: Box<[ReferenceSlot]>,
     tracked: usize,
-    /// The bit behind the slots.
+    /// The bit after the slots.
     states: usize,
 }
 
-/// Longest code that is believed. Bytes.
+/// Maximum code length that is accepted, bytes.
 const MAX_CODE: u32 = 1 << 24;
-/// Most tracked slots that are believed. The JIT tracks 1,024 variables, and 16 registers.
+/// Maximum number of tracked slots that is accepted. The JIT tracks 1,024 variables, and 16
+/// registers.
 const MAX_TRACKED: u32 = 1 << 12;
 /// Bytes of code in each chunk of the interruptible ranges.
 const CHUNK: u32 = 64;
@@ -163,7 +163,7 @@ mod flag {
     pub(super) const REVERSE_PINVOKE: u32 = 0x200;
 }
 
-/// The fixed start: whether more of a header follows, its flags, and the length of the code.
+/// Reads the fixed start: whether a long header follows, its flags, and the length of the code.
 fn start(bits: &mut Bits<'_>, version: Version) -> Result<(bool, u32, u32), Error> {
     let fat = bits.bit()?;
     let flags = if fat {
@@ -172,20 +172,20 @@ fn start(bits: &mut Bits<'_>, version: Version) -> Result<(bool, u32, u32), Erro
         u32::from(bits.bit()?) * flag::FRAME_REGISTER
     };
     if version != Version::V4 {
-        // The kind of what it returns.
+        // The kind of the return value.
         bits.take(if fat { 4 } else { 2 })?;
     }
     Ok((fat, flags, bits.unsigned(8)?))
 }
 
-/// How long the GcInfo at the start of `bytes` says that its body is.
+/// Returns the body's length that the GcInfo at the start of `bytes` records.
 pub fn code_length(bytes: &[u8], version: Version) -> Result<u32, Error> {
     let (_, _, length) = start(&mut Bits::new(bytes, 0), version)?;
     Ok(length)
 }
 
-/// Reads the GcInfo at the start of `bytes`, which may go on behind it, of a body of
-/// `code_length` bytes with its funclets.
+/// Decodes the GcInfo at the start of `bytes`, which may be longer, of a body of `code_length`
+/// bytes with its funclets.
 pub fn decode<'a>(
     bytes: impl Into<Cow<'a, [u8]>>,
     version: Version,
@@ -239,7 +239,7 @@ pub fn decode<'a>(
         if has(flag::REVERSE_PINVOKE) {
             bits.signed(6)?;
         }
-        // The area for arguments of calls.
+        // The area for outgoing arguments.
         bits.unsigned(3)?;
     }
 
@@ -286,7 +286,7 @@ pub fn decode<'a>(
     })
 }
 
-/// Bits of a number below `count`.
+/// Returns the number of bits of a number below `count`.
 fn bits_for(count: u32) -> u32 {
     count
         .saturating_sub(1)
@@ -294,7 +294,7 @@ fn bits_for(count: u32) -> u32 {
         .map_or(0, |log| log + 1)
 }
 
-/// A stack slot's number as an offset.
+/// Converts a stack slot's number to an offset.
 fn stack_offset(slot: i32) -> Result<i32, Error> {
     slot.checked_mul(8)
         .ok_or(Error::Malformed("a stack slot out of reach"))
@@ -307,8 +307,8 @@ fn register_number(register: u32) -> Result<u8, Error> {
     }
 }
 
-/// Reads the table of slots: registers, tracked stack slots, the other stack slots; and how many
-/// of them are tracked.
+/// Reads the table of slots: registers, tracked stack slots, other stack slots. Returns the slots
+/// and how many are tracked.
 fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<ReferenceSlot>, usize), Error> {
     let registers = if bits.bit()? { bits.unsigned(2)? } else { 0 };
     let (stack, untracked) = if bits.bit()? {
@@ -319,7 +319,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<ReferenceSlot>, usize
     if registers.saturating_add(stack) > MAX_TRACKED {
         return Err(Error::Malformed("too many slots"));
     }
-    // The first of each kind has these in full, and a later one where the flags before it are set.
+    // The first of each kind is stored in full, and a later one if the flags before it are set.
     let mut slots: Vec<ReferenceSlot> = Vec::new();
     let (mut number, mut flags) = (0, 0);
     for index in 0..registers {
@@ -369,8 +369,8 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<ReferenceSlot>, usize
     Ok((slots, tracked))
 }
 
-/// The tracked slots for which a stream of one bit each, or of runs, says yes: first how many it
-/// passes over, then how many it names, and so on.
+/// Reads the set of tracked slots, from one bit each or from runs: first the number of absent
+/// slots, then the number of present ones, and so on.
 fn set(bits: &mut Bits<'_>, slots: usize) -> Result<Vec<usize>, Error> {
     let mut set = Vec::new();
     if !bits.bit()? {
@@ -401,21 +401,21 @@ fn set(bits: &mut Bits<'_>, slots: usize) -> Result<Vec<usize>, Error> {
 #[derive(Clone, Copy, Debug)]
 struct InChunk {
     slot: usize,
-    /// Whether it is live at the chunk's end.
+    /// Whether the slot is live at the chunk's end.
     last: bool,
-    /// The offsets in the chunk from which on it is the other way.
+    /// Offsets in the chunk at which its liveness changes, as bits.
     changes: u64,
 }
 
 impl InChunk {
-    /// Whether it is live at this offset in the chunk.
+    /// Whether the slot is live at this offset in the chunk.
     fn at(self, offset: u32) -> bool {
         let later = self.changes & (u64::MAX << offset) & !(1 << offset);
         self.last ^ (later.count_ones() % 2 == 1)
     }
 }
 
-/// Where the chunks' states are.
+/// Location of the chunks' states.
 #[derive(Clone, Copy)]
 struct Chunks<'a> {
     pointers: Bits<'a>,
@@ -424,46 +424,47 @@ struct Chunks<'a> {
 }
 
 impl<'a> GcInfo<'a> {
-    /// How it is written.
+    /// Returns the version of its encoding.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Bytes of the body with its funclets.
+    /// Returns the length of the body with its funclets, bytes.
     pub fn code_length(&self) -> u32 {
         self.code_length
     }
 
-    /// The register that frame-based slots are relative to, numbered as in instructions.
+    /// Returns the register that frame-based slots are relative to, by its number in instructions.
     pub fn frame_register(&self) -> Option<u8> {
         self.frame_register
     }
 
-    /// Where the hidden argument of shared generic code is kept: an offset from the caller's
-    /// stack pointer up to version 3, from the frame register (or the stack pointer) since.
+    /// Returns the kind and the offset of the hidden argument of shared generic code: from the
+    /// caller's stack pointer up to version 3, from the frame register (or the stack pointer)
+    /// since.
     pub fn generics(&self) -> Option<(Generics, i32)> {
         self.generics
     }
 
-    /// Offsets at which the state of calls is known: each plus
+    /// Returns the offsets at which the state of calls is known. Each plus
     /// [`Version::return_adjustment`] is a return address.
     pub fn safe_points(&self) -> &[u32] {
         &self.safe_points
     }
 
-    /// Where the state is known at each instruction.
+    /// Returns the ranges in which the state is known at each instruction.
     pub fn interruptible(&self) -> &[Range<u32>] {
         &self.interruptible
     }
 
-    /// All slots, those that are tracked first.
+    /// Returns all slots, the tracked ones first.
     pub fn slots(&self) -> &[ReferenceSlot] {
         &self.slots
     }
 
-    /// Indices of the tracked slots that are live when the call returns to `offset`; `None` where
-    /// the state is not known. A body that was not optimised has neither safe points nor ranges,
-    /// and nothing tracked.
+    /// Returns the indices of the tracked slots that are live when the call returns to `offset`, or
+    /// `None` if the state is unknown. An unoptimised body has neither safe points nor ranges, and
+    /// nothing tracked.
     pub fn live_at_return(&self, offset: u32) -> Result<Option<Vec<usize>>, Error> {
         let Some(lookup) = offset.checked_sub(self.version.return_adjustment()) else {
             return Ok(None);
@@ -477,8 +478,8 @@ impl<'a> GcInfo<'a> {
         }
     }
 
-    /// Indices of the tracked slots that are live before the instruction at `offset`; `None`
-    /// outside of interruptible ranges.
+    /// Returns the indices of the tracked slots that are live before the instruction at `offset`,
+    /// or `None` outside of interruptible ranges.
     pub fn live_at(&self, offset: u32) -> Result<Option<Vec<usize>>, Error> {
         let mut before = 0;
         for range in &self.interruptible {
@@ -493,9 +494,10 @@ impl<'a> GcInfo<'a> {
         Ok(None)
     }
 
-    /// Where in the interruptible ranges each tracked slot is live, sorted, by its index.
+    /// Returns the live ranges of each tracked slot within the interruptible ranges, sorted, by its
+    /// index.
     pub fn lifetimes(&self) -> Result<Vec<Vec<Range<u32>>>, Error> {
-        // All ranges lie one behind the other in the chunks.
+        // The chunks cover all ranges, concatenated.
         let mut lives = vec![Vec::<Range<u32>>::new(); self.tracked];
         let mut since = vec![None::<u32>; self.tracked];
         let Some(chunks) = self.chunks()? else {
@@ -539,7 +541,7 @@ impl<'a> GcInfo<'a> {
             .collect())
     }
 
-    /// Places in all interruptible ranges, one behind the other, as offsets in the code.
+    /// Converts places in the concatenated interruptible ranges to code offsets.
     fn in_code(&self, places: &[Range<u32>]) -> Vec<Range<u32>> {
         let mut found = Vec::new();
         let mut before = 0;
@@ -562,7 +564,7 @@ impl<'a> GcInfo<'a> {
         found
     }
 
-    /// Reads all that can be asked for: whether the bytes have all of it.
+    /// Decodes everything once, to check that the bytes are complete.
     pub fn check(&self) -> Result<(), Error> {
         for index in 0..self.safe_points.len() {
             self.live_at_safe_point(index)?;
@@ -571,15 +573,15 @@ impl<'a> GcInfo<'a> {
     }
 
     fn interruptible_length(&self) -> u32 {
-        // They are disjoint and inside of the code.
+        // The ranges are disjoint and inside of the code.
         self.interruptible
             .iter()
             .map(|range| range.end - range.start)
             .sum()
     }
 
-    /// The width of offsets into the safe points' states, 0 where the states themselves follow,
-    /// and what follows.
+    /// Returns the width of offsets into the safe points' states (0 if the states follow directly),
+    /// and the bits that follow.
     fn safe_point_states(&self) -> Result<(u32, Bits<'_>), Error> {
         let mut bits = Bits::new(&self.bytes, self.states);
         let mut width = 0;
@@ -614,7 +616,7 @@ impl<'a> GcInfo<'a> {
         set(&mut states.skipped(offset as usize), self.tracked)
     }
 
-    /// Where the states of interruptible code are; `None` where nothing is ever live.
+    /// Returns the location of the states of interruptible code; `None` if nothing is ever live.
     fn chunks(&self) -> Result<Option<Chunks<'_>>, Error> {
         if self.tracked == 0 || self.interruptible.is_empty() {
             return Ok(None);
@@ -635,7 +637,7 @@ impl<'a> GcInfo<'a> {
         }))
     }
 
-    /// The slots that are live somewhere in the chunk with this number.
+    /// Returns the slots that are live somewhere in the chunk with this number.
     fn chunk(&self, number: u32) -> Result<Vec<InChunk>, Error> {
         let Some(chunks) = self.chunks()? else {
             return Ok(Vec::new());
@@ -645,7 +647,7 @@ impl<'a> GcInfo<'a> {
                 continue;
             };
             if found != number {
-                // It is as the one before it ends.
+                // The state is that of the previous chunk's end.
                 slots.iter_mut().for_each(|slot| slot.changes = 0);
             }
             return Ok(slots);
@@ -653,7 +655,7 @@ impl<'a> GcInfo<'a> {
         Ok(Vec::new())
     }
 
-    /// The chunk's state, if it has one of its own.
+    /// Returns the chunk's own state, if it has one.
     fn own_chunk(&self, chunks: &Chunks<'_>, number: u32) -> Result<Option<Vec<InChunk>>, Error> {
         let table = chunks.pointers;
         let at = |number: u32| number as usize * chunks.width as usize;

@@ -1,4 +1,4 @@
-//! GcInfo as it is written: by hand, and by the compilers of real runtimes.
+//! Tests of the GcInfo decoder with written data and with core libraries of real runtimes.
 
 mod corelib;
 mod written;
@@ -7,7 +7,7 @@ use super::*;
 use corelib::CoreLib;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 
-/// Another way to write each version.
+/// Another version, with which the bytes are misread.
 fn other(version: Version) -> Version {
     match version {
         Version::V2 | Version::V3 => Version::V4,
@@ -43,9 +43,8 @@ fn returns(code: &[u8]) -> Vec<u32> {
     returns
 }
 
-/// Each method says how long it is, and each place at which it may be stopped is behind a call:
-/// only true where every number before it was read as it was written. Another version's reading of
-/// the same bytes is refused.
+/// Decodes all methods. The recorded length is right and each safe point is behind a call only if
+/// every number before was decoded correctly. Another version's decoder rejects the same bytes.
 #[test]
 fn all_methods_of_real_core_libraries_are_read() {
     for lib in corelib::all() {
@@ -85,8 +84,8 @@ fn all_methods_of_real_core_libraries_are_read() {
     }
 }
 
-/// The bodies for which homes are made: a state machine that is a struct keeps `this` in one slot,
-/// from the prologue to the end of its try block, and so does one that is a class.
+/// State machines: a struct or a class keeps `this` in one slot, from the prologue to the end of
+/// its try block.
 #[test]
 fn state_machines_of_real_core_libraries_have_one_home_for_this() {
     for lib in corelib::with_state_machines() {
@@ -98,7 +97,7 @@ fn state_machines_of_real_core_libraries_have_one_home_for_this() {
             let info = lib.image.gc_info(method.start).unwrap();
             let homes = lib.image.this_homes(method.start, &info).unwrap();
             let Some(home) = homes.first().filter(|home| home.stored) else {
-                // It has no try block: an iterator.
+                // No try block: an iterator.
                 others += 1;
                 continue;
             };
@@ -124,7 +123,7 @@ fn state_machines_of_real_core_libraries_have_one_home_for_this() {
             if f64::from(lives) < f64::from(all) * 0.6 {
                 less.push((&method.type_name, lives, all));
             }
-            // None that is an object's or a struct's own is in doubt: others of its kind are
+            // Homes of the object's or struct's own kind are unambiguous: others of that kind are
             // short-lived.
             for other in homes[1..]
                 .iter()
@@ -142,12 +141,12 @@ fn state_machines_of_real_core_libraries_have_one_home_for_this() {
             structs >= 10 && structs > classes + others,
             "{structs} structs"
         );
-        // To the end of the try block, so for most of the code.
+        // Live to the end of the try block, so for most of the code.
         assert!(less.is_empty(), "{less:?}");
     }
 }
 
-/// Where the prologue stores its first argument, read by iced: into the frame by way of any
+/// Returns the slot in which the prologue stores its first argument, decoded by iced, by way of any
 /// register.
 fn stored(code: &[u8]) -> Option<i32> {
     let mut holders = vec![Register::RDI];

@@ -1,9 +1,9 @@
-//! Whether a contract is true: held against a body that is known otherwise.
+//! Verifies a runtime's contract: compares its records with a body that is known otherwise.
 //!
-//! The records are read without a system call once they are believed, so what leads to them must be
-//! what the contract says: a runtime that lays out a structure in another way than it says, or a
-//! copy that was changed, would make walks look at any address. Invariants: everything here is read
-//! through the kernel; a contract that is not true of a body has no answer for it but no.
+//! Verified records are read without a system call, so the layout must be true. A runtime with
+//! another layout than its contract says, or a changed copy, would make walks read arbitrary
+//! addresses. Invariants: everything here is read through the kernel. A contract that is wrong for
+//! a body is rejected.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use super::{CHUNK_SHIFT, CodeHeaps, MAX_FRAGMENTS, reader};
 use crate::own_memory::peek;
 
 impl CodeHeaps {
-    /// Whether the records have this body, of the method with this FunctionID, by its first byte
-    /// and its last, and are sound around it. That of a body which has gone meanwhile means
-    /// nothing. Not in a signal handler.
+    /// Whether the records contain this body at its first and last byte, for the method with this
+    /// FunctionID, and are sound around it. The result is meaningless for a body that was unloaded
+    /// in the meantime. Not in a signal handler.
     pub fn agree(&self, body: &Range<u64>, function: u64) -> bool {
         let found = |address| {
             let code = self.code_by(|_, at, buffer| peek(at, buffer), address);
@@ -24,8 +24,8 @@ impl CodeHeaps {
             && self.is_sound(body.start) == Some(true)
     }
 
-    /// Whether all ranges of the chunk that stay are such as lie there, and that of the address is
-    /// its section's and has a heap. `None` where something cannot be read.
+    /// Whether all permanent ranges of the chunk are inside it, and the range of the address
+    /// matches its section and has a heap. `None` if a record cannot be read.
     fn is_sound(&self, address: u64) -> Option<bool> {
         let peek = reader(peek);
         let word = |at: u64| {
@@ -35,7 +35,8 @@ impl CodeHeaps {
         let chunk = address >> CHUNK_SHIFT;
         let (mut next, may_go) = self.first_fragment(|_, at| word(at), address)?;
         for _ in 0..MAX_FRAGMENTS {
-            // Memory that may go can be anything by now, and is always read with care.
+            // Memory that may be freed can contain anything by now, and is always read through the
+            // kernel.
             if next == 0 || may_go || next & 1 != 0 {
                 return Some(true);
             }
@@ -74,7 +75,7 @@ mod tests {
     use crate::heaps::ContractError;
     use crate::heaps::tests::{ELEVEN, FUNCTION, Runtime};
 
-    /// All that is read of the descriptor, with the offsets of .NET 11.0.
+    /// All fields that are read of the descriptor, with the offsets of .NET 11.0.
     const FIELDS: [(&str, &str, u64); 14] = [
         ("RangeSectionMap", "TopLevelData", 0),
         ("RangeSectionFragment", "RangeBegin", 8),
@@ -92,7 +93,7 @@ mod tests {
         ("CodeHeapListNode", "HeaderMap", 40),
     ];
 
-    /// The text with another one in place of a field of a structure.
+    /// Returns the contract's text with another definition of a structure's field.
     fn doctored(structure: &str, field: &str, offset: u64, other: &str) -> String {
         let begin = ELEVEN.find(&format!("\"{structure}\":{{")).unwrap();
         let (before, rest) = ELEVEN.split_at(begin);
@@ -147,7 +148,7 @@ mod tests {
             let text = ELEVEN.replace(name, other);
             assert_eq!(runtime.by(&text), Err(ContractError::Missing(name)));
         }
-        // No place of that index among the addresses, and a wrong one.
+        // No address has that index; a wrong address.
         let text = ELEVEN.replace("[[36]", "[[64]");
         assert!(runtime.by(&text).is_err());
         let text = ELEVEN.replace("[[36]", "[[37]");
@@ -155,8 +156,8 @@ mod tests {
         assert!(bodies(&runtime).all(|(body, function)| !heaps.agree(&body, function)));
     }
 
-    /// Where a field is not where the contract says, some body is not there; or every answer is
-    /// what it is by the true one, as where a heap that seems to begin before its first byte.
+    /// With a field at another offset than the contract says, either some body is not found, or
+    /// every result is the same as with the true contract.
     #[test]
     fn a_contract_with_a_field_elsewhere_does_not_agree() {
         for (structure, field, offset) in FIELDS {
@@ -175,7 +176,7 @@ mod tests {
                     assert_eq!(answer, right.code_at(address), "{field} at {other}");
                 }
             }
-            // Of a section that stays most words are 0.
+            // Most words of a permanent section are 0.
             let most = if field == "NextForDelete" { 4 } else { 1 };
             assert!(agreed <= most, "{field}: {agreed}");
         }

@@ -1,34 +1,34 @@
-//! A runtime's description of its own structures: the data contract that it exports for debuggers.
+//! Reader of the data contract: a runtime's description of its own structures, for debuggers.
 //!
 //! A symbol of the runtime (`DotNetRuntimeContractDescriptor`, since .NET 9) leads to a text in
-//! JSON with the offsets of fields, and to an array of addresses which the text refers to by index.
+//! JSON with the offsets of fields, and to an array of addresses to which the text refers by index.
 //! Source: dotnet/runtime `docs/design/datacontracts` (`contract-descriptor.md`,
-//! `data_descriptor.md`). Nothing here knows what a field means. Invariant: whatever lies there, a
-//! contract is read whole or refused.
+//! `data_descriptor.md`). The meaning of the fields is known in [`super`]. Invariant: for any
+//! memory content, a contract is read completely or rejected.
 
 use crate::own_memory::peek;
 
-/// The symbol of the descriptor.
+/// Name of the descriptor's symbol.
 pub const SYMBOL: &std::ffi::CStr = c"DotNetRuntimeContractDescriptor";
 
-/// The first word of a descriptor, in the byte order of this machine: `DNCCDAC`.
+/// First word of a descriptor, in the byte order of this machine: `DNCCDAC`.
 const MAGIC: u64 = 0x0043_4144_4343_4e44;
-/// Longest text and most addresses that are believed.
+/// Maximum length of the text, and number of addresses, that is accepted.
 const MAX_TEXT: usize = 1 << 20;
 const MAX_POINTERS: usize = 4096;
-/// Deepest value that is read.
+/// Maximum nesting of values.
 const MAX_DEPTH: u32 = 8;
 
-/// Why there is no contract.
+/// Why a contract cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContractError {
-    /// No memory there, or not so much of it.
+    /// The memory is not readable, or not all of it.
     Unreadable,
-    /// It is no descriptor, or of another machine.
+    /// It is not a descriptor, or another machine's.
     NoDescriptor,
-    /// The text is not what it should be.
+    /// The text is malformed.
     BadText,
-    /// It does not say what was looked for, or says it in another version.
+    /// It does not contain this item, or in another version.
     Missing(&'static str),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Contract {
 }
 
 impl Contract {
-    /// From the descriptor at an address.
+    /// Reads the contract from the descriptor at an address.
     pub(super) fn at(descriptor: u64) -> Result<Contract, ContractError> {
         Contract::by(peek, descriptor)
     }
@@ -73,8 +73,8 @@ impl Contract {
         })
     }
 
-    /// The version of the descriptor, and that in which the runtime keeps to a contract: a number
-    /// in descriptors of version 0, a name in those of version 2.
+    /// Returns the version of the descriptor, and the version of a named contract: a number in
+    /// descriptors of version 0, a name in those of version 2.
     pub(super) fn version(&self, name: &'static str) -> Result<(u64, String), ContractError> {
         let of_text = self.text.get("version").and_then(JsonValue::number);
         let found = self.text.get("contracts").and_then(|all| all.get(name));
@@ -86,7 +86,7 @@ impl Contract {
         of_text.zip(version).ok_or(ContractError::Missing(name))
     }
 
-    /// Where a field of a structure begins. Bytes.
+    /// Returns the offset of a structure's field, bytes.
     pub(super) fn offset(
         &self,
         structure: &'static str,
@@ -94,12 +94,12 @@ impl Contract {
     ) -> Result<u64, ContractError> {
         let all = self.text.get("types").and_then(|all| all.get(structure));
         let found = all.and_then(|all| all.get(field));
-        // Alone, or before the name of its type.
+        // The offset is alone, or before the name of the type.
         let offset = found.and_then(|found| found.first().number());
         offset.ok_or(ContractError::Missing(field))
     }
 
-    /// The value of a global, as an address: the text has the index of its place among the
+    /// Returns the value of a global as an address. The text has its index in the array of
     /// addresses.
     pub(super) fn pointer(&self, name: &'static str) -> Result<u64, ContractError> {
         let found = self.global(name).map(JsonValue::first);
@@ -109,7 +109,7 @@ impl Contract {
         pointer.copied().ok_or(ContractError::Missing(name))
     }
 
-    /// The value of a global, as a number: the text has it in hexadecimal digits.
+    /// Returns the value of a global as a number. The text has hexadecimal digits.
     pub(super) fn number(&self, name: &'static str) -> Result<u64, ContractError> {
         let text = match self.global(name) {
             Some(JsonValue::Text(text)) => text.strip_prefix("0x"),
@@ -119,14 +119,14 @@ impl Contract {
         number.ok_or(ContractError::Missing(name))
     }
 
-    /// Alone, or before the name of its type.
+    /// Returns a global's value, which is alone or before the name of its type.
     fn global(&self, name: &str) -> Option<&JsonValue> {
         let found = self.text.get("globals")?.get(name)?;
         Some(found.first())
     }
 }
 
-/// A value of the text.
+/// A JSON value of the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum JsonValue {
     Number(u64),
@@ -150,7 +150,7 @@ impl JsonValue {
         }
     }
 
-    /// The first of a list, or the value itself.
+    /// Returns the first element of a list, or the value itself.
     fn first(&self) -> &JsonValue {
         match self {
             JsonValue::List(all) => all.first().unwrap_or(self),
@@ -159,8 +159,7 @@ impl JsonValue {
     }
 }
 
-/// The value that a text is, of the JSON that contracts are written in: no escapes, no fractions,
-/// no signs.
+/// Parses a value, in the part of JSON that contracts use: no escapes, no fractions, no signs.
 fn parse(text: &[u8]) -> Option<JsonValue> {
     let mut reader = TextReader { rest: text };
     let value = reader.value(0)?;
@@ -177,7 +176,7 @@ impl TextReader<'_> {
         self.rest = self.rest.trim_ascii_start();
     }
 
-    /// Goes past this byte, if it comes next.
+    /// Consumes this byte if it comes next.
     fn has(&mut self, wanted: u8) -> bool {
         self.skip_space();
         let rest = self.rest.strip_prefix(&[wanted]);
@@ -185,7 +184,7 @@ impl TextReader<'_> {
         rest.is_some()
     }
 
-    /// As many bytes as `of` says.
+    /// Consumes the bytes that satisfy `of`.
     fn run(&mut self, of: impl Fn(u8) -> bool) -> &[u8] {
         let end = self.rest.iter().position(|byte| !of(*byte));
         let (run, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
@@ -243,7 +242,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Text and pointers, laid out as a runtime does.
+    /// Text and pointers, in a runtime's layout.
     pub(crate) struct Laid {
         text: Vec<u8>,
         pointers: Vec<u64>,

@@ -1,36 +1,36 @@
-//! Code that is in no map yet: the heaps in which a walk looks for it, and what walks have found
-//! there.
+//! Unreported code: code heaps in which a walk finds bodies that are not in the code map yet.
 //!
-//! A walk marks each body that it finds so, until whoever keeps the map has learned of it
-//! ([`UnreportedCode::learned`]) or has read all stacks of that time ([`UnreportedCode::age`]): who announces that
-//! a body goes can ask whether a stack may have it. Invariants: nothing is locked, and every loop
-//! is bounded; where the marks have no room left, every body counts as met.
+//! A walk marks each body that it finds. The mark remains until the agent thread has added the body
+//! to the code map ([`UnreportedCode::learned`]), or has read all stacks of that time
+//! ([`UnreportedCode::age`]). At the unload of a body the agent thus checks whether a stack may
+//! contain it. Invariants: nothing is locked, and every loop is bounded. If the table of marks is
+//! full, every body counts as marked.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::{CodeHeaps, HeapCode};
 
-/// Runtimes at once.
+/// Maximum number of runtimes.
 const RUNTIMES: usize = 8;
-/// Room for bodies that have been found and not been learned of.
+/// Maximum number of marks.
 const MARKS: usize = 4096;
-/// Places that are tried for one.
+/// Maximum number of places that are tried for a mark.
 const TRIES: usize = 16;
 
-/// Where code is looked for, and what has been found.
+/// The searched heaps, and the marks of found bodies.
 pub(crate) struct UnreportedCode {
-    /// Never freed: a walk may be reading them.
+    /// Never freed, because a walk may be reading them.
     heaps: [AtomicPtr<CodeHeaps>; RUNTIMES],
-    /// Where bodies start, and in the lowest bits in which generation they were met; 0: free.
+    /// Starts of found bodies, with the generation of the find in the lowest bits; 0: free.
     marks: [AtomicU64; MARKS],
     generation: AtomicU64,
-    /// Nothing has been met since the marks were empty.
+    /// Whether no body was found since the marks were empty.
     is_aged: AtomicBool,
-    /// There was no room for one, in this generation or the last.
+    /// Whether there was no room for a mark, in this generation and in the last.
     is_full: [AtomicBool; 2],
 }
 
-/// Code starts at multiples of 4 (`CODE_ALIGN`).
+/// Number of generations; it fits because code starts at multiples of 4 (`CODE_ALIGN`).
 const GENERATIONS: u64 = 4;
 
 impl UnreportedCode {
@@ -44,8 +44,8 @@ impl UnreportedCode {
         }
     }
 
-    /// The heaps of a runtime are looked in from now on, for as long as the process lives. False:
-    /// there are too many.
+    /// Adds the heaps of a runtime to the search, until the process ends. Returns false if there
+    /// are too many runtimes.
     pub(crate) fn add(&self, heaps: CodeHeaps) -> bool {
         let new = Box::into_raw(Box::new(heaps));
         let null = std::ptr::null_mut();
@@ -63,7 +63,7 @@ impl UnreportedCode {
         added
     }
 
-    /// The body at an address. Async-signal-safe.
+    /// Returns the body at an address. Async-signal-safe.
     pub(crate) fn code_at(&self, address: u64) -> Option<HeapCode> {
         self.heaps.iter().find_map(|place| {
             // SAFETY: null, or made by `add` and never freed.
@@ -73,12 +73,12 @@ impl UnreportedCode {
     }
 
     fn places(&self, start: u64) -> impl Iterator<Item = &AtomicU64> {
-        // Code starts at multiples of 16 or 32, thousands of them one behind the other.
+        // Code starts at multiples of 16 or 32, with thousands of bodies next to each other.
         let first = (start >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         (0..TRIES).filter_map(move |at| self.marks.get((first as usize + at) % MARKS))
     }
 
-    /// A walk has found this body. Async-signal-safe.
+    /// Marks a body that a walk has found. Async-signal-safe.
     pub(crate) fn mark_walked(&self, code: HeapCode) {
         let mark = code.start | self.generation.load(Ordering::Relaxed);
         self.is_aged.store(false, Ordering::Relaxed);
@@ -97,14 +97,14 @@ impl UnreportedCode {
         self.is_full[0].store(true, Ordering::Relaxed);
     }
 
-    /// Whether a walk may have found the body that starts there, since it was learned of, in this
-    /// generation or the last.
+    /// Whether a walk may have found the body that starts there, in this generation or the last,
+    /// since [`UnreportedCode::learned`].
     pub(crate) fn was_walked(&self, start: u64) -> bool {
         self.is_full.iter().any(|full| full.load(Ordering::Relaxed))
             || (self.places(start)).any(|place| start_of(place.load(Ordering::Relaxed)) == start)
     }
 
-    /// The body that starts there is in the map now, or is gone.
+    /// Removes the mark of the body that starts there: it is in the map now, or unloaded.
     pub(crate) fn learned(&self, start: u64) {
         if self.is_aged.load(Ordering::Relaxed) {
             return;
@@ -118,8 +118,8 @@ impl UnreportedCode {
         }
     }
 
-    /// The next generation begins: what was met before the last one is no longer in stacks that are
-    /// to be read. One caller at a time.
+    /// Begins the next generation: stacks that are still to be read contain no body that was found
+    /// before the last one. One caller at a time.
     pub(crate) fn age(&self) {
         let order = Ordering::Relaxed;
         if self.is_aged.load(order) {

@@ -1,27 +1,26 @@
-//! The functions of a JITted body, its main part and its funclets: where each begins, and its
-//! UNWIND_INFO.
+//! The functions of a JITted body (main part and funclets): their offsets and their UNWIND_INFO.
 //!
-//! `unwind_info` knows what these mean. Invariants: functions are sorted and disjoint; and most
-//! bodies, of one function that saves few registers, have no memory beside their own, so that one
-//! with its entry in the code map is one cache line.
+//! `unwind_info` interprets the UNWIND_INFO. Invariants: functions are sorted and disjoint. Most
+//! bodies have one function that saves few registers and need no memory besides their own, so that
+//! a body with its entry in the code map is one cache line.
 
-/// A main function or funclet: part of a body with a prologue of its own.
+/// A main function or funclet: part of a body with its own prologue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct JitFunction {
     /// Offsets from the body's start.
     pub(super) begin: u32,
     pub(super) end: u32,
-    /// Where in [`Functions::infos`] its UNWIND_INFO begins.
+    /// Position of its UNWIND_INFO in [`Functions::infos`].
     pub(super) info: u32,
 }
 
-/// The longest UNWIND_INFO that lies in the body itself: nine codes.
+/// Longest UNWIND_INFO that is stored in the body itself, bytes: nine codes.
 const SHORT: usize = 22;
 
 /// All functions of a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Functions {
-    /// One, which is the whole body, with so many bytes of UNWIND_INFO.
+    /// One function, which is the whole body, with the length and bytes of its UNWIND_INFO.
     One(u8, [u8; SHORT]),
     FunctionList(Box<FunctionList>),
 }
@@ -32,11 +31,11 @@ pub(super) struct FunctionList {
     infos: Box<[u8]>,
 }
 
-/// A body's functions, as known so far.
+/// Collects a body's functions.
 ///
-/// Nothing is allocated for one whose UNWIND_INFO is short.
+/// Nothing is allocated for a single one with a short UNWIND_INFO.
 pub(super) struct FunctionsBuilder {
-    /// Of the only function: it needs no other word.
+    /// The only function, which needs no other field.
     one: Option<Functions>,
     others: Vec<JitFunction>,
     infos: Vec<u8>,
@@ -44,7 +43,7 @@ pub(super) struct FunctionsBuilder {
 }
 
 impl FunctionsBuilder {
-    /// Of so many functions.
+    /// Creates a builder for `count` functions.
     pub(super) const fn new(count: usize) -> Self {
         Self {
             one: None,
@@ -54,7 +53,8 @@ impl FunctionsBuilder {
         }
     }
 
-    /// The next: they are sorted and disjoint, and the first begins where the body does.
+    /// Adds the next function. They are sorted and disjoint, and the first begins where the body
+    /// does.
     #[inline]
     pub(super) fn push(&mut self, begin: u32, end: u32, info: &[u8]) {
         let mut short = [0; SHORT];
@@ -88,14 +88,14 @@ impl From<FunctionsBuilder> for Functions {
 }
 
 impl Functions {
-    /// A body of so many bytes without funclets.
+    /// Makes a body of `len` bytes without funclets.
     pub(super) fn one(len: u32, info: &[u8]) -> Self {
         let mut building = FunctionsBuilder::new(1);
         building.push(0, len, info);
         building.into()
     }
 
-    /// The function that has this offset, in a body of so many bytes. Async-signal-safe.
+    /// Returns the function at `offset`, in a body of `len` bytes. Async-signal-safe.
     pub(super) fn at(&self, offset: u32, len: u32) -> Option<JitFunction> {
         let found = match self {
             Functions::One(..) => JitFunction {
@@ -112,7 +112,7 @@ impl Functions {
         (offset < found.end).then_some(found)
     }
 
-    /// Offsets at which they begin: the main part, then the funclets.
+    /// Returns the offsets at which they begin: the main part, then the funclets.
     pub(super) fn begins(&self) -> Vec<u32> {
         match self {
             Functions::One(..) => vec![0],
@@ -122,7 +122,7 @@ impl Functions {
         }
     }
 
-    /// The UNWIND_INFOs of all, one behind the other. Async-signal-safe.
+    /// Returns the UNWIND_INFOs of all functions, concatenated. Async-signal-safe.
     pub(super) fn infos(&self) -> &[u8] {
         match self {
             Functions::One(len, info) => info.get(..usize::from(*len)).unwrap_or_default(),
@@ -130,7 +130,7 @@ impl Functions {
         }
     }
 
-    /// Private memory behind it, itself not counted.
+    /// Returns the size of its heap memory, bytes, without the value itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Functions::One(..) => 0,

@@ -1,4 +1,4 @@
-//! Bodies as the JIT makes them, checked at every instruction; headers true and false.
+//! Tests of JIT bodies at every instruction, with valid and invalid code headers.
 
 mod live;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::debug_info::Format;
 use crate::oracle;
 
-/// Bodies with their prologues in all the shapes that the JIT of 3.1 and 8 gives them, as hex.
+/// Bodies with prologues in all forms that the JIT of 3.1 and 8 writes, as hex.
 const BODIES: &[(&str, &str)] = &[
     ("leaf", "8bc7 83c005 c3"),
     (
@@ -78,7 +78,7 @@ fn decoded_bodies_are_true_at_every_instruction() {
     for (name, hex) in BODIES {
         let code = bytes_of(hex);
         let start = code.as_ptr() as u64;
-        // SAFETY: the bytes live for ever.
+        // SAFETY: the bytes live forever.
         let body = unsafe { body_from_code(start, code.len() as u32) };
         assert_eq!(body.source(), RuleSource::Prologue, "{name}");
         assert_eq!(body.agrees_with_code(), Some(true), "{name}");
@@ -93,7 +93,7 @@ fn decoded_bodies_are_true_at_every_instruction() {
     }
 }
 
-/// The oracle itself: a rule that is wrong in one place is noticed.
+/// Checks the oracle itself: it detects a rule that is wrong in one place.
 #[test]
 fn the_oracle_notices_a_wrong_rule() {
     let code = bytes_of("55 488bec ff1500000000 5d c3");
@@ -110,7 +110,7 @@ fn the_oracle_notices_a_wrong_rule() {
     assert_eq!(wrong(framed), 3);
 }
 
-/// A code heap with a header, code and unwind data as the runtime lays them out.
+/// A code heap with a header, code and unwind data in the runtime's layout.
 struct Heap {
     words: Box<[u64]>,
     functions: Vec<[u32; 3]>,
@@ -123,7 +123,7 @@ const CODE: usize = 1024;
 const UNWIND: usize = 2048;
 
 impl Heap {
-    /// `method_at`: index of the word that names the method; 3 on 3.1 and 8.
+    /// `method_at`: index of the word that is the method; 3 on 3.1 and 8.
     fn new(method_at: usize, fragments: &[(&str, &[u8])]) -> Self {
         let mut bytes = vec![0u8; 4096];
         let (mut code_at, mut unwind_at, mut functions) = (CODE, UNWIND, Vec::new());
@@ -217,7 +217,7 @@ fn headers_with_funclets_are_true_at_every_instruction() {
     }
 }
 
-/// Structures lie across pages, and the page behind them may not be ours.
+/// Structures cross pages, and the page after them may not be readable.
 #[test]
 fn a_header_at_the_end_of_readable_memory_is_read_whole_and_nothing_behind_it() {
     const PAGE: usize = 4096;
@@ -276,7 +276,7 @@ fn headers_that_are_not_consistent_are_not_believed() {
         (Mismatch::Inconsistent, |heap| {
             heap.put_half(HEADER + 32, 5000)
         }),
-        // Ends before it begins; begins before the code; overlaps; unwind data elsewhere.
+        // Ends before it begins; begins before the code; overlaps; unwind data at another address.
         (Mismatch::Inconsistent, |heap| heap.functions[0][1] = 3),
         (Mismatch::Inconsistent, |heap| heap.functions[1][0] = 3),
         (Mismatch::Inconsistent, |heap| {
@@ -307,9 +307,9 @@ fn headers_that_are_not_consistent_are_not_believed() {
     assert_eq!(nowhere, Err(Mismatch::Unreadable));
 }
 
-/// OSR bodies take over the frame of another body: their prologue alone says nothing. A method that
-/// calls native code has no debug information on .NET 11: it has no map, which is no reason for
-/// doubt.
+/// OSR bodies take over the frame of another body, so their prologue alone is not sufficient. A
+/// method that calls native code has no debug information on .NET 11. It has no map, which is not
+/// an error.
 #[test]
 fn a_body_without_debug_information_has_no_il_map() {
     let mut heap = Heap::new(3, &[MAIN]);
@@ -326,7 +326,7 @@ fn a_body_without_debug_information_has_no_il_map() {
     assert_eq!(read(&heap), Ok((Skipped::Nothing, vec![])));
     let base = heap.base();
     heap.put(HEADER, base + 512);
-    // Two bytes and none, one entry: native 0, IL 0 and what it is of.
+    // Two bytes and none, one entry: native 0, IL 0 and its source.
     heap.put(512, 0x33_01_02);
     assert_eq!(read(&heap), Ok((Skipped::Nothing, vec![(0, 0)])));
 }
@@ -334,13 +334,13 @@ fn a_body_without_debug_information_has_no_il_map() {
 #[test]
 fn the_prologue_of_an_osr_body_is_not_decoded() {
     let code = bytes_of("488b4500 50 488bec 4883ec20 c3");
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
     assert_eq!(body.source(), RuleSource::FramePointer);
     assert_eq!(body.rule(body.start() + 6, false), Some(FRAME_POINTER));
     assert!(body.begins_on_a_frame());
     let code = bytes_of("55 488bec 4883ec20 c3");
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
     assert!(!body.begins_on_a_frame());
 }

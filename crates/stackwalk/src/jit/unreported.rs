@@ -1,26 +1,26 @@
-//! The rule of unreported code: what a walk needs of a body when it meets it first.
+//! Unwind rules of unreported code: bodies that a walk finds before they are in the code map.
 //!
-//! As `jit` reads a header for the code map, and in a signal handler: nothing is allocated, and
-//! memory that may go is read through the kernel, into a buffer that holds what most bodies need. A
-//! body that does not fit has no rule, until the agent thread has read it.
+//! It reads a code header like [`super`], but in a signal handler: nothing is allocated. Memory
+//! that may be freed is read through the kernel, into a buffer sufficient for most bodies. A body
+//! that does not fit has no rule until the agent thread has read it.
 
 use super::{FUNCTION, FunctionEntries, FunctionEntry, Header};
 use crate::heaps::{HeapCode, read, reader};
 use crate::rule::Rule;
 use crate::{unwind_info, x86};
 
-/// Room for the RUNTIME_FUNCTIONs of a main part and six funclets; others are read so many at a
-/// time.
+/// Room for the RUNTIME_FUNCTIONs of a main part and six funclets. More are read in parts of this
+/// size.
 const FUNCTIONS: usize = 7;
 /// Room for an UNWIND_INFO of thirty codes.
 const INFO: usize = 64;
-/// Bytes of code before and behind an instruction that say where in a prologue's loop or an
-/// epilogue it is.
+/// Bytes of code before and after an instruction, from which its position in a prologue's loop or
+/// in an epilogue is found.
 const BEFORE: u64 = 32;
 const BEHIND: u64 = 64;
 
-/// The rule for the instruction at `lookup` in a body of which only its runtime's records tell.
-/// `None` where it lies behind the body, or where nothing certain is known. Async-signal-safe.
+/// Returns the rule for the instruction at `lookup` in a body known from its runtime's records
+/// only. `None` if it is after the body, or if nothing certain is known. Async-signal-safe.
 pub(crate) fn rule(code: HeapCode, lookup: u64, exact: bool) -> Option<Rule> {
     let offset = u32::try_from(lookup.checked_sub(code.start)?).ok()?;
     let peek = reader(|at, buffer| read(code.may_go, at, buffer));
@@ -54,7 +54,7 @@ pub(crate) fn rule(code: HeapCode, lookup: u64, exact: bool) -> Option<Rule> {
     )
 }
 
-/// The function of a body that has this offset, and where the body ends.
+/// Returns the function of a body at this offset, and the end of the body.
 fn function_at(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code: HeapCode,

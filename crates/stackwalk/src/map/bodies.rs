@@ -1,7 +1,7 @@
-//! The JITted bodies of a code map, looked at one and all.
+//! Operations on the JIT-compiled bodies of a code map, one or all.
 //!
-//! Not for walks: all of it takes the writers' mutex. Invariant: a body that reaches into several
-//! chunks is met once.
+//! Every function takes the writers' mutex, so a stack walk must not call it. Invariant: an
+//! iteration visits a body once, even if it spans several chunks.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use super::{
 };
 
 impl CodeMap {
-    /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and
-    /// answers what it was. See [`CodeMap::remove`].
+    /// Removes the JIT body that starts at `start` if `is_it` accepts its caller's word. Returns
+    /// the removed body. See [`CodeMap::remove`].
     pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<TakenBody> {
         let mut writer = self.lock();
         let table = self.table(&writer)?;
@@ -32,8 +32,8 @@ impl CodeMap {
         Some(TakenBody { region, was_walked })
     }
 
-    /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at
-    /// all there are.
+    /// Removes the JIT bodies whose caller's word `is_gone` accepts. Returns their number. It
+    /// checks all bodies.
     pub fn remove_jit_bodies(&self, is_gone: impl Fn(u64) -> bool) -> usize {
         let mut writer = self.lock();
         let mut gone = Vec::new();
@@ -51,8 +51,8 @@ impl CodeMap {
         gone.len()
     }
 
-    /// Every JIT body there is, in no order. `each` is called under the writers' mutex: it must not
-    /// come back to the map.
+    /// Calls `each` for every JIT body, in no order, with the writers' mutex held: `each` must not
+    /// use the map.
     pub fn each_jit_body(&self, mut each: impl FnMut(Region)) {
         let writer = self.lock();
         let slots = self.table(&writer).into_iter().flat_map(Table::slots);
@@ -61,7 +61,7 @@ impl CodeMap {
         }
     }
 
-    /// Some JIT body that has an address in `range`.
+    /// Returns any JIT body that has an address in `range`.
     pub fn jit_body_in(&self, range: &Range<u64>) -> Option<Region> {
         let writer = self.lock();
         let table = self.table(&writer)?;
@@ -72,8 +72,8 @@ impl CodeMap {
     }
 }
 
-/// The bodies that begin in a chunk: one that reaches into others is theirs as well, and left out
-/// there.
+/// Iterates over the bodies that begin in a chunk. A body that spans several chunks is in each of
+/// their buckets, and skipped in all but the first.
 fn own_bodies<'w>(
     _writer: &'w MapWriter,
     slot: &'w ChunkSlot,

@@ -1,42 +1,41 @@
-//! The JITted bodies of one chunk of the address space, in no order.
+//! Bucket: the JITted bodies of one chunk of the address space, in no order.
 //!
-//! Not a map of anything: the code map decides which chunk has which bucket, and who may still read
-//! an entry that is in none. Invariant: one atomic word is one whole body (where in the chunk it
-//! begins, and where its entry is), so a reader sees a body or does not, whatever is put in or
-//! taken out beside it meanwhile; only a bucket that is full is copied.
+//! The code map assigns buckets to chunks, and frees entries when no walk reads them. Invariant:
+//! one atomic word is one whole body (its offset in the chunk, and its entry's address). A reader
+//! sees a body or not, whatever is added or removed meanwhile. Only a full bucket is copied.
 //!
-//! Why not sorted: methods that are made and collected all the time (expression trees,
-//! DynamicMethods) get addresses that were in use before, and each would move what lies behind it.
-//! A chunk has some dozens of words in a row, which are read in less time than a method's entry is
-//! fetched from memory.
+//! Buckets are not sorted, because methods that are created and collected all the time (expression
+//! trees, DynamicMethods) reuse addresses, and each would move the words behind it. A chunk has
+//! some dozens of consecutive words. Reading them takes less time than fetching a method's entry
+//! from memory.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::MapEntry;
 
-/// Bits of a word that say where the entry is; those above say where in its chunk the body begins.
-/// 0 is no body.
+/// Bits of a word for the entry's address. The bits above are the body's offset in its chunk. 0 is
+/// no body.
 const ENTRY_BITS: u32 = 48;
 const ENTRY: u64 = (1 << ENTRY_BITS) - 1;
 
-/// Words in the first bucket of a chunk: two cache lines, as many methods of a kilobyte as a chunk
-/// holds.
+/// Words in the first bucket of a chunk: two cache lines, as many methods of a kilobyte as fit into
+/// a chunk.
 const FIRST: usize = 16;
 
-/// Disjoint bodies of one chunk.
+/// The bodies of one chunk. They are disjoint.
 pub(super) struct Bucket {
     words: Box<[AtomicU64]>,
-    /// The words behind these were never used.
+    /// The words from this index on were never used.
     used: AtomicUsize,
-    /// All words before this one are bodies. For writers.
+    /// All words before this index are bodies. For writers.
     full: AtomicUsize,
-    /// So many words are bodies. For writers.
+    /// Number of words that are bodies. For writers.
     live: AtomicUsize,
-    /// No body that was ever in it has an address from here on. For writers.
+    /// No body that was ever in the bucket has an address from here on. For writers.
     end: AtomicU64,
 }
 
-/// The word of a body that begins at `offset` of its chunk, 0 for one that reaches into it.
+/// Makes the word of a body that begins at `offset` of its chunk; 0 for one that begins before.
 fn word_of(offset: u16, entry: *const MapEntry) -> u64 {
     // A pointer of user space: `ADDRESS_LIMIT` is below 2^48.
     u64::from(offset) << ENTRY_BITS | entry as u64
@@ -48,7 +47,7 @@ fn entry_of(word: u64) -> Option<*const MapEntry> {
 }
 
 impl Bucket {
-    /// The words of `old`, with room for as much again.
+    /// Copies the words of `old`, with room for as many again.
     pub(super) fn grown(old: Option<&Bucket>) -> Bucket {
         let live = || old.into_iter().flat_map(Bucket::words);
         let used = live().count();
@@ -64,48 +63,48 @@ impl Bucket {
         }
     }
 
-    /// Size in bytes.
+    /// Returns the size, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.words) + size_of::<Self>()
     }
 
     fn used(&self) -> &[AtomicU64] {
-        // A reader that sees a number sees the words that were used by then, or later ones, which
-        // are as good.
+        // A reader that sees a length sees the words that were used by then, or newer ones, which
+        // are valid too.
         let used = self.used.load(Ordering::Acquire);
         self.words.get(..used).unwrap_or_default()
     }
 
-    /// All that is in it now.
+    /// Iterates over all words that are bodies.
     fn words(&self) -> impl Iterator<Item = u64> {
-        // Pairs with the stores in `insert`: what an entry says was written before.
+        // Pairs with the stores in `insert`: the entry was written before its word.
         let words = self.used().iter().map(|word| word.load(Ordering::Acquire));
         words.filter(|word| *word != 0)
     }
 
-    /// The entries of all bodies that are in it now.
+    /// Iterates over the entries of all bodies.
     pub(super) fn entries(&self) -> impl Iterator<Item = *const MapEntry> {
         self.words().filter_map(entry_of)
     }
 
-    /// Whether nothing is in it. For writers.
+    /// Whether the bucket is empty. For writers.
     pub(super) fn is_empty(&self) -> bool {
         self.live.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether all that is in it lies before this address: where the next body of a heap that grows
-    /// begins. For writers.
+    /// Whether all bodies are before this address, at which the next body of a growing heap begins.
+    /// For writers.
     pub(super) fn lies_before(&self, address: u64) -> bool {
         self.end.load(Ordering::Relaxed) <= address
     }
 
-    /// The last body that begins at `offset` or before it. It need not reach so far.
-    /// Async-signal-safe.
+    /// Returns the last body that begins at `offset` or before it. The body may end before
+    /// `offset`. Async-signal-safe.
     pub(super) fn at(&self, offset: u16) -> Option<*const MapEntry> {
         self.around(offset, 0).0
     }
 
-    /// [`at`](Self::at), and a body that begins behind `offset` and before `end`.
+    /// As [`at`](Self::at), with a body that begins behind `offset` and before `end`.
     pub(super) fn around(
         &self,
         offset: u16,
@@ -115,7 +114,7 @@ impl Bucket {
         let behind = end.min(u16::MAX.into()) << ENTRY_BITS;
         let (mut last, mut within) = (0, 0);
         for word in self.used() {
-            // As in `words`. One that is 0 is as good as none here.
+            // As in `words`. A word of 0 does not matter here.
             let word = word.load(Ordering::Acquire);
             let is_before = word <= limit;
             last = if is_before { word.max(last) } else { last };
@@ -125,8 +124,8 @@ impl Bucket {
         (entry_of(last), entry_of(within))
     }
 
-    /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any
-    /// lies in that offset's page.
+    /// Returns the body that begins at `offset` (for 0: or one that begins before the chunk), and
+    /// whether any body is in that offset's page.
     pub(super) fn from(&self, offset: u16) -> (Option<*const MapEntry>, bool) {
         const PAGE: u32 = ENTRY_BITS + 12;
         let mut is_page_theirs = false;
@@ -140,14 +139,14 @@ impl Bucket {
         (None, is_page_theirs)
     }
 
-    /// Adds a body that shares no address with another, up to the address `end`. False, and nothing
-    /// done, where no room is left. For one writer at a time.
+    /// Adds a body that shares no address with another, up to the address `end`. Returns false, and
+    /// does nothing, if no room is left. For one writer at a time.
     pub(super) fn insert(&self, offset: u16, end: u64, entry: *const MapEntry) -> bool {
         let word = word_of(offset, entry);
         let used = self.used().len();
         let full = self.full.load(Ordering::Relaxed);
         let mut from_full = self.words.iter().enumerate().skip(full);
-        // Behind `used` all are free.
+        // All words behind `used` are free.
         let free = from_full.find(|(_, word)| word.load(Ordering::Relaxed) == 0);
         let Some((at, free)) = free else {
             return false;
@@ -164,7 +163,7 @@ impl Bucket {
         true
     }
 
-    /// Takes a body out. Who has found it before may still read its entry. For one writer at a
+    /// Removes a body. A reader that found it before may still read its entry. For one writer at a
     /// time.
     pub(super) fn remove(&self, entry: *const MapEntry) {
         let mut words = self.used().iter().enumerate();

@@ -1,31 +1,29 @@
-//! The memory of the entries of JITted bodies, in blocks.
+//! Memory of the code map's entries of JITted bodies, in blocks.
 //!
-//! It publishes nothing and knows no walk: the code map frees an entry when no walk can hold it any
-//! more. Invariants: an entry stays where it was put until it is freed; a block that has a free
-//! place is in the list of those that do, once; of blocks without an entry, the memory of
-//! [`MAX_EMPTY`] is kept.
+//! The code map publishes entries, and frees one when no walk can hold it any more. Invariants: an
+//! entry keeps its address until it is freed. A block with a free place is in the list of such
+//! blocks once. The memory of at most [`MAX_EMPTY`] empty blocks is kept.
 //!
-//! Why not one allocation each: a program that makes and collects methods all the time makes them
-//! on one thread and frees them on another, so that the two would meet in `malloc`; and a piece of
-//! ours for each method that is compiled would lie among the pieces that the compiler takes and
-//! gives back.
+//! Single allocations would be slower: a program that creates and collects methods all the time
+//! does so on different threads, which would contend in `malloc`. An allocation for each compiled
+//! method would also lie among those that the compiler takes and frees.
 
 use std::mem::MaybeUninit;
 
 use super::MapEntry;
 
-/// Entries of a block, 4 KiB: as many as a word has bits.
+/// Entries of a block (4 KiB): one for each bit of a word.
 const BLOCK: usize = u64::BITS as usize;
-/// Most blocks without an entry whose memory is kept for entries that come: 64 KiB.
+/// Maximum number of empty blocks whose memory is kept for new entries: 64 KiB.
 const MAX_EMPTY: usize = 16;
 
 /// The memory of a block.
 type BlockPlaces = MaybeUninit<[MapEntry; BLOCK]>;
 
 struct Block {
-    /// The first of its [`BlockPlaces`]; null where it has no memory now.
+    /// The first of its [`BlockPlaces`]; null if it has no memory.
     places: *mut MapEntry,
-    /// A bit for each place that is free.
+    /// A bit for each free place.
     free: u64,
 }
 
@@ -42,17 +40,17 @@ impl Block {
     }
 }
 
-/// Where JIT entries lie.
+/// Storage of JIT entries.
 pub(super) struct Entries {
     blocks: Vec<Block>,
-    /// Blocks that have a free place.
+    /// Blocks with a free place.
     roomy: Vec<u32>,
-    /// Blocks without an entry that have memory.
+    /// Number of blocks that have memory and no entry.
     empty: usize,
 }
 
-// SAFETY: the pointers are to memory of its own, which is reached through it alone or through what
-// `add` answered, and an entry is `Send` itself (checked below).
+// SAFETY: the pointers are to memory of its own, which is reached through it alone or through the
+// result of `add`, and an entry is `Send` itself (checked below).
 unsafe impl Send for Entries {}
 
 const _: () = {
@@ -69,7 +67,7 @@ impl Entries {
         }
     }
 
-    /// A place for an entry, with the entry in it.
+    /// Stores an entry in a free place. Returns its address.
     pub(super) fn add(&mut self, mut entry: MapEntry) -> *const MapEntry {
         let number = self.roomy.last().copied().unwrap_or_else(|| {
             let number = self.blocks.len() as u32;
@@ -101,12 +99,13 @@ impl Entries {
         }
     }
 
-    /// Ends an entry.
+    /// Drops an entry and frees its place.
     ///
     /// # Safety
-    /// [`Entries::add`] of this answered it, it was not freed since, and nothing reads it any more.
+    /// [`Entries::add`] of this value returned it, it was not freed since, and nothing reads it any
+    /// more.
     pub(super) unsafe fn free(&mut self, entry: *const MapEntry) {
-        // SAFETY: it was written by `add`, and is dropped once, by the caller's word.
+        // SAFETY: it was written by `add`, and is dropped once, as the caller guarantees.
         let number = unsafe {
             let number = (*entry).block;
             entry.cast_mut().drop_in_place();
@@ -129,7 +128,7 @@ impl Entries {
         }
     }
 
-    /// Bytes beside those of entries in use.
+    /// Returns the bytes that are not those of entries in use.
     pub(super) fn spare_bytes(&self) -> usize {
         let held = self.blocks.iter().filter(|block| !block.places.is_null());
         let free: usize = held.map(|block| block.free.count_ones() as usize).sum();
@@ -140,7 +139,7 @@ impl Entries {
 }
 
 impl Drop for Entries {
-    /// Entries that are in use now are not dropped, and must not be reached any more.
+    /// Entries in use are not dropped, and must not be accessed any more.
     fn drop(&mut self) {
         self.blocks.iter_mut().for_each(Block::give_back);
     }

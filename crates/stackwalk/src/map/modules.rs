@@ -1,12 +1,13 @@
-//! The modules of the code map, sorted by address.
+//! The code map's modules (native and ReadyToRun), sorted by address.
 //!
-//! Not what a module is: see `native` and `pe`. Invariant: it never changes; a change is a new one.
+//! The modules themselves are in `native` and `pe`. Invariant: a list is immutable; a change
+//! creates a new one.
 
 use std::ops::Range;
 
 use super::MapEntry;
 
-/// Where a module is.
+/// Address range of a module, with its entry.
 #[derive(Clone, Copy)]
 pub(super) struct ModulePlace {
     pub(super) start: u64,
@@ -14,22 +15,22 @@ pub(super) struct ModulePlace {
     pub(super) entry: *const MapEntry,
 }
 
-/// Disjoint places, sorted.
+/// Disjoint modules, sorted.
 pub(super) struct Modules(Box<[ModulePlace]>);
 
-// SAFETY: a `ModulePlace` points to an `MapEntry`, which is `Send` and `Sync`, and outlives every published
-// list that names it (retired together, freed after a grace period).
+// SAFETY: a `ModulePlace` points to an `MapEntry`, which is `Send` and `Sync`, and outlives every
+// published list that names it (retired together, freed after a grace period).
 unsafe impl Send for Modules {}
 // SAFETY: as above.
 unsafe impl Sync for Modules {}
 
 impl Modules {
-    /// All of them.
+    /// Returns all modules.
     pub(super) fn places(&self) -> &[ModulePlace] {
         &self.0
     }
 
-    /// These, and one more.
+    /// Returns a list with one more module.
     pub(super) fn with(
         old: Option<&Modules>,
         range: &Range<u64>,
@@ -42,25 +43,25 @@ impl Modules {
         Modules([before, &new, behind].concat().into())
     }
 
-    /// These without some.
+    /// Returns a list without some modules.
     pub(super) fn without(&self, gone: &[ModulePlace]) -> Modules {
         let stays = |place: &&ModulePlace| gone.iter().all(|other| other.entry != place.entry);
         Modules(self.0.iter().filter(stays).copied().collect())
     }
 
-    /// Size in bytes.
+    /// Returns the size, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.0) + size_of::<Self>()
     }
 
-    /// The module that contains `address`. Async-signal-safe.
+    /// Returns the module that contains `address`. Async-signal-safe.
     pub(super) fn find(&self, address: u64) -> Option<*const MapEntry> {
         let behind = self.0.partition_point(|place| place.start <= address);
         let place = self.0.get(behind.checked_sub(1)?)?;
         (address < place.end).then_some(place.entry)
     }
 
-    /// Whether any has an address in common with `range`.
+    /// Whether any module has an address in common with `range`.
     pub(super) fn overlaps(&self, range: &Range<u64>) -> bool {
         let first = self.0.partition_point(|place| place.end <= range.start);
         self.0

@@ -1,8 +1,7 @@
-//! Chunks of the address space, hashed.
+//! Hash table of the address space's chunks, each with its bucket.
 //!
-//! It knows nothing of bodies: see `bucket`. Invariant: a slot that is taken stays its chunk's for
-//! as long as the table is published, and a table is never full, so a reader finds a chunk or a
-//! free slot.
+//! The bodies are in [`super::bucket`]. Invariant: a used slot belongs to its chunk for as long as
+//! the table is published, and a table is never full. So a reader finds a chunk or a free slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -11,17 +10,17 @@ use super::bucket::Bucket;
 
 /// One chunk of the address space.
 pub(super) struct ChunkSlot {
-    /// Address >> [`CHUNK_SHIFT`](super::CHUNK_SHIFT); 0 for a slot that is free. Written once,
-    /// before the table's next probe.
+    /// Address >> [`CHUNK_SHIFT`](super::CHUNK_SHIFT); 0 for a free slot. Written once, before the
+    /// table's next probe.
     pub(super) chunk: AtomicU64,
     pub(super) bucket: AtomicPtr<Bucket>,
 }
 
-/// Chunk → bucket: open addressing, linear probing, never more than half full.
+/// Maps chunks to buckets: open addressing, linear probing, never more than half full.
 pub(super) struct Table(Box<[ChunkSlot]>);
 
 impl Table {
-    /// So many free slots, or more.
+    /// Creates a table of at least `slots` free slots.
     pub(super) fn with_capacity(slots: usize) -> Self {
         let free = || ChunkSlot {
             chunk: AtomicU64::new(0),
@@ -34,7 +33,7 @@ impl Table {
         )
     }
 
-    /// The slot of `chunk`, or the free one where it belongs. Async-signal-safe.
+    /// Returns the slot of `chunk`, or the free one for it. Async-signal-safe.
     pub(super) fn slot(&self, chunk: u64) -> Option<&ChunkSlot> {
         let mask = self.0.len().checked_sub(1)?;
         let start = (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
@@ -45,12 +44,12 @@ impl Table {
         })
     }
 
-    /// All of them.
+    /// Returns all slots.
     pub(super) fn slots(&self) -> &[ChunkSlot] {
         &self.0
     }
 
-    /// The slots of these chunks; or of all, where there are fewer.
+    /// Iterates over the slots of these chunks, or over all slots if those are fewer.
     pub(super) fn slots_of(&self, chunks: Range<u64>) -> impl Iterator<Item = &ChunkSlot> {
         let (chunks, all) = match chunks.end - chunks.start <= self.0.len() as u64 {
             true => (chunks, &[][..]),
@@ -59,7 +58,7 @@ impl Table {
         chunks.filter_map(|chunk| self.slot(chunk)).chain(all)
     }
 
-    /// Size in bytes.
+    /// Returns the size, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.0)
     }

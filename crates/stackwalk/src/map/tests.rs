@@ -1,4 +1,4 @@
-//! The map alone, and under writers and readers at once.
+//! Tests of the code map, alone and with concurrent writers and readers.
 
 use super::*;
 use crate::{End, Regs, Scratch, Stack};
@@ -22,7 +22,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few enough places that bodies meet, many enough that chunks and tables grow.
+    // Few enough addresses that bodies overlap, many enough that chunks and tables grow.
     let at =
         || (0u64..40, 0u64..64).prop_map(|(chunk, at)| 0x10_0000_0000 + chunk * 0x8000 + at * 64);
     let len = prop_oneof![8 => 1u32..300, 1 => 1u32..200_000];
@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The map is what a simple model is.
+    /// The map behaves like a simple model.
     #[test]
     fn behaves_like_a_list_of_ranges(steps in steps()) {
         let map = Box::new(CodeMap::new());
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-/// A module may lie in the chunk of JITted code, in other pages.
+/// A module may be in the chunk of JITted code, in other pages.
 #[test]
 fn a_start_is_of_a_body_or_of_a_module() {
     const CHUNK: u64 = 0x10_0000_0000;
@@ -171,15 +171,14 @@ fn many_bodies_cost_little_memory() {
     assert_eq!(map.lookup(0x7f00_0000_0000 + 320 * 777 + 256), None);
 }
 
-/// Bodies that come and go take the places of those that went; the memory of many that went is
-/// given back.
+/// New bodies use the memory of removed ones. If many were removed, their memory is returned.
 #[test]
 fn memory_of_bodies_is_used_again_and_given_back() {
     let at = |n: u64| 0x7f00_0000_0000 + n * 320;
     let map = Box::new(CodeMap::new());
     let add = |n| assert!(map.add_jit_body(body(at(n), 256), n));
     (0..5_000).for_each(add);
-    // Memory of removed bodies is kept, and used for new ones.
+    // Memory of removed bodies is kept, and reused for new ones.
     let full = map.memory().bytes;
     for n in 0..50_000 {
         assert!(map.remove(at(n)), "{n}");
@@ -187,7 +186,7 @@ fn memory_of_bodies_is_used_again_and_given_back() {
     }
     assert_eq!(map.reclaim(), 0);
     let churned = map.memory().bytes;
-    // The table of chunks may grow once; places wait in tens for their walks.
+    // The table of chunks may grow once. Places are retired in tens until walks have ended.
     assert!(churned < full + (256 << 10), "{full} and then {churned}");
     for n in 50_000..55_000 {
         assert_eq!(map.lookup(at(n)).map(|region| region.user), Some(n));
@@ -202,7 +201,7 @@ fn memory_of_bodies_is_used_again_and_given_back() {
     assert!(left.bytes < size_of::<CodeMap>() + full / 4, "{left:?}");
     add(1);
     assert_eq!(map.lookup(at(1)).map(|region| region.user), Some(1));
-    // One that stays does not hold back the memory of all others.
+    // A remaining body does not prevent freeing the memory of all others.
     (2..5_000).for_each(add);
     assert_eq!(map.remove_range(at(2)..ADDRESS_LIMIT), 4_998);
     assert!(map.quiesce(10));
@@ -211,8 +210,8 @@ fn memory_of_bodies_is_used_again_and_given_back() {
     assert_eq!(map.lookup(at(1)).map(|region| region.user), Some(1));
 }
 
-/// Walks, look-ups and changes at once: a reader sees a whole region or none, and what it sees
-/// fits together.
+/// Concurrent walks, look-ups and changes: a reader sees a whole region or none, and its parts are
+/// consistent.
 #[test]
 fn readers_never_see_half_a_change() {
     // Real code, so that walks may read it: each body is `push rbp; mov rbp, rsp; call rax; …`.
@@ -285,7 +284,7 @@ fn readers_never_see_half_a_change() {
                 if (index + generation).is_multiple_of(3) {
                     map.remove(start);
                 } else {
-                    // SAFETY: the code lives for ever.
+                    // SAFETY: the code lives forever.
                     let body = unsafe { jit::body_from_code(start, LEN as u32) };
                     assert!(map.add_jit_body(body, index | generation << 16));
                 }
@@ -310,7 +309,7 @@ fn a_rule_of_removed_code_does_not_stay_in_the_cache() {
     assert_eq!(map.rules.get(start + 5), Some(9));
     map.remove(start);
     assert_eq!(map.rules.get(start + 5), None);
-    // A walk that found the body before it went, and keeps its rule after.
+    // A walk that found the body before its removal, and caches its rule after it.
     map.keep_rule(entry, start + 5, 9, epoch);
     assert_eq!(map.rules.get(start + 5), None);
 }
@@ -335,13 +334,13 @@ fn a_body_says_whether_a_walk_reached_it() {
         );
         assert_eq!(map.lookup(start), None);
     }
-    // The memory of an entry is used again, what was said of it is not.
+    // The memory of an entry is reused; its marks are not.
     assert!(map.quiesce(10));
     assert!(map.add_jit_body(body(other, 100), 8));
     assert!(!map.take_jit_body(other, |_| true).unwrap().was_walked);
 }
 
-/// A bucket grows when its seventeenth body comes, which lies before all others here.
+/// A bucket grows with its seventeenth body, which is before all others here.
 #[test]
 fn a_body_that_overlaps_one_of_a_full_bucket_takes_its_place() {
     let map = Box::new(CodeMap::new());

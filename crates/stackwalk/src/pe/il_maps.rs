@@ -1,9 +1,8 @@
-//! The IL maps of precompiled methods, as their image says.
+//! Finds the IL maps of precompiled methods in their ReadyToRun image.
 //!
-//! It finds the bytes; `debug_info` reads them. As of those beside JITted code it is their caller's
-//! to prove that they mean what this believes. Invariants: nothing is read but by the kernel, where
-//! that reads for us, so that a file that is cut short is an answer and no fault; and nothing
-//! outside of the image's sections.
+//! `debug_info` decodes them. The caller must verify that the format is the assumed one, as for
+//! JITted code. Invariants: all reads are through the kernel, if it supports that, so a truncated
+//! file gives an error and no fault. Nothing outside of the image's sections is read.
 //!
 //! Format: dotnet/runtime `docs/design/coreclr/botr/readytorun-format.md`
 //! (READYTORUN_SECTION_DEBUG_INFO), `vm/readytoruninfo.cpp` (`ReadyToRunInfo::GetDebugInfo`),
@@ -15,11 +14,11 @@ use crate::own_memory::peek;
 
 /// READYTORUN_SECTION_DEBUG_INFO
 const DEBUG_INFO: u32 = 105;
-/// Elements of one tree of an array.
+/// Number of elements of one tree of an array.
 const BLOCK: u32 = 16;
-/// Bytes of a map that are read at first: seldom there are more.
+/// Bytes of a map that are read at first, sufficient for most.
 const FEW: usize = 256;
-/// And at most.
+/// Maximum bytes of a map that are read.
 const MANY: usize = 16 << 10;
 
 /// An image's array of maps, by function.
@@ -28,16 +27,16 @@ pub(super) struct IlMaps {
     format: Format,
     /// RVA of its trees' offsets.
     base: u32,
-    /// Functions that it has a place for.
+    /// Number of functions in the array.
     count: u32,
-    /// Bytes of an offset.
+    /// Size of an offset, bytes.
     size: u32,
 }
 
 impl Image {
-    /// Appends native offset and IL offset of the places that have one in the method whose code
-    /// starts at `start`; none where the image says nothing of it. Answers how they were written.
-    /// `into` may have some more where this is an error. Not in a signal handler.
+    /// Appends native and IL offset of the mapped places in the method whose code starts at
+    /// `start`; none if the image has no map of it. Returns the format. On an error, `into` may
+    /// have some more entries. Not in a signal handler.
     pub fn il_map(&self, start: u64, into: &mut Vec<(u32, u32)>) -> Result<Format, Error> {
         let maps = self.il_maps.get_or_init(|| self.find_il_maps());
         let maps = maps.ok_or(Error::Unknown)?;
@@ -60,7 +59,7 @@ impl Image {
         Err(Error::Truncated)
     }
 
-    /// Where the maps are, by the image's own header.
+    /// Finds the maps through the image's own header.
     fn find_il_maps(&self) -> Option<IlMaps> {
         let format = Format::of_image(self.major()?)?;
         let (head, base) = self.number(self.r2r_section(DEBUG_INFO)?)?;
@@ -72,7 +71,7 @@ impl Image {
         })
     }
 
-    /// RVA of a function's map; `None` where it has none.
+    /// Returns the RVA of a function's map; `None` if it has none.
     fn map_of(&self, maps: &IlMaps, index: u32) -> Result<Option<u32>, Error> {
         if index >= maps.count {
             return Ok(None);
@@ -92,7 +91,7 @@ impl Image {
                 match (index & bit != 0, node & 2 != 0, node & 1 != 0) {
                     (true, true, _) => at = at.checked_add(node >> 2)?,
                     (false, _, true) => at = behind,
-                    // A leaf in place of a tree of one.
+                    // A leaf in place of a tree with one element.
                     _ if node & 3 == 0 && node >> 2 == index % BLOCK => return Some(Some(behind)),
                     _ => return Some(None),
                 }
@@ -103,7 +102,7 @@ impl Image {
         let Some(element) = found().ok_or(Error::Truncated)? else {
             return Ok(None);
         };
-        // Methods that have the same map share it: then this is how far back it lies.
+        // Methods with equal maps share one. The number is the distance back to it.
         let (back, behind) = self.number(element).ok_or(Error::Truncated)?;
         match back {
             0 => Ok(Some(behind)),
@@ -114,8 +113,8 @@ impl Image {
         }
     }
 
-    /// A number of one to five bytes, by the lowest bits of the first; and where it ends
-    /// (`NativeReader::DecodeUnsigned`).
+    /// Decodes a number of one to five bytes, by the lowest bits of the first. Returns it and its
+    /// end (`NativeReader::DecodeUnsigned`).
     fn number(&self, rva: u32) -> Option<(u32, u32)> {
         let mut buffer = [0; 5];
         let bytes = self.peek(rva, &mut buffer);
@@ -134,7 +133,7 @@ impl Image {
         Some((number, rva.checked_add(u32::try_from(length).ok()?)?))
     }
 
-    /// Reads the bytes at an RVA, as far as its section goes and there is something.
+    /// Reads the readable bytes at an RVA, up to the end of its section.
     fn peek<'b>(&self, rva: u32, buffer: &'b mut [u8]) -> &'b [u8] {
         let (at, left) = self.place(rva).unwrap_or_default();
         let most = buffer.len().min(left);
@@ -150,8 +149,8 @@ mod tests {
     use super::*;
     use crate::pe::tests::core_libraries;
 
-    /// Nearly all are read, and lie within their methods, funclets included. That they are what the
-    /// runtime says is `agree`'s to show.
+    /// Nearly all maps are decoded, with offsets inside their methods, funclets included. The
+    /// comparison with the runtime's results is in `agree`.
     #[test]
     fn maps_of_real_images_lie_within_their_methods() {
         for library in core_libraries() {
@@ -170,7 +169,7 @@ mod tests {
                             assert!(*last <= info.code_length(), "{begin:#x}: {map:?}");
                         }
                     }
-                    // A mistake of the runtime's own, .NET 10 (`debug_info::decode`).
+                    // A bug of the runtime, .NET 10 (`debug_info::decode`).
                     Err(error) => {
                         assert_eq!(error, Error::Unknown, "{begin:#x}");
                         unread += 1;
@@ -211,7 +210,7 @@ mod tests {
         for _ in 0..40 {
             let mut spoilt = library.bytes.clone();
             for _ in 0..2000 {
-                // The array's head, its offsets and trees, and what lies behind it.
+                // The array's head, its offsets and trees, and the data after them.
                 let reach = 1 << random.u32(2..21);
                 let at = sound.base as usize - 4 + random.usize(..reach);
                 if let Some(byte) = spoilt.get_mut(at) {

@@ -1,9 +1,9 @@
-//! ReadyToRun images: made by hand, and real ones where there are any.
+//! Tests of ReadyToRun images: written ones, and those of installed runtimes.
 
 use super::*;
 use crate::{debug_info, oracle};
 
-/// An image file laid out as the runtime maps it.
+/// Lays out an image file like the runtime's mapping.
 fn map(file: &[u8]) -> Vec<u8> {
     let u32_at = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap()) as usize;
     let u16_at = |at: usize| usize::from(u16::from_le_bytes(*file[at..].first_chunk().unwrap()));
@@ -24,21 +24,21 @@ fn map(file: &[u8]) -> Vec<u8> {
     image
 }
 
-/// A runtime's core library, as the runtime lays it out.
+/// A runtime's core library, in the runtime's memory layout.
 pub(crate) struct CoreLibrary {
     /// The runtime's version.
     pub(crate) version: String,
     pub(crate) image: Image,
-    /// The memory that the image is in.
+    /// The memory of the image.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Those of all runtimes that were set up.
+/// Returns the core libraries of all installed runtimes.
 pub(crate) fn core_libraries() -> impl Iterator<Item = CoreLibrary> {
     libraries(|_| "System.Private.CoreLib.dll")
 }
 
-/// One library of each runtime that was set up.
+/// Returns one library of each installed runtime.
 pub(crate) fn libraries(
     name: impl Fn(&testkit::Runtime) -> &'static str,
 ) -> impl Iterator<Item = CoreLibrary> {
@@ -55,8 +55,8 @@ pub(crate) fn libraries(
     })
 }
 
-/// An image of an unknown version is unwound, as Windows' unwind data says, and nothing else of it
-/// is believed.
+/// An image of an unknown version is unwound by Windows' unwind data, and nothing else of it is
+/// used.
 #[test]
 fn only_unwind_data_of_an_image_of_an_unknown_version_is_read() {
     for library in core_libraries() {
@@ -125,8 +125,8 @@ fn rules_of_real_images_are_true_at_every_instruction() {
     }
 }
 
-/// The start of a function is found from its first and its last byte, and none between functions
-/// and around all of them.
+/// A function's start is found from its first and its last byte. Addresses between functions and
+/// around all of them give none.
 #[test]
 fn functions_of_real_images_begin_where_their_table_says() {
     for library in core_libraries() {
@@ -147,8 +147,8 @@ fn functions_of_real_images_begin_where_their_table_says() {
     }
 }
 
-/// Each register that a prologue pushes is found at its place from the CFA, and no other is, at
-/// each call: read from the instructions by iced.
+/// At each call, exactly the registers that the prologue pushes (decoded by iced) are found, at
+/// their offset from the CFA.
 #[test]
 fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
@@ -163,7 +163,7 @@ fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
             for instruction in &mut decoder {
                 if instruction.mnemonic() == Mnemonic::Push && pushing {
                     sp -= 8;
-                    // Iced counts as instructions do.
+                    // Iced's numbers are those of instructions.
                     let number = instruction.op0_register().full_register().number() as u8;
                     let at = Saved::REGISTERS.iter().position(|known| *known == number);
                     if let Some(place) = at.map(|at| &mut expected[at]) {
@@ -189,9 +189,9 @@ fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
     }
 }
 
-/// A PE image of 8 KiB as the runtime maps it: one section from 0x200 on, which is code, with a
-/// ReadyToRun header of this section, an export directory of this name, and a RUNTIME_FUNCTION
-/// where there is to be one.
+/// Makes a PE image of 8 KiB in the runtime's layout: one code section from 0x200 on, with a
+/// ReadyToRun header of this section, an export directory of this name, and optionally a
+/// RUNTIME_FUNCTION.
 fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
     let mut image = vec![0u8; 0x2000];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -213,7 +213,7 @@ fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
     directory(EXPORTS, 0x300, 40);
     directory(EXCEPTION, 0x400, u32::from(has_code) * 12);
     directory(CLR, 0x500, 72);
-    // .text: virtual size, RVA, size in the file, place in the file, and that it can be run.
+    // .text: virtual size, RVA, size and position in the file, and the flag that it is executable.
     let header = optional + 240;
     for (at, value) in [
         (8, 0x1e00u32),
@@ -232,7 +232,7 @@ fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
     put(0x500 + 64, &0x600u32.to_le_bytes());
     put(0x600, b"RTR\0");
     put(0x604, &16u16.to_le_bytes());
-    // Another section, then this.
+    // Another section, followed by this one.
     let (kind, content) = section;
     for (at, value) in [
         (12, 2u32),
@@ -249,8 +249,8 @@ fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
     image
 }
 
-/// A component of a composite image has no code, and names the file that has it; that file is known
-/// by its own name.
+/// A component of a composite image has no code and contains the name of the file with its code,
+/// which that file contains too.
 #[test]
 fn a_component_names_its_composite_image() {
     let component = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);
@@ -268,7 +268,7 @@ fn a_component_names_its_composite_image() {
     let start = at(&composite) + 0x1000;
     assert_eq!((code.functions(), code.major()), (1, Some(16)));
     assert_eq!(code.function_start(start + 8), Some(start));
-    // By another name, the component, what is no image, and what is not there.
+    // Another name, the component, memory that is not an image, and unmapped memory.
     assert!(!is_composite(at(&composite), "all.r2r"));
     assert!(!is_composite(at(&component), "one.dll"));
     assert!(!is_composite(at(&composite) + 8, "all.r2r.dll"));
@@ -284,7 +284,7 @@ fn a_component_names_its_composite_image() {
 }
 
 proptest::proptest! {
-    /// Each answer about an image with any content is one.
+    /// An image with any content gives a result without a fault.
     #[test]
     fn a_doctored_component_is_read_within_its_sections(at in 0usize..0x640, byte: u8) {
         let mut image = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);

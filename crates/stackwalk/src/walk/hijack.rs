@@ -1,36 +1,36 @@
-//! Hijacked returns: a return address that the runtime has replaced on the stack.
+//! Hijacked returns: recovers a return address that the runtime replaced on the stack.
 //!
-//! To stop a thread that runs managed code the runtime may put the address of a stub
-//! (`OnHijackTripThread`) where the method's return address is, and keeps the true one, and where
-//! it was, in its thread object: `m_pvHJRetAddr` and `m_ppvHJRetAddrPtr`, two words side by side
-//! (vm/threads.h, `Thread::HijackThread` in vm/threadsuspend.cpp; 3.1 to 10). A walk that meets
-//! the stub looks there.
+//! To stop a thread that runs managed code the runtime may replace the method's return address by
+//! that of a stub (`OnHijackTripThread`). It stores the original and its stack slot in its thread
+//! object: `m_pvHJRetAddr` and `m_ppvHJRetAddrPtr`, two adjacent words (vm/threads.h,
+//! `Thread::HijackThread` in vm/threadsuspend.cpp; 3.1 to 10). A walk that reaches the stub reads
+//! them.
 //!
-//! It does not know which thread it walks: whoever does puts the places of those two words into
-//! [`Scratch::hijacks`](super::Scratch::hijacks). The invariant: they are asked about one slot at
-//! a time and believed only if they name that very slot and an address behind a call; so stale
-//! or foreign words change nothing.
+//! The caller of the walk knows the thread and sets the addresses of those two words in
+//! [`Scratch::hijacks`](super::Scratch::hijacks). Invariant: they are used for one slot at a time,
+//! and only if they name that very slot and an address behind a call. Stale or foreign words change
+//! nothing.
 
 use super::{Bp, Here, LEAF_RA, Load, Reason, Step, To, Walker};
 use crate::map::RegionCode;
 use crate::{cfi, own_memory, x86};
 
-/// How many runtimes can keep a return address of one thread.
+/// Maximum number of runtimes whose replaced return addresses are known per thread.
 pub const HIJACKS: usize = 4;
 
 /// The value that the constructor of a thread object writes into both words (`Thread::Thread` in
 /// vm/threads.cpp, 3.1 to 10).
 const UNSET: u64 = 0xcccc_cccc_cccc_cccc;
 
-/// How far into a thread object is looked. It has 2,400 to 3,000 bytes.
+/// Searched length of a thread object, bytes. It has 2,400 to 3,000.
 const REACH: usize = 4096;
 
-/// Where in a thread object the runtime keeps a replaced return address: bytes from the object's
-/// start to `m_pvHJRetAddr`, behind which lies `m_ppvHJRetAddrPtr`.
+/// Returns the offset at which a thread object stores a replaced return address: bytes from the
+/// object's start to `m_pvHJRetAddr`, which `m_ppvHJRetAddrPtr` follows.
 ///
-/// `thread` is a thread object that has never run managed code, which is when both words can be
-/// told from all others: a ThreadID in `ThreadCreated` or `ThreadAssignedToOSThread`. `None` where
-/// it does not look like one. Reads by a system call that does not fault; not for a handler.
+/// `thread` is a thread object that has never run managed code (a ThreadID in `ThreadCreated` or
+/// `ThreadAssignedToOSThread`). Only then can both words be distinguished from all others. `None`
+/// if it does not have that form. Reads by a system call that does not fault; not for a handler.
 pub fn hijack_offset(thread: u64) -> Option<u64> {
     let mut bytes = [0; REACH];
     let words: Vec<u64> = (own_memory::peek(thread, &mut bytes).as_chunks().0.iter())
@@ -42,16 +42,15 @@ pub fn hijack_offset(thread: u64) -> Option<u64> {
 }
 
 impl<M: Load> Walker<'_, M> {
-    /// The return address that belongs into the word at `slot`, if a runtime says that it has
-    /// replaced that one.
+    /// Returns the original return address of the word at `slot`, if a runtime has replaced it.
     fn replaced(&self, slot: u64) -> Option<u64> {
         self.scratch
             .hijacks
             .iter()
             .filter(|place| **place != 0)
             .find_map(|&place| {
-                // SAFETY: two aligned words that stay readable for the walk, as its caller has
-                // vouched for (`Scratch::hijacks`).
+                // SAFETY: two aligned words that stay readable for the walk, as its caller
+                // guarantees (`Scratch::hijacks`).
                 let (address, at) = unsafe {
                     (
                         self.memory.load(place),
@@ -62,24 +61,25 @@ impl<M: Load> Walker<'_, M> {
             })
     }
 
-    /// The step from a return address that is the hijack stub's start, where `lookup` is the byte
-    /// before. `None` if it is the return address of a call after all.
+    /// Steps from a return address that is the hijack stub's start. `lookup` is the byte before it.
+    /// `None` if it is the return address of a real call.
     pub(super) fn step_hijacked(&mut self, here: Here, lookup: u64) -> Option<Step> {
-        // The return address that was followed lies below the stack pointer it led to.
+        // The followed return address is just below the stack pointer it led to.
         if let Some(ip) = self.replaced(here.sp.wrapping_sub(8)) {
             return Some(Step::Instead(ip));
         }
-        // Nothing before the stub has called: the rule there is that of another function.
+        // The byte before the stub is not part of a call, so the rule there is that of another
+        // function.
         let called = self.map.is_behind_call(lookup.wrapping_add(1));
         (!called).then(|| self.guess(here, Reason::NoRule))
     }
 
-    /// The caller of the stub itself; see `Rule::HijackStub`.
+    /// Steps to the caller of the stub itself; see `Rule::HijackStub`.
     pub(super) fn leave_hijack_stub(&mut self, here: Here, offset: i32) -> Step {
         let cfa = here.sp.checked_add_signed(offset.into());
         let slot = cfa.and_then(|cfa| cfa.checked_sub(8));
-        // Until `OnHijackWorker` has put the return address back, its place holds what the method
-        // returned.
+        // Until `OnHijackWorker` has restored the return address, its slot holds the method's
+        // return value.
         if let (Some(sp), Some(slot)) = (cfa, slot)
             && let Some(ip) = self.replaced(slot)
         {
@@ -104,13 +104,13 @@ impl<M: Load> Walker<'_, M> {
     }
 }
 
-/// Whether the hijack stub begins behind the byte at `lookup`. No rule for such an address may be
-/// kept: it is that of the function before the stub, whose last instruction may be sampled too.
+/// Whether the hijack stub begins after the byte at `lookup`. No rule may be cached for such an
+/// address: it belongs to the function before the stub, whose last instruction may be sampled too.
 pub(crate) fn is_before_stub(code: &RegionCode, lookup: u64) -> bool {
     match code {
         RegionCode::Native(_, code) => {
             let behind = lookup.wrapping_add(1);
-            // The stub has a table: mostly its code need not be looked at.
+            // The stub has a table, so its code need not be read in most cases.
             cfi::begins_at(code, behind) && x86::is_hijack_stub(code.code_at(behind, &mut [0; 32]))
         }
         RegionCode::Jit(_) | RegionCode::ReadyToRun(_) => false,

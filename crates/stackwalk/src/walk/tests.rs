@@ -1,5 +1,4 @@
-//! Walks over made-up memory: nothing is read outside the bounds, nothing panics, and known
-//! stacks come out as they are.
+//! Walks over invented memory: no reads out of bounds, no panics, and known stacks are found.
 
 use super::*;
 use crate::cfi::tests::table;
@@ -9,7 +8,7 @@ use crate::native::NativeCode;
 use proptest::prelude::*;
 use std::cell::Cell;
 
-/// Memory of two stacks that notices every read outside of what may be read.
+/// Memory of two stacks that detects every read out of bounds.
 pub(super) struct Fake {
     pub(super) parts: Vec<(Range<u64>, Vec<u64>)>,
     pub(super) reads: Cell<usize>,
@@ -32,20 +31,20 @@ impl Load for Fake {
 }
 
 pub(super) const STACK: u64 = 0x7ffd_0000_0000;
-/// Where a thread object's two words are.
+/// Address of a thread object's two words.
 const THREAD: u64 = 0x5600_0000_0000;
-/// Where in NATIVE the hijack stub is.
+/// Offset of the hijack stub in NATIVE.
 const STUB: u64 = 0x800;
 const ALT: u64 = 0x7f00_0000_0000;
-/// The native code that the code map of these tests holds.
+/// Addresses of the native code in the code map of these tests.
 pub(super) const NATIVE: Range<u64> = 0x55_0000_0000..0x55_0000_1000;
 
-/// The code that calls a thread's first method: its return address is undefined, as `_start`'s.
+/// The code that calls a thread's first method. Its return address is undefined, like `_start`'s.
 const OUTERMOST: Range<u64> = 0x55_1000_0000..0x55_1000_1000;
 /// A return address in it.
 pub(super) const ROOT: u64 = OUTERMOST.start + 0x805;
 
-/// Takes the outermost frame off a whole stack.
+/// Removes the outermost frame of a complete stack.
 pub(super) fn without_root(mut frames: Vec<u64>, end: End) -> Vec<u64> {
     if end == End::Root {
         assert_eq!(frames.pop(), Some(ROOT), "a whole stack ends at its root");
@@ -125,7 +124,7 @@ proptest! {
         let values: Vec<u64> = words.iter().map(|word| word.value(jit)).collect();
         let regs = Regs { ip: ip.value(jit), sp: sp.value(jit), bp: bp.value(jit), all: 0 };
         let end = STACK + values.len() as u64 * 8;
-        // With an alternate stack the walk begins on it and may cross over.
+        // If there is an alternate stack, the walk begins on it and may cross over.
         let (stack, regs, low) = if alt {
             let stack = Stack { low: STACK, end, alt: Some(ALT..ALT + 480) };
             (stack, Regs { sp: ALT + ((regs.sp % 480) & 0xff8), ..regs }, STACK)
@@ -140,7 +139,7 @@ proptest! {
         let mut scratch = Scratch::new();
         scratch.hijacks[2] = THREAD;
         for _ in 0..2 {
-            // The second time with what the first left in the rule cache.
+            // The second walk uses the rules that the first one cached.
             let walk = walk_in(&fake, &map, regs, &stack, &mut scratch, &mut out[..]);
             prop_assert!(walk.depth <= depth);
             prop_assert!(walk.depth == depth || walk.end != End::Truncated);
@@ -150,7 +149,7 @@ proptest! {
     }
 }
 
-/// A stack of the words given, from STACK up.
+/// Makes a stack of these words, from STACK up, and walks it.
 fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
     let end = STACK + words.len() as u64 * 8;
     let fake = Fake {
@@ -203,13 +202,13 @@ fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
 const FRAMED: [u8; 16] = [
     0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10, 0xff, 0xd0, 0x48, 0x83, 0xc4, 0x10, 0x5d, 0xc3,
 ];
-/// Where FRAMED's call returns.
+/// Offset at which FRAMED's call returns.
 pub(super) const RETURN: u64 = 10;
 
 pub(super) fn framed() -> (u64, jit::Body) {
     let bytes: &'static [u8] = FRAMED.to_vec().leak();
     let start = bytes.as_ptr() as u64;
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     (start, unsafe {
         jit::body_from_code(start, bytes.len() as u32)
     })
@@ -270,7 +269,7 @@ fn unknown_code_is_left_by_the_return_address_on_top() {
         );
         assert_eq!(end, End::Root);
     }
-    // An address in the code that is behind no call is not believed; then the frame pointer.
+    // An address in the code that follows no call is rejected; the frame pointer is used.
     let words = [start + 3, 0, 0, bp, caller, 0, ROOT];
     let regs = Regs {
         ip: 0x1234_5678,
@@ -283,17 +282,17 @@ fn unknown_code_is_left_by_the_return_address_on_top() {
     assert_eq!(end, End::Root);
 }
 
-/// Old return addresses lie in the buffers of compiled functions.
+/// Buffers of compiled functions contain old return addresses.
 #[test]
 fn compiled_code_without_rows_is_left_only_by_a_call_of_it() {
-    // A direct call of what lies 64 KiB behind it.
+    // A direct call of code 64 KiB after it.
     const RETURN: u64 = 13;
     let bytes: &'static [u8] = &[
         0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10, 0xe8, 0, 0, 1, 0, 0x48, 0x83, 0xc4, 0x10,
         0x5d, 0xc3,
     ];
     let start = bytes.as_ptr() as u64;
-    // SAFETY: the bytes live for ever.
+    // SAFETY: the bytes live forever.
     let body = unsafe { jit::body_from_code(start, bytes.len() as u32) };
     let caller = start + RETURN;
     let called = caller + 0x1_0000;
@@ -323,7 +322,7 @@ fn compiled_code_without_rows_is_left_only_by_a_call_of_it() {
     assert_eq!(at(NATIVE.start + 8, &top, none), (vec![], no_rule));
     let in_a_buffer = [7, caller, 0, 0, 0, 0, ROOT];
     assert_eq!(at(called + 8, &in_a_buffer, none), (vec![], no_rule));
-    // The frame pointer leads on, and its frame is marked; a zero is not the root.
+    // The frame pointer is used, and its frame is marked. A zero is not the root.
     let framed = [7, 7, 0, bp, caller, 0, ROOT];
     assert_eq!(
         at(called + 8, &framed, STACK + 24),
@@ -449,8 +448,8 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
     let handler = NATIVE.start + 0x801;
     let on_alt = |at: u64| ALT + at * 8;
     let mut alt = vec![0; 64];
-    // The handler is FRAMED too: it was called by the kernel with the return address
-    // `__restore_rt`; the context lies above.
+    // The handler is FRAMED too: the kernel called it with the return address `__restore_rt`. The
+    // context is above.
     (alt[0], alt[1], alt[2], alt[3]) = (0, 0, STACK, handler);
     let context = 4;
     let register = |n: i32| context + 5 + n as usize;
@@ -494,7 +493,7 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
         walk(&alt),
         (frames.clone(), End::Broken(Reason::OutOfBounds))
     );
-    // A place that does not look like a context is not believed.
+    // Memory that does not have the form of a context is rejected.
     for spoiled in [
         register(libc::REG_CSGSFS),
         register(libc::REG_RIP),
@@ -551,15 +550,15 @@ fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
     let (frames, end) = walk_words(&map, regs, &words);
     assert_eq!(frames, [callee | EXACT, trampoline, caller]);
     assert_eq!(end, End::Root);
-    // A value that the callee saved is not believed where it leads nowhere.
+    // A value that the callee saved is rejected if it leads nowhere.
     words[2] = at(30);
     words[14] = 1;
     let (_, end) = walk_words(&map, Regs { bp: 5, ..regs }, &words);
     assert_eq!(end, End::Broken(Reason::UnsupportedRule));
 }
 
-/// A stack of the words given, from STACK up, and at THREAD the registers of a thread that was
-/// interrupted there: all 0 but this one.
+/// A stack of these words, from STACK up, and at THREAD the registers of a thread that was
+/// interrupted there: all 0 except this one.
 fn interrupted(words: &[u64], (register, value): (i32, u64)) -> (Fake, Stack) {
     let end = STACK + words.len() as u64 * 8;
     let mut registers = vec![0; 23];
@@ -579,8 +578,8 @@ fn interrupted(words: &[u64], (register, value): (i32, u64)) -> (Fake, Stack) {
     (fake, stack)
 }
 
-/// Hand-written code keeps its caller's stack pointer in a slot, in a slot that it computes, in a
-/// register, below the stack pointer.
+/// Hand-written code keeps its caller's stack pointer in a slot, in a slot whose address it
+/// computes, in a register, or below the stack pointer.
 #[test]
 fn frames_of_hand_written_code_are_found_by_their_expressions() {
     let (start, body) = framed();
@@ -629,7 +628,8 @@ fn frames_of_hand_written_code_are_found_by_their_expressions() {
             assert_eq!(frames, [regs.ip | EXACT, caller], "{program:x?} {cache}");
             assert_eq!(end, End::Root, "{program:x?} {cache}");
         }
-        // Without the register nothing is made up: the frame pointer is told apart.
+        // Without the register no caller is invented: the frame pointer is used, and the frame is
+        // marked.
         regs.all = 0;
         let (frames, end) = walk(regs);
         if r9 != 0 {
@@ -639,7 +639,7 @@ fn frames_of_hand_written_code_are_found_by_their_expressions() {
     }
 }
 
-/// The frame that an unwinder jumps into is where its registers say; a jump to the jump itself is
+/// The frame that an unwinder jumps into is found by its registers. A jump to the jump itself is
 /// followed once.
 #[test]
 fn the_frame_that_an_unwinder_jumps_into_is_its_caller() {

@@ -1,4 +1,4 @@
-//! Calls and epilogues byte by byte, and bytes that are anything.
+//! Tests of calls and epilogues byte by byte, and with any bytes.
 
 use super::*;
 use crate::rule::{Bp, Cfa};
@@ -31,7 +31,7 @@ fn calls_are_recognised_by_their_whole_length() {
         let mut bytes = vec![0x90; 8];
         bytes.extend(*call);
         assert!(ends_in_call(&bytes[bytes.len() - 8..]), "{call:x?}");
-        // iced agrees that it is one instruction, a call.
+        // iced decodes it as one instruction too, a call.
         let mut decoder = iced_x86::Decoder::new(64, call, 0);
         let instruction = decoder.decode();
         assert_eq!(
@@ -96,7 +96,8 @@ fn epilogues_say_where_the_return_address_is() {
         ),
         (&[0x48, 0x89, 0xec, 0x5d, 0xc3], bp(16, saved(-16))),
         (&[0xc5, 0xf8, 0x77, 0x5d, 0xc3], sp(16, saved(-16))),
-        // Tail calls: out of the body, through a cell, marked by REX.W, after the frame is down.
+        // Tail calls: out of the body, through a cell, marked by REX.W, after the frame was
+        // removed.
         (&[0x5d, 0xe9, 0, 1, 0, 0], sp(16, saved(-16))),
         (&[0xe9, 0, 1, 0, 0], sp(8, Bp::Same)),
         (&[0xeb, 0x40], sp(8, Bp::Same)),
@@ -111,7 +112,7 @@ fn epilogues_say_where_the_return_address_is() {
         (&[0x5c, 0xc3], None),
         (&[0x5d], None),
         (&[], None),
-        // rbp is no longer this frame's once it was popped.
+        // After `pop rbp` the register is no longer this frame's.
         (&[0x5d, 0xc9, 0xc3], None),
     ];
     let body = 0x1000..0x1010;

@@ -1,24 +1,24 @@
-//! Sums of what libraries' unwind tables can be walked by: for the test and for the example.
+//! Totals of how much code libraries' unwind tables can unwind, for the test and the example.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use stackwalk::survey::{LeaveMethod, survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// One library, or all of them. Bytes of code, but for `calls`.
+/// Totals of one library, or of all, in bytes of code (except `calls`).
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Sum {
-    /// In executable segments.
+    /// Size of the executable segments.
     pub(crate) all: u64,
-    /// By way.
+    /// Bytes by method of leaving.
     pub(crate) ways: BTreeMap<LeaveMethod, u64>,
-    /// Call instructions in rows of [`LeaveMethod::Register`]: callers whose frame is found only if the
-    /// callee has kept the register.
+    /// Number of call instructions in rows of [`LeaveMethod::Register`]. The callers' frames are
+    /// found only if the callee has preserved the register.
     pub(crate) calls: u64,
 }
 
 impl Sum {
-    /// The library at `path`; `None` if it has no unwind tables.
+    /// Surveys the library at `path`; `None` if it has no unwind tables.
     pub(crate) fn of(path: &Path) -> Option<Sum> {
         let mut sum = Sum::default();
         sum.all = survey(path, &mut |row| {
@@ -52,19 +52,19 @@ impl Sum {
         self.ways.get(&way).copied().unwrap_or(0)
     }
 
-    /// Bytes that the tables describe.
+    /// Returns the number of bytes that the tables describe.
     pub(crate) fn described(&self) -> u64 {
         self.ways.values().sum()
     }
 
-    /// Bytes at which a walk ends: the table is malformed or says what is not known, and the calls
-    /// out of frames that are in a register.
+    /// Returns the number of bytes at which a walk ends: the table is malformed or unsupported.
+    /// Includes calls out of frames that are in a register.
     pub(crate) fn not_walked(&self) -> u64 {
         self.way(LeaveMethod::Malformed) + self.way(LeaveMethod::UnknownExpression) + self.calls
     }
 }
 
-/// All libraries in these folders, below them too; each file once. The name is the file's.
+/// Surveys all libraries in these folders and below, each file once. The name is the file's.
 pub(crate) fn libraries(folders: &[PathBuf]) -> Vec<(PathBuf, Sum)> {
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
     let mut folders = folders.to_vec();

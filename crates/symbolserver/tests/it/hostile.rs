@@ -212,17 +212,17 @@ fn without_a_network_it_is_said_what_to_set() {
 
 #[test]
 fn answers_that_make_no_sense_are_told() {
-    assert_told(TestResponse::Garbage, "its answer makes no sense");
+    assert_told(TestResponse::Garbage, "its answer is invalid");
     assert_told(
         TestResponse::Packed(bytes("small.so.debug")),
-        "it is packed",
+        "it is compressed",
     );
     assert_told(TestResponse::Redirect("ftp://127.0.0.1/x".into()), "it");
     let scene = Scene::new();
     let round = format!("{}/x", scene.server.address());
     scene.server.put("*", TestResponse::Redirect(round));
     let failure = scene.fetch().unwrap_err();
-    assert!(failure.to_string().contains("on and on"), "{failure}");
+    assert!(failure.to_string().contains("too often"), "{failure}");
     assert!(scene.server.requests().len() <= 6);
 }
 

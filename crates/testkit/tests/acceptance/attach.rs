@@ -107,7 +107,7 @@ pub(crate) fn has_left(recorded: &Recorded) -> bool {
     recorded
         .answer
         .stderr
-        .contains("the agent has left process")
+        .contains("the agent has detached from process")
 }
 
 pub(crate) fn has_agent_thread(pid: u32) -> bool {
@@ -405,7 +405,7 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
         .read_to_string(&mut message)
         .unwrap();
     assert!(
-        status.success() && message.contains("the agent has left"),
+        status.success() && message.contains("the agent has detached"),
         "{status}: {message}"
     );
 }
@@ -467,7 +467,7 @@ fn an_agent_that_stays_is_found_again(runtime: &Runtime) {
     let folder = test_folder("stays");
     let first = record(pid, &folder, &["-d", "200ms", "--stay"]);
     assert!(
-        first.answer.stderr.contains("stays in process"),
+        first.answer.stderr.contains("stays loaded in process"),
         "{}",
         first.answer.stderr
     );
@@ -500,7 +500,7 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     let program = Running::start(tool);
     let pid = only_child(program.pid()).unwrap();
     until("the end of the first recording", || {
-        fs::read_to_string(&message).is_ok_and(|message| message.contains("goes on"))
+        fs::read_to_string(&message).is_ok_and(|message| message.contains("continues"))
     });
     let second = record(
         pid,
@@ -508,7 +508,7 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
         &["-d", "1s", "-F", "999", "--engine", "clocks"],
     );
     assert!(
-        second.answer.stderr.contains("stays in process")
+        second.answer.stderr.contains("stays loaded in process")
             && second.answer.stderr.contains("started with it"),
         "{}",
         second.answer.stderr
@@ -552,11 +552,11 @@ fn beside_another_profiler(runtime: &Runtime) {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         if runtime.is_core31() {
             assert_eq!(output.status.code(), Some(1));
-            assert!(message.contains("takes no second one"), "{message}");
+            assert!(message.contains("supports only one"), "{message}");
             continue;
         }
         assert!(
-            output.status.success() && message.contains("has left"),
+            output.status.success() && message.contains("has detached"),
             "{message}"
         );
         let recorded = Recorded::new(recording_in(&folder), output);
@@ -585,7 +585,7 @@ fn beside_another_profiler_from_the_start(runtime: &Runtime) {
     assert!(!log.is_empty(), "the other one was not there");
     if runtime.is_core31() {
         assert!(
-            recorded.answer.stderr.contains("takes no second profiler"),
+            recorded.answer.stderr.contains("supports only one"),
             "{}",
             recorded.answer.stderr
         );

@@ -28,7 +28,7 @@ pub(crate) fn changed(pid: u32, events: &str) {
     let output = change(pid, events);
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{message}");
-    let expected = format!("what is recorded of process {pid} from here on: {events}");
+    let expected = format!("events of process {pid} from now on: {events}");
     assert!(message.contains(&expected), "{message}");
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
     let status = tool.wait().unwrap();
     let message = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
     assert!(
-        status.success() && message.contains("the agent has left"),
+        status.success() && message.contains("the agent has detached"),
         "{status}: {message}"
     );
     (message, Inspected::of(&recording_in(folder)))
@@ -192,7 +192,7 @@ fn allocations_are_added_or_refused_by_name(runtime: &Runtime) {
 fn what_is_sampled_by_time_stays(runtime: &Runtime) {
     let program = running(runtime, "shares", &["soon"]);
     let pid = program.pid();
-    assert!(refused(pid, "cpu").contains("nobody records process"));
+    assert!(refused(pid, "cpu").contains("is not being recorded"));
     let folder = test_folder("stays");
     let tool = start(pid, &folder, &["-e", "cpu,gc"]);
     for events in ["gc", "cpu,wall", "wall,exception"] {

@@ -186,7 +186,7 @@ fn a_container_with_no_place_for_a_library_is_told_why() {
         [
             ("/tmp", "is mounted noexec"),
             ("/dev/shm", "is read-only"),
-            ("/var/tmp", "lets anybody replace files in it"),
+            ("/var/tmp", "lets other users replace files in it"),
         ]
     );
     assert!(error.to_string().contains("--tmpfs"), "{error}");

@@ -254,7 +254,7 @@ fn a_program_that_cannot_be_reached_is_told_why() {
         .env("CORECLR_ENABLE_PROFILING", "1")
         .env("CORECLR_PROFILER", "{846F5F1C-F9AE-4B07-969E-05C26BC060D8}")
         .env("CORECLR_PROFILER_PATH", v2_agent());
-    refused(command, "takes no second one").end_well();
+    refused(command, "supports only one").end_well();
 
     let mut command = Command::new("sh");
     command.args(["-c", "echo ready; read line"]);

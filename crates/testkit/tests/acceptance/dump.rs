@@ -282,7 +282,7 @@ fn why_there_are_no_suspended_methods_is_said(runtime: &Runtime) {
         }
         let program = Running::start(tool);
         until("the end of the recording", || {
-            fs::read_to_string(&message).is_ok_and(|message| message.contains("goes on"))
+            fs::read_to_string(&message).is_ok_and(|message| message.contains("continues"))
         });
         let pid = only_child(program.pid()).unwrap().to_string();
         let text = run_sidewalk(["dump", "--async", &pid]);

@@ -65,7 +65,7 @@ fn exceptions_of_resumed_methods(runtime: &Runtime) {
             "caught by Workloads.Suspended.Replaces",
         ),
         ("other", "other", "caught by Workloads.Suspended.Catches"),
-        ("kept", "kept", "passed on to what awaits it"),
+        ("kept", "kept", "passed on to the awaiting method"),
     ] {
         let text = format!("{reported}; {outcome}");
         assert_eq!(with_text(&rows, &text), count(message), "{text}");
@@ -315,7 +315,7 @@ fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
     let rows = details(&recorded, "alloc");
     let inspected = recorded.inspect();
     let json = inspected.json.to_string();
-    let in_turns = json.contains("listened to for one of 5 parts of the time");
+    let in_turns = json.contains("only 1/5 of the time is recorded");
     // Before .NET 9 a turn that meets the program's end may end it with an exception.
     let is_old = ["3.1.", "8."].map(|old| runtime.version.starts_with(old));
     assert_eq!(in_turns, !is_old.contains(&true), "{json}");

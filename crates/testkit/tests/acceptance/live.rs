@@ -14,7 +14,7 @@ use crate::{LOST_LIMIT, broken_limit, records};
 on_each_runtime!(what_is_kept_and_what_is_dropped, of_a_program_that_runs);
 
 /// The message about the feature that .NET Core 3.1 lacks.
-const NONE: &str = "no live samples of .NET 3.1.23: it gives a profiler no weak handles";
+const NONE: &str = "no live samples of .NET 3.1.23: it has no weak handles";
 
 /// The live heap as the report has it.
 fn live(recorded: &Recorded) -> Value {

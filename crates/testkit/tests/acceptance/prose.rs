@@ -10,7 +10,6 @@ use testkit::repository;
 /// "nobody", "somebody", "anybody"; "told of", "tells of"; comment lines over 100 columns.
 const LEFT: &[(&str, [usize; 4])] = &[
     ("agent", [1, 0, 0, 1]),
-    ("cli", [7, 2, 1, 0]),
     ("corprof", [0, 0, 0, 1]),
     ("fake-clr", [0, 3, 0, 0]),
     ("native-threads", [1, 1, 0, 0]),

@@ -83,7 +83,7 @@ fn another_profiler_where_there_is_one_slot() {
     let running = Running::start(command);
     let text = refusal("one-slot", running.pid());
     assert!(
-        text.contains("libv2_agent.so") && text.contains("no second one"),
+        text.contains("libv2_agent.so") && text.contains("supports only one"),
         "{text}"
     );
     running.end_well();

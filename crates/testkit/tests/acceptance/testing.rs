@@ -1,5 +1,5 @@
-//! docs/testing.md against the tests: each acceptance test that is not in the default tier is on
-//! the page.
+//! The pages of the full tier against the tests: each acceptance test that is not in the default
+//! tier is on one of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,6 +21,9 @@ fn names() -> BTreeSet<String> {
     names.collect()
 }
 
+/// The pages that list the tests of the full tier alone.
+const PAGES: [&str; 2] = ["docs/testing-full.md", "docs/testing-commands.md"];
+
 #[test]
 fn each_entry_of_the_default_tier_is_a_test() {
     let names = names();
@@ -35,9 +38,9 @@ fn each_entry_of_the_default_tier_is_a_test() {
 
 #[test]
 fn each_test_of_the_full_tier_alone_is_on_the_page() {
-    let page = fs::read_to_string(repository().join("docs/testing.md")).unwrap();
+    let pages = PAGES.map(|page| fs::read_to_string(repository().join(page)).unwrap());
     let mut on_the_page = BTreeSet::new();
-    for line in page.lines() {
+    for line in pages.iter().flat_map(|page| page.lines()) {
         let cells: Vec<&str> = line.split(" | ").collect();
         let [module, tests, cover] = cells[..] else {
             continue;
@@ -52,7 +55,7 @@ fn each_test_of_the_full_tier_alone_is_on_the_page() {
     let full: BTreeSet<String> = names().into_iter().filter(|name| !is_smoke(name)).collect();
     // Tests of web servers exist where a runtime has ASP.NET Core.
     let missing: Vec<_> = full.difference(&on_the_page).collect();
-    assert!(missing.is_empty(), "docs/testing.md lacks {missing:?}");
+    assert!(missing.is_empty(), "{PAGES:?} lack {missing:?}");
     for name in &on_the_page {
         assert!(!is_smoke(name), "{name} is in the default tier");
     }

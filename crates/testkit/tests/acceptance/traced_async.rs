@@ -88,9 +88,10 @@ fn counted_and_timed(runtime: &Runtime, kind: AsyncKind) {
     assert_eq!(counted, expected, "{notes}");
     assert_timed(&recorded, &traced, answer);
     for says in [
-        "3 calls of async methods had not ended when tracing did, and are not counted: Workloads.TracedAsync.Never 3",
+        "3 calls of async methods had not completed when tracing ended, and are not counted: \
+         Workloads.TracedAsync.Never 3",
         "Workloads.TracedAsync.Void (it returns no task (async void))",
-        "Workloads.TracedAsync.Numbers (what they return is asked for the rest)",
+        "Workloads.TracedAsync.Numbers (they return iterators, which continue after the call)",
     ] {
         assert!(notes.contains(says), "{notes}");
     }
@@ -204,7 +205,7 @@ fn state_machines_that_are_classes(runtime: &Runtime) {
     let recorded = record.run_as(&record.run_bare_shared());
     let traced = traced(&recorded);
     let notes = notes(&recorded);
-    assert!(!notes.contains("had not ended"), "{notes}");
+    assert!(!notes.contains("had not completed"), "{notes}");
     for space in ["", "Unoptimised."] {
         let of = |name: &str| {
             let name = format!("Workloads.{space}VisualBasic.{name}");

@@ -416,7 +416,7 @@ fn what_is_not_traced_is_said(runtime: &Runtime) {
     let notes = inspected.json["notes"].to_string();
     for says in [
         "--trace Workloads.Nothing.*: no method of this name",
-        "methods that --trace means were not traced: 2 come first, and --trace-limit is 2",
+        "methods of --trace were not traced: 2 come first, and --trace-limit is 2",
     ] {
         assert!(notes.contains(says), "{notes}");
     }

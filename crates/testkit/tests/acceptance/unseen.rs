@@ -152,7 +152,7 @@ fn a_filter_that_refuses_signals(runtime: &Runtime) {
     let both = "rt_tgsigqueueinfo,timer_create";
     let recorded = filtered(runtime, "EPERM", both, &["-e", "wall"]);
     let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
-    let why = "signals cannot be sent to threads, which have no stacks then: rt_tgsigqueueinfo: errno 1; \
+    let why = "signals cannot be sent to threads, so they have no stacks: rt_tgsigqueueinfo: errno 1; \
                timer_create: errno 1";
     assert!(text.contains(why), "{text}");
 }
@@ -225,7 +225,7 @@ fn some_of_a_crowd_of_threads_stand_for_all(runtime: &Runtime) {
         let (unknown, all, due) = unseen(&recorded, "unknown");
         let inspected = recorded.inspect();
         let notes = inspected.json["notes"].to_string();
-        let is_crowd = notes.contains("threads that lived shortly");
+        let is_crowd = notes.contains("short-lived threads");
         assert_eq!(is_crowd, events == "cpu", "{notes}");
         let seen = inspected.number("seen_ns") / 1e9;
         println!("{events}: {seen} s seen, {all} s unseen of {due} s; {notes}");

@@ -1,22 +1,20 @@
-//! Names out of a module's metadata, read where the runtime has the module in memory.
+//! Reads names from a module's metadata in memory, without a call into the runtime.
 //!
-//! Why not ask the runtime: `GetModuleMetaData`, also for reading, makes it convert the module's
-//! metadata to its writable form for the rest of its life
-//! (`Module::GetReadablePublicMetaDataInterface`, src/coreclr/vm/ceeload.cpp, to
-//! `ConvertMDInternalToReadWrite`), and from then on each look-up of the JIT and of the type loader
-//! takes a lock that all threads share. A program that compiled 20,000 methods became 3 to 5 %
-//! slower by it.
+//! `GetModuleMetaData`, even for reading, makes the runtime convert the module's metadata to its
+//! writable form permanently (`Module::GetReadablePublicMetaDataInterface`,
+//! src/coreclr/vm/ceeload.cpp, to `ConvertMDInternalToReadWrite`). From then on each look-up by the
+//! JIT and the type loader takes a lock that all threads share. A program that compiled 20,000
+//! methods became 3 to 5 % slower.
 //!
-//! It is no general reader: it knows what names need, and gives up on what a compiler does not make
-//! (the uncompressed stream `#-` of edit-and-continue); the runtime is asked then. Format:
-//! ECMA-335, partition II, 24 and 25.
+//! Only what names need is read. Input that compilers do not produce (the uncompressed stream `#-`
+//! of edit-and-continue) is rejected, and the caller queries the runtime instead. Format: ECMA-335,
+//! partition II, 24 and 25.
 //!
-//! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module
-//! whose file was cut short, or that goes away meanwhile, gives no name and nothing worse; every
-//! loop is bounded; what is kept is where the tables are, for each type which methods are its own
-//! and what it is nested in, as whoever searches the tables for that asks the kernel thirty times
-//! for one name, the names of types that were asked for, and the pages that were read for all this
-//! (`pieces`).
+//! Invariants: every byte is read by a system call that tolerates unmapped pages. A module whose
+//! file was truncated, or that is unloaded meanwhile, therefore gives no name and does no harm.
+//! Every loop is bounded. Kept are the tables' offsets, each type's methods and enclosing type (a
+//! search in the tables takes thirty system calls per name), the names of queried types, and the
+//! pages read for these (`pieces`).
 
 mod pieces;
 mod schema;
@@ -31,28 +29,28 @@ use crate::base::numbers::NumberMap;
 use pieces::Pieces;
 use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF};
 
-/// Longest name read, bytes.
+/// Maximum length of a name, bytes.
 const MAX_NAME: usize = 1024;
-/// How deep types are nested at most.
+/// Maximum depth of nested types.
 const MAX_NESTING: usize = 16;
-/// Most bytes of all names of a module in which methods are looked for. The largest that are known
-/// have a tenth of it.
+/// Maximum size of all names of a module in which methods are searched, bytes. The largest known
+/// modules have a tenth of it.
 const MAX_STRINGS: u64 = 1 << 25;
-/// The distance behind a module's base beyond which bytes are not kept, but read each time. No
-/// module that is known is a tenth as long.
+/// Distance behind a module's base beyond which bytes are not kept, but read each time. All known
+/// modules are shorter than a tenth of it.
 const MAX_KEPT: u64 = 1 << 28;
-/// Most types of a module. The largest that are known have a fifth of it.
+/// Maximum number of types of a module. The largest known modules have a fifth of it.
 const MAX_TYPES: u32 = 1 << 18;
-/// Most streams and sections looked at.
+/// Maximum number of streams and sections.
 const MAX_LIST: u16 = 96;
 
-/// Where a module's bytes are.
+/// A source of a module's bytes.
 trait Bytes {
-    /// Fills `into` with what lies at an offset from the module's base; whole or not at all.
+    /// Fills `into` with the bytes at an offset from the module's base, completely or not at all.
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()>;
 }
 
-/// In this process.
+/// A module in this process, by its base.
 #[derive(Clone, Copy, Debug)]
 struct InProcess(u64);
 
@@ -64,7 +62,7 @@ impl Bytes for InProcess {
     }
 }
 
-/// Whole numbers out of bytes.
+/// Reads integers from bytes.
 trait Numbers: Bytes {
     fn array<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
@@ -81,13 +79,13 @@ trait Numbers: Bytes {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// A text that ends with a zero byte, of at most [`MAX_NAME`] bytes, within `limit`.
+    /// Reads a zero-terminated text of at most [`MAX_NAME`] bytes within `limit`.
     fn text(&self, at: u64, limit: u64) -> Option<String> {
         const AT_ONCE: u64 = 64;
         let mut bytes = Vec::new();
         let mut from = at;
         while from < limit && bytes.len() < MAX_NAME {
-            // Not across the end of a page, behind which there may be nothing.
+            // Not across the end of a page: the next one may be unmapped.
             let mut piece = [0u8; AT_ONCE as usize];
             let length = AT_ONCE.min(limit - from).min(4096 - from % 4096);
             let piece = piece.get_mut(..length as usize)?;
@@ -105,7 +103,7 @@ trait Numbers: Bytes {
 
 impl<T: Bytes> Numbers for T {}
 
-/// One table.
+/// The location of one table.
 #[derive(Clone, Copy, Debug, Default)]
 struct Table {
     /// Offset of the first row from the base.
@@ -119,16 +117,16 @@ struct Table {
 pub struct Metadata {
     bytes: Pieces,
     parts: Parts,
-    /// Names of types that were asked for, by row: most types are asked for with several methods.
+    /// Names of queried types by row: most types are queried with several methods.
     type_names: Mutex<NumberMap<u32, Box<str>>>,
-    /// Rows of the methods that [`Metadata::begins_wanted`] is asked about, in order.
+    /// Rows of the methods that match [`Metadata::begins_wanted`], in order.
     wanted_methods: OnceLock<Option<Box<[u32]>>>,
 }
 
-/// Where its parts are, as offsets from the base.
+/// Locations of the metadata's parts, as offsets from the base.
 #[derive(Clone, Debug)]
 struct Parts {
-    /// Behind the last stream.
+    /// End of the last stream.
     end: u64,
     strings: Range<u64>,
     guids: u64,
@@ -138,23 +136,23 @@ struct Parts {
     type_def: Table,
     field: Table,
     method_def: Table,
-    /// By row, from row 1 on.
+    /// The types by row, from row 1 on.
     types: Box<[TypeRow]>,
 }
 
-/// The facts that are kept of a type.
+/// The facts kept about a type.
 #[derive(Clone, Copy, Debug, Default)]
 struct TypeRow {
     /// Offsets in `#Strings`.
     name: u32,
     namespace: u32,
-    /// The first row of its methods.
+    /// First row of its methods.
     methods: u32,
-    /// The row of the type that it is nested in; 0 for none.
+    /// Row of the enclosing type; 0 for none.
     within: u32,
 }
 
-/// A table, read in one piece.
+/// A table, read with one call.
 struct Rows<'a> {
     bytes: Vec<u8>,
     number: usize,
@@ -197,7 +195,7 @@ impl Rows<'_> {
     }
 }
 
-/// All types of a module.
+/// Reads all types of a module.
 fn types(
     bytes: &impl Bytes,
     type_def: Table,
@@ -226,7 +224,7 @@ fn types(
     Some(types)
 }
 
-/// A method's own names.
+/// The names of a method.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MethodRow {
     /// Its name.
@@ -236,8 +234,8 @@ pub struct MethodRow {
 }
 
 impl Metadata {
-    /// Of the module that the runtime has at `base`: as a file is (`flat`), or laid out by section.
-    /// `None` where there is nothing that this reader knows.
+    /// Returns the metadata of the module that the runtime has at `base`: in file layout (`flat`),
+    /// or laid out by section. `None` if the format is unknown.
     pub fn of_module(base: u64, flat: bool) -> Option<Metadata> {
         if base == 0 {
             return None;
@@ -252,27 +250,27 @@ impl Metadata {
         })
     }
 
-    /// Address of the last byte of it.
+    /// Returns the address of its last byte.
     pub fn last(&self) -> u64 {
         let end = self.bytes.base().saturating_add(self.parts.end);
         end.saturating_sub(1)
     }
 
-    /// The module's identity, as its PDB has it.
+    /// Returns the module's identity, as its PDB has it.
     pub fn mvid(&self) -> Option<[u8; 16]> {
         self.parts.mvid(&self.bytes)
     }
 
-    /// A MethodDef token's names.
+    /// Returns a MethodDef token's names.
     pub fn method(&self, token: u32) -> Option<MethodRow> {
         let (name, owner) = self.parts.method(&self.bytes, token)?;
         let type_name = self.type_in(owner)?;
         Some(MethodRow { name, type_name })
     }
 
-    /// Whether a MethodDef token's own name begins with one of these texts, the same at each call:
-    /// the first looks at all names of the module, so that the others ask the kernel for nothing.
-    /// `None` where they cannot be read.
+    /// Whether a MethodDef token's own name begins with one of these texts, which are the same at
+    /// each call. The first call searches all names of the module, so that the others need no
+    /// system call. `None` if they cannot be read.
     pub fn begins_wanted<const N: usize>(&self, token: u32, texts: [&str; N]) -> Option<bool> {
         let row = row_of(token, METHOD_DEF)?;
         let find = || self.parts.methods_that_begin(&self.bytes, texts);
@@ -280,12 +278,12 @@ impl Metadata {
         Some(rows.binary_search(&row).is_ok())
     }
 
-    /// `Namespace.Outer+Inner` of a TypeDef token.
+    /// Returns `Namespace.Outer+Inner` of a TypeDef token.
     pub fn type_name(&self, token: u32) -> Option<String> {
         self.type_in(row_of(token, TYPE_DEF)?)
     }
 
-    /// The name of the type in a row.
+    /// Returns the name of the type in a row.
     fn type_in(&self, row: u32) -> Option<String> {
         let known = self.type_names.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(name) = known.get(&row) {
@@ -298,16 +296,15 @@ impl Metadata {
         Some(name)
     }
 
-    /// `Namespace.Outer+Inner` of the nested type whose own name this is; `None` where there is
+    /// Returns `Namespace.Outer+Inner` of the nested type with this own name; `None` if there is
     /// none, or more than one.
     pub fn nested(&self, own_name: &str) -> Option<String> {
         let row = self.parts.nested(&self.bytes, own_name)?;
         self.type_in(row)
     }
 
-    /// The TypeDef tokens of the types with these whole names, `Namespace.Outer+Inner`, in their
-    /// order; `None` for one that is not there. All names of the module are read once for all of
-    /// them.
+    /// Returns the TypeDef tokens of the types with these full names, `Namespace.Outer+Inner`, in
+    /// their order; `None` for a missing one. Reads all names of the module once.
     pub fn types_named<const N: usize>(&self, wholes: [&str; N]) -> [Option<u32>; N] {
         let own = wholes.map(|whole| whole.rsplit(['.', '+']).next().unwrap_or_default());
         let Some(names) = self.parts.strings_that_end(&self.bytes, own) else {
@@ -327,32 +324,33 @@ impl Metadata {
         found
     }
 
-    /// The TypeDef token of the type that declares a MethodDef token's method.
+    /// Returns the TypeDef token of the type that declares a MethodDef token's method.
     pub fn owner(&self, token: u32) -> Option<u32> {
         let row = row_of(token, METHOD_DEF).filter(|row| *row <= self.parts.method_def.rows)?;
         Some((TYPE_DEF as u32) << 24 | self.parts.owner(row)?)
     }
 
-    /// The token of the first method of this name that a TypeDef token's type declares.
+    /// Returns the token of the first method of this name that a TypeDef token's type declares.
     pub fn method_named(&self, token: u32, name: &str) -> Option<u32> {
         self.parts.method_named(&self.bytes, token, name)
     }
 
-    /// The token of the field of this name that a TypeDef token's type declares.
+    /// Returns the token of the field of this name that a TypeDef token's type declares.
     pub fn field(&self, token: u32, name: &str) -> Option<u32> {
         self.parts.field(&self.bytes, token, name)
     }
 }
 
-/// The row that a token of this table names.
+/// Returns the row of a token of this table.
 fn row_of(token: u32, table: usize) -> Option<u32> {
     let row = token & 0xff_ffff;
     (token >> 24 == table as u32 && row != 0).then_some(row)
 }
 
-/// From an address that the module would have when loaded to where it is.
+/// Maps addresses in the loaded module to their actual locations.
 struct Layout {
-    /// RVA, length and file offset of each section; none where the layout is by section already.
+    /// RVA, length and file offset of each section; empty if the module is already laid out by
+    /// section.
     sections: Vec<(u32, u32, u32)>,
 }
 
@@ -370,7 +368,7 @@ impl Layout {
 }
 
 impl Parts {
-    /// The row of the only nested type whose own name this is.
+    /// Returns the row of the only nested type with this own name.
     fn nested(&self, bytes: &impl Numbers, own_name: &str) -> Option<u32> {
         let [names] = self.strings_that_end(bytes, [own_name])?;
         let all = self.types.iter().zip(1u32..);
@@ -379,7 +377,7 @@ impl Parts {
         found.next().is_none().then_some(row)
     }
 
-    /// Rows of the methods whose own names begin with one of these texts, in order.
+    /// Returns the rows of the methods whose own names begin with one of these texts, in order.
     fn methods_that_begin<const N: usize>(
         &self,
         bytes: &impl Bytes,
@@ -388,7 +386,8 @@ impl Parts {
         if self.strings.end.checked_sub(self.strings.start)? > MAX_STRINGS {
             return None;
         }
-        // A name may be the end of another, so it may begin wherever the text lies.
+        // Every occurrence counts: a name can be the end of a longer string, so it can begin
+        // anywhere.
         let places = self.places_of(bytes, texts.map(|text| text.as_bytes().to_vec()))?;
         let mut places = places.concat();
         places.sort_unstable();
@@ -398,8 +397,8 @@ impl Parts {
         Some(found.map(|(_, row)| row).collect())
     }
 
-    /// Offsets in `#Strings` where each of these texts lies and a string ends: a string may be the
-    /// end of a longer one.
+    /// Returns the offsets in `#Strings` at which each of these texts ends a string: a string may
+    /// be the end of a longer one.
     fn strings_that_end<const N: usize>(
         &self,
         bytes: &impl Bytes,
@@ -411,8 +410,8 @@ impl Parts {
         self.places_of(bytes, texts.map(|text| [text.as_bytes(), &[0]].concat()))
     }
 
-    /// Offsets in `#Strings` where each of these lies. None may end as it begins: of two that
-    /// overlap the first is found. It reads them all, a piece at a time.
+    /// Returns the offsets in `#Strings` of each of these. None may end as it begins, as only the
+    /// first of two overlapping matches is found. Reads all strings, a piece at a time.
     fn places_of<const N: usize>(
         &self,
         bytes: &impl Bytes,
@@ -425,7 +424,7 @@ impl Parts {
             .iter()
             .map(|text| text.len().saturating_sub(1))
             .max()?;
-        // The bytes that were read last and may be the begin of one, and those that follow.
+        // The last bytes of the previous piece, which may begin a match, and the bytes that follow.
         let mut piece: Vec<u8> = Vec::new();
         let mut at = self.strings.start;
         while at < self.strings.end {
@@ -435,7 +434,7 @@ impl Parts {
             bytes.read(at, piece.get_mut(begin..)?)?;
             let first = at - self.strings.start - begin as u64;
             for (finder, found) in finders.iter().zip(&mut found) {
-                // Before that it has been looked for.
+                // The bytes before were searched already.
                 let from = (begin + 1).saturating_sub(finder.needle().len());
                 for place in finder.find_iter(piece.get(from..)?) {
                     found.push(u32::try_from(first + (from + place) as u64).ok()?);
@@ -487,8 +486,8 @@ impl Parts {
     ) -> Option<Parts> {
         let [heaps] = bytes.array::<1>(tables + 6)?;
         let present = bytes.u64(tables + 8)?;
-        // Unknown tables have unknown widths. Sorted behind the others, they harm nothing that is
-        // read here.
+        // Unknown tables have unknown widths. They sort behind the others, so they do not affect
+        // the tables read here.
         let mut rows = Box::new([0u32; TABLES]);
         let mut at = tables + 24;
         for table in 0..64 {
@@ -570,17 +569,17 @@ impl Parts {
         bytes.array(self.guids + u64::from(number.checked_sub(1)?) * 16)
     }
 
-    /// A method's name, and the row of its type.
+    /// Returns a method's name, and the row of its type.
     fn method(&self, bytes: &impl Numbers, token: u32) -> Option<(String, u32)> {
         let row = row_of(token, METHOD_DEF)?;
         let name = self.cell(bytes, (METHOD_DEF, self.method_def), row, 3)?;
         Some((self.name(bytes, name)?, self.owner(row)?))
     }
 
-    /// The type that declares a method.
+    /// Returns the type that declares a method.
     fn owner(&self, method: u32) -> Option<u32> {
-        // The last type that does not begin behind it; types without methods begin where the next
-        // does. The number of types up to that one is its row.
+        // The last type that does not begin after the method; types without methods begin where the
+        // next does. The number of types up to that one is its row.
         let up_to = self.types.partition_point(|one| one.methods <= method);
         u32::try_from(up_to).ok().filter(|row| *row > 0)
     }
@@ -614,7 +613,7 @@ impl Parts {
             Some(next) => next.methods,
             None => self.method_def.rows.checked_add(1)?,
         };
-        // No type has so many.
+        // A bound: no type has more.
         let mut rows = first..end.min(first.saturating_add(0xffff));
         let row = rows.find(|row| {
             let offset = self.cell(bytes, (METHOD_DEF, self.method_def), *row, 3);
@@ -631,7 +630,7 @@ impl Parts {
             true => self.field.rows.checked_add(1)?,
             false => first(owner + 1)?,
         };
-        // No type has so many.
+        // A bound: no type has more.
         let rows = first(owner)?..end.min(first(owner)?.saturating_add(0xffff));
         let is_it = |row: &u32| {
             let offset = self.cell(bytes, (FIELD, self.field), *row, 1);
@@ -645,7 +644,7 @@ impl Parts {
     }
 }
 
-/// Where the CLI header says that the metadata is: PE headers, directory 14 (ECMA-335 II.25.2,
+/// Returns the metadata's location from the CLI header: PE headers, directory 14 (ECMA-335 II.25.2,
 /// 25.3).
 fn cli_metadata(bytes: &impl Numbers, flat: bool) -> Option<u64> {
     if bytes.array::<2>(0)? != *b"MZ" {
@@ -656,7 +655,7 @@ fn cli_metadata(bytes: &impl Numbers, flat: bool) -> Option<u64> {
         return None;
     }
     let optional = pe + 24;
-    // PE32 and PE32+ differ in where the directories begin.
+    // PE32 and PE32+ have different directory offsets.
     let directories = optional
         + match bytes.u16(optional)? {
             0x10b => 96,

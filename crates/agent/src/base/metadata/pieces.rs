@@ -1,31 +1,31 @@
-//! Pages of a module's metadata, kept once they were read.
+//! Page cache for a module's metadata.
 //!
-//! Names lie beside each other: of a type's methods, of the methods of one file. Each alone would
-//! ask the kernel twice, for the row and for the text, at 2 µs a call on a virtual machine; a page
-//! asks once for some hundred.
+//! Related names are adjacent: those of a type's methods, of one file's methods. Without the cache
+//! each name needs two system calls, for the row and the text, at 2 µs a call on a virtual machine.
+//! With it one call reads a page for about a hundred names.
 //!
-//! Invariants: a page is read whole or not kept, and never read again, so what was once read stays
-//! whatever becomes of the file; no more is kept than the metadata is long; readers never wait.
+//! Invariants: a page is read completely or not kept, and never read again, so its content outlives
+//! changes of the file. The cache is no larger than the metadata. Readers never wait.
 
 use std::sync::OnceLock;
 
 use super::{Bytes, InProcess};
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const PIECE: usize = 4096;
 
 type Piece = [u8; PIECE];
 
-/// A module's bytes, up to the end of its metadata.
+/// The bytes of a module up to the end of its metadata.
 #[derive(Debug)]
 pub(super) struct Pieces {
     module: InProcess,
-    /// From the module's base on, made where one is first needed.
+    /// The pieces from the module's base on, read on demand.
     known: Box<[OnceLock<Box<Piece>>]>,
 }
 
 impl Pieces {
-    /// Nothing is read yet. `end` is the offset behind the last byte that will be asked for.
+    /// Creates an empty cache. `end` is the offset behind the last byte to be read.
     pub(super) fn new(module: InProcess, end: u64) -> Pieces {
         let number = usize::try_from(end).map_or(0, |end| end.div_ceil(PIECE));
         Pieces {
@@ -34,12 +34,12 @@ impl Pieces {
         }
     }
 
-    /// The module's base.
+    /// Returns the module's base.
     pub(super) fn base(&self) -> u64 {
         self.module.0
     }
 
-    /// A piece; `None` where not all of it is there.
+    /// Returns a piece; `None` if it cannot be read completely.
     fn piece(&self, number: usize) -> Option<&Piece> {
         let place = self.known.get(number)?;
         if let Some(known) = place.get() {
@@ -47,12 +47,12 @@ impl Pieces {
         }
         let mut new = Box::new([0; PIECE]);
         self.module.read((number * PIECE) as u64, &mut new[..])?;
-        // Another thread may have been first, with the same.
+        // Another thread may have been first, with the same content.
         let _same = place.set(new);
         place.get().map(|known| &**known)
     }
 
-    /// The part of a piece that begins at an offset, at most so long.
+    /// Returns the part of a piece that begins at an offset, at most `length` bytes.
     fn part(&self, at: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(at).ok()?;
         let from = self.piece(at / PIECE)?.get(at % PIECE..)?;
@@ -62,7 +62,7 @@ impl Pieces {
 
 impl Bytes for Pieces {
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
-        // Whole tables and heaps are asked for once.
+        // Whole tables and heaps are read only once, so they are not cached.
         if into.len() > PIECE {
             return self.module.read(at, into);
         }
@@ -74,7 +74,7 @@ impl Bytes for Pieces {
                     rest.get_mut(..part.len())?.copy_from_slice(part);
                     done += part.len();
                 }
-                // The last page of a file, or one that is not there.
+                // The last page of a file, or an unmapped one.
                 None => return self.module.read(from, rest),
             }
         }
@@ -96,16 +96,16 @@ mod tests {
             let mut into = vec![0; length];
             pieces.read(at as u64, &mut into).map(|()| into)
         };
-        // Across the end of a piece, in one, and in the last, which is not whole.
+        // Across the end of a piece, inside one, and in the last, incomplete one.
         assert_eq!(read(PIECE - 2, 6).as_deref(), Some(&[7, 7, 1, 2, 3, 4][..]));
         assert_eq!(read(PIECE + 1, 2).as_deref(), Some(&[2, 3][..]));
         assert_eq!(read(3 * PIECE + 90, 10), Some(vec![7; 10]));
         let kept = |number: usize| pieces.known[number].get().is_some();
         assert!(kept(0) && kept(1) && !kept(2));
-        // SAFETY: within the vector, of which there is no reference.
+        // SAFETY: within the vector, to which there is no reference.
         unsafe { at.add(PIECE + 1).write(99) };
         assert_eq!(read(PIECE + 1, 1), Some(vec![2]));
-        // More than a piece is what is there now.
+        // Reads longer than a piece return the current content.
         assert_eq!(read(1, PIECE + 1).unwrap()[PIECE], 99);
         assert_eq!(read(0, 0), Some(vec![]));
     }

@@ -1,11 +1,11 @@
-//! How wide the rows of the metadata tables are (ECMA-335, partition II, 22 and 24.2.6).
+//! Column and row widths of the metadata tables (ECMA-335, partition II, 22 and 24.2.6).
 //!
-//! Widths depend on how many rows other tables have, so a column is described by what it refers to.
+//! Widths depend on the row counts of other tables, so a column is described by what it refers to.
 
 /// The type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Column {
-    /// A number of so many bytes.
+    /// A number of this many bytes.
     Fixed(u8),
     /// An offset in `#Strings`.
     Text,
@@ -15,7 +15,7 @@ pub(super) enum Column {
     Blob,
     /// A row of this table.
     Row(u8),
-    /// A row of one of several tables, which so many low bits tell apart.
+    /// A row of one of several tables, selected by this many low bits.
     Coded(u8, &'static [u8]),
 }
 
@@ -28,10 +28,10 @@ pub(super) const FIELD: usize = 0x04;
 const METHOD_PTR: usize = 0x05;
 pub(super) const METHOD_DEF: usize = 0x06;
 pub(super) const NESTED_CLASS: usize = 0x29;
-/// Tables that are known.
+/// Number of known tables.
 pub(super) const TABLES: usize = 0x2d;
 
-/// Tables of images that are not as a compiler leaves them: rows are found by a detour there.
+/// Indirection tables, which compilers do not produce: rows are found through them.
 pub(super) const DETOURS: [usize; 2] = [FIELD_PTR, METHOD_PTR];
 
 const TYPE_DEF_OR_REF: Column = Coded(2, &[0x02, 0x01, 0x1b]);
@@ -54,7 +54,7 @@ const CUSTOM_ATTRIBUTE_TYPE: Column = Coded(3, &[0x06, 0x0a]);
 const RESOLUTION_SCOPE: Column = Coded(2, &[0x00, 0x1a, 0x23, 0x01]);
 const TYPE_OR_METHOD_DEF: Column = Coded(1, &[0x02, 0x06]);
 
-/// The columns of a table.
+/// Returns the columns of a table.
 pub(super) const fn columns(table: usize) -> &'static [Column] {
     match table {
         MODULE => &[Fixed(2), Text, Guid, Guid, Guid],
@@ -106,7 +106,7 @@ pub(super) const fn columns(table: usize) -> &'static [Column] {
     }
 }
 
-/// The facts on which the widths depend.
+/// The facts that determine the widths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes<'a> {
     /// The flags of the `#~` stream: wide strings 1, wide GUIDs 2, wide blobs 4.
@@ -116,7 +116,7 @@ pub(super) struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// The width of a column, bytes.
+    /// Returns the width of a column, bytes.
     pub(super) fn width(self, column: Column) -> u32 {
         let wide = |is: bool| if is { 4 } else { 2 };
         let rows = |table: u8| self.rows.get(usize::from(table)).copied().unwrap_or(0);
@@ -133,14 +133,14 @@ impl Sizes<'_> {
         }
     }
 
-    /// Where a column lies in its row, and its width: 0 for none.
+    /// Returns the offset of a column in its row, and its width: 0 for none.
     pub(super) fn place(self, table: usize, column: usize) -> (u32, u32) {
         let all = columns(table);
         let before = all.iter().take(column).map(|one| self.width(*one)).sum();
         (before, all.get(column).map_or(0, |one| self.width(*one)))
     }
 
-    /// The width of a row.
+    /// Returns the width of a row.
     pub(super) fn row(self, table: usize) -> u32 {
         columns(table)
             .iter()

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A module as a file, for the reader: what `symbolize` has as a fixture.
+/// A module in file layout: a fixture of `symbolize`.
 const LINES: &[u8] = include_bytes!("../../../../symbolize/tests/fixtures/Lines.dll");
 const POINTS: &str = include_str!("../../../../symbolize/tests/fixtures/Lines.points");
 
@@ -12,7 +12,7 @@ impl Bytes for &[u8] {
     }
 }
 
-/// Names of all methods, in order, and of all types.
+/// Returns the names of all methods, in order, and of all types.
 fn all(bytes: &impl Numbers, parts: &Parts) -> (Vec<String>, Vec<String>) {
     let methods = (1..=parts.method_def.rows).map(|row| {
         let (name, owner) = parts.method(bytes, 0x0600_0000 | row).unwrap();
@@ -84,7 +84,7 @@ fn a_nested_type_by_its_own_name() {
         whole("<Numbers>d__2").as_deref(),
         Some("Program+<Numbers>d__2")
     );
-    // Not nested, none, the end of a name alone.
+    // Not nested, missing, or only the end of a name.
     for name in ["Program", "no such type", "Numbers>d__2", "d__3", ""] {
         assert_eq!(whole(name), None, "{name}");
     }
@@ -101,7 +101,7 @@ fn a_type_and_its_method_by_name() {
         let token = type_named(name).unwrap();
         assert_eq!(flat.type_name(token).as_deref(), Some(name));
     }
-    // Several at once are found as each alone is.
+    // Several at once give the same result as each alone.
     let several = [
         "Program+<Numbers>d__2",
         "no such type",
@@ -131,7 +131,7 @@ fn a_type_and_its_method_by_name() {
     }
     assert_eq!(flat.owner(moves), Some(iterator));
     assert_eq!(flat.owner(0x0600_ffff), None);
-    // Another type's.
+    // Declared by another type.
     assert_eq!(flat.method_named(iterator, "Main"), None);
     assert_eq!(flat.method_named(0x0200_0002, "MoveNext"), None);
     assert_eq!(flat.method_named(0x0200_ffff, "MoveNext"), None);

@@ -1,11 +1,13 @@
-//! The live heap: which of the objects that were sampled as they were allocated are still there.
+//! The live heap: tracks which sampled allocations are still alive.
 //!
 //! Each sampled object gets a weak handle of the runtime, in the callback that reports its
-//! allocation, while it stays where it is. The collector empties the handle when it takes the
-//! object; the agent thread looks from time to time which are empty ([`table`]), and never at what
-//! is in them. Invariants: no handle keeps an object alive (they are long weak ones); at most
-//! [`MOST_HELD`] are held, and whatever becomes of a sample, its handle is given back while its
-//! runtime lets us, and never while it collects; no collection is asked for.
+//! allocation, while it does not move. The collector clears the handle when it frees the object.
+//! The agent thread checks from time to time which handles are empty ([`table`]), and never reads
+//! the objects.
+//!
+//! Invariants: no handle keeps an object alive (they are long weak ones). At most [`MOST_HELD`] are
+//! held. The handle of every sample, dropped or not, is destroyed while its runtime allows it, and
+//! never during a collection. No collection is triggered.
 
 pub(super) mod table;
 
@@ -23,12 +25,12 @@ use super::source::{EventSource, Need, SourceQuery};
 use crate::clr::{Clr, Runtimes};
 use crate::program::chains::HeapGate;
 
-/// Most objects that are followed.
+/// Maximum number of tracked objects.
 const MOST_FOLLOWED: usize = 16 * 1024;
-/// Most handles: those of objects that are followed, and of samples on their way.
+/// Maximum number of handles: those of tracked objects, and of samples on their way.
 const MOST_HELD: usize = 2 * MOST_FOLLOWED;
 
-/// The live heap.
+/// The source of live-heap samples.
 pub(super) struct LiveHeap;
 
 impl EventSource for LiveHeap {
@@ -40,27 +42,27 @@ impl EventSource for LiveHeap {
         let runtime = asked.runtime;
         if !runtime.handles {
             return Err(format!(
-                "no live samples of .NET {}: it gives a profiler no weak handles, by which objects are followed \
-                 (.NET 7 and later do)",
+                "no live samples of .NET {}: it has no weak handles for profilers, which follow \
+                 objects (.NET 7 and later have them)",
                 runtime.version
             ));
         }
         let mut need = of_own_events(runtime, asked.settings.alloc_interval);
-        // The end of a collection.
+        // The callback at the end of a collection.
         need.high |= EventMaskHigh::BASIC_GC;
         Ok(need)
     }
 }
 
-/// The handles that we hold in the CLRs of the process.
+/// The handles that the agent holds in the process's CLRs.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     held: AtomicUsize,
-    /// How often all samples have been thinned out to half of them in this session.
+    /// Number of times in this session that all samples were thinned out by half.
     thinned: AtomicU32,
-    /// Objects that are not followed because there was no handle for them, since last told.
+    /// Number of objects without a handle since the last report, which are not tracked.
     refused: AtomicU64,
-    /// Of samples that are gone: to be given back. A leaf, held for list operations.
+    /// Handles of dropped samples, to be destroyed. A leaf lock, held for list operations.
     left: Mutex<Vec<(u8, ObjectHandle)>>,
 }
 
@@ -69,18 +71,18 @@ impl Handles {
         self.left.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A session begins.
+    /// Starts a session.
     pub(super) fn begin(&self) {
         self.thinned.store(0, Relaxed);
         self.refused.store(0, Relaxed);
     }
 
-    /// Whether any is held.
+    /// Whether any handle is held.
     pub(super) fn is_any(&self) -> bool {
         self.held.load(Relaxed) > 0
     }
 
-    /// Room for one more.
+    /// Reserves room for one more handle.
     fn reserve(&self) -> bool {
         let one_more = |held| (held < MOST_HELD).then_some(held + 1);
         self.held.fetch_update(Relaxed, Relaxed, one_more).is_ok()
@@ -90,7 +92,7 @@ impl Handles {
         self.held.fetch_sub(count, Relaxed);
     }
 
-    /// Gives back those that are no longer in use, as far as that can be done now. Agent thread.
+    /// Destroys unused handles, as far as possible now. Agent thread.
     pub(super) fn release_unused(&self, runtimes: &mut Runtimes<'_>) {
         let mut left = std::mem::take(&mut *self.forget_runtime());
         left.sort_by_key(|(runtime, _)| *runtime);
@@ -98,7 +100,7 @@ impl Handles {
             let first = left.partition_point(|(other, _)| *other < runtime);
             let handles: Vec<_> = left.split_off(first).into_iter().map(|it| it.1).collect();
             let all = handles.len();
-            // With a runtime that has ended they are gone.
+            // Handles of a runtime that has ended no longer exist.
             let later = runtimes.with(runtime, |clr, cx| destroy(clr, cx, handles));
             let later = later.unwrap_or_default();
             self.finish_release(all.saturating_sub(later.len()));
@@ -108,28 +110,28 @@ impl Handles {
     }
 }
 
-/// Gives handles back to their runtime while it does not collect; answers those that have to wait.
+/// Destroys handles while their runtime does not collect. Returns those that are left.
 fn destroy(
     clr: &Clr,
     cx: &mut Cx<'_, AgentThread>,
     handles: Vec<ObjectHandle>,
 ) -> Vec<ObjectHandle> {
-    // Where no callback reports when it collects they wait for good: no more than `MOST_HELD`.
+    // Without a callback for collections the handles are kept for good: no more than `MOST_HELD`.
     let Some(gate) = clr.heap_gate() else {
         return handles;
     };
     for_each_inside(gate, handles, |handle| {
-        // SAFETY: inside the gate, which the callback that comes before a collection closes; it
-        // waits until the gate is empty. One that has given up waiting has broken the gate, which
-        // is looked at before each handle.
+        // SAFETY: inside the heap gate. The callback before a collection closes the gate and waits
+        // until it is empty. If that wait timed out, the gate is broken, which is checked before
+        // each handle.
         let _refused = unsafe { cx.info().destroy_handle_between_collections(cx, handle) };
     })
 }
 
-/// Does something with one item after the other while the gate is open, and never stays inside for
-/// long; answers the items that are left when it is closed.
+/// Applies `each` to the items while the heap gate is open, inside the gate only briefly. Returns
+/// the items that are left when the gate is closed.
 fn for_each_inside<T>(gate: &HeapGate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
-    /// A collection waits for so many at most, 100 ns each.
+    /// Maximum number of items for which a collection waits, 100 ns each.
     const AT_ONCE: usize = 16;
     while !items.is_empty() && gate.enter() {
         for _ in 0..AT_ONCE {
@@ -144,7 +146,7 @@ fn for_each_inside<T>(gate: &HeapGate, mut items: Vec<T>, mut each: impl FnMut(T
     items
 }
 
-/// A handle of an object. It is given back, whoever drops it.
+/// A handle of an object. Dropping it schedules its destruction.
 #[derive(Debug)]
 pub(super) struct Handle {
     runtime: u8,
@@ -153,13 +155,13 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Whether its object has not been collected, as far as its runtime says.
+    /// Whether its object is still alive, according to the runtime.
     fn has_object(&self, cx: &Cx<'_, AgentThread>) -> bool {
         let raw = self.raw.as_ref();
         raw.is_some_and(|raw| cx.info().handle_has_object(cx, raw).unwrap_or(true))
     }
 
-    /// Its runtime is gone, and it is too.
+    /// Forgets a handle that has ended with its runtime.
     fn forget(&mut self) {
         if self.raw.take().is_some() {
             self.of.finish_release(1);
@@ -175,20 +177,20 @@ impl Drop for Handle {
     }
 }
 
-/// A sample's handle of an object that is to be followed.
+/// A sample's handle of an object to track.
 #[derive(Debug)]
 pub(crate) struct Followed {
     handle: Handle,
-    /// Bytes, its own; 0 where that is not told.
+    /// The object's own bytes; 0 if unknown.
     size: u64,
-    /// Collections that had ended.
+    /// Number of collections that had ended at its allocation.
     collections: u64,
-    /// How often the others had been thinned out when it was weighed.
+    /// Number of thinnings when its weight was computed.
     thinned: u32,
 }
 
-/// An object of `size` bytes that stands for `value` is being allocated. `make` makes its handle,
-/// and must be the first that asks the runtime for anything; `say` answers its type.
+/// Handles the allocation of an object of `size` bytes that represents `value`. `make` creates its
+/// handle and must be the first call into the runtime; `say` returns its type.
 pub(super) fn allocated<'rt, C: Synchronous>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, C>,
@@ -233,7 +235,7 @@ pub(super) fn allocated<'rt, C: Synchronous>(
     events.push(place, sample);
 }
 
-/// Returns the text of an object's detail beside its type.
+/// Returns the text of an object's detail, besides its type.
 fn text_of(size: u64) -> String {
     match size {
         0 => String::new(),
@@ -258,8 +260,8 @@ mod tests {
         assert!(handles.reserve() && handles.reserve() && !handles.reserve());
     }
 
-    /// A collection waits for threads inside; then the gate lets no thread in, and what was not
-    /// given back is kept.
+    /// A collection waits for threads inside; the gate then admits no thread, and the remaining
+    /// handles are kept.
     #[test]
     fn nothing_is_given_back_while_it_collects() {
         const ALL: usize = 1000;
@@ -287,7 +289,7 @@ mod tests {
                 assert!(!collection_times.load(Relaxed));
                 given += 1;
                 started.store(true, Relaxed);
-                // The gate lets no thread in any more: it is being closed, or is closed.
+                // The gate admits no thread any more: it is being closed, or is closed.
                 while gate.enter() {
                     gate.leave();
                 }
@@ -299,13 +301,13 @@ mod tests {
         assert!(!gate.is_broken());
     }
 
-    /// On average nothing is lost and nothing is won.
+    /// Thinning leaves the average sum unchanged.
     #[test]
     fn thinned_samples_stand_for_all() {
         assert_eq!(thinned(100, 0), Some(100));
         for times in [1, 3] {
             let sum: u64 = (0..100_000).filter_map(|_| thinned(100, times)).sum();
-            // 12,500 samples at least: deviation 0.9 %.
+            // 12,500 samples at least: standard deviation 0.9 %.
             assert!(sum.abs_diff(10_000_000) < 400_000, "{sum}");
         }
     }

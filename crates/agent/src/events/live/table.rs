@@ -1,10 +1,9 @@
-//! The objects that are followed, and what is written about them. Agent thread only.
+//! The table of tracked objects, and their records. Agent thread only.
 //!
-//! An object is written at the first instant at which it is alive, so one that lives shortly costs
-//! the recording nothing. Invariants: at most [`MOST_FOLLOWED`] are followed; when they would be
-//! more, half of them are dropped, chosen by chance, and the rest, with whatever comes later,
-//! stands for twice as much, so that sums stay right on average; an object that was told is alive
-//! until it is told that it is not.
+//! An object is written at the first live-heap snapshot at which it is alive, so short-lived ones
+//! cost the recording nothing. Invariants: at most [`MOST_FOLLOWED`] are tracked. If there would be
+//! more, a random half is dropped, and the weight of the rest and of later objects doubles, so that
+//! sums stay right on average. An object in the recording is alive until a record ends it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,30 +19,30 @@ use crate::events::writer::Details;
 use crate::events::{EventAnnouncement, Events};
 use crate::record::{Recorder, Resolved};
 
-/// The objects that are followed.
+/// The tracked objects.
 #[derive(Default)]
 pub(crate) struct LiveTable {
     entries: Vec<LiveObject>,
     next: u32,
-    /// Told, and collected since the last instant.
+    /// Recorded objects that were collected since the last snapshot.
     gone: Vec<u32>,
-    /// Collections that had ended when it was last looked who is alive.
+    /// Number of collections that had ended at the last check of the handles.
     swept: u64,
-    /// When the next instant is due; 0 before the first sample.
+    /// Time of the next snapshot; 0 before the first sample.
     due_ns: u64,
     random: u64,
 }
 
-/// An object.
+/// A tracked object.
 struct LiveObject {
     handle: Handle,
-    /// Its number in the recording.
+    /// Its number in the recording, once written.
     reported: Option<u32>,
     is_alive: bool,
     thread: u32,
     stack: Resolved,
     time_ns: u64,
-    /// That it stands for.
+    /// Bytes that it represents.
     bytes: u64,
     size: u64,
     collections: u64,
@@ -51,7 +50,7 @@ struct LiveObject {
 }
 
 impl LiveTable {
-    /// The session wants the live heap: instants are counted from now on.
+    /// Starts the snapshot interval of a session with the live heap.
     pub(in crate::events) fn begin(&mut self, events: &Events, now_ns: u64) {
         if self.due_ns == 0 {
             self.due_ns = now_ns.saturating_add(events.live_interval());
@@ -59,7 +58,7 @@ impl LiveTable {
         }
     }
 
-    /// Follows an object from here on.
+    /// Tracks an object from now on.
     pub(in crate::events) fn follow(
         &mut self,
         events: &Events,
@@ -71,7 +70,7 @@ impl LiveTable {
         if self.entries.len() >= MOST_FOLLOWED {
             self.thin(events, recorder, sample.time_ns);
         }
-        // It may have been weighed before all others were thinned out.
+        // Its weight may have been computed before the others were thinned out.
         let mut bytes = sample.value;
         for _ in followed.thinned..events.handles.thinned.load(Relaxed) {
             if self.is_dropped() {
@@ -109,9 +108,9 @@ impl LiveTable {
         }
         if events.handles.thinned.fetch_add(1, Relaxed) == 0 {
             events.announce(EventAnnouncement::Note(format!(
-                "live heap: more objects were to be followed than {MOST_FOLLOWED}, so half of them were dropped by chance \
-                 and the others stand for twice as many bytes, which may have happened several times: a greater \
-                 --alloc-interval does so from the start"
+                "live heap: more than {MOST_FOLLOWED} objects were followed, so a random half was \
+                 dropped and the rest count twice (perhaps several times); a larger \
+                 --alloc-interval avoids that"
             )));
         }
         recorder.record(&Record::Thinned {
@@ -120,8 +119,8 @@ impl LiveTable {
         });
     }
 
-    /// Does what is due now: looks which objects are alive where something has been collected, and
-    /// writes an instant. The `last` time there is one in any case.
+    /// Does what is due: checks the handles if there was a collection, and writes a snapshot. The
+    /// `last` call always writes one.
     pub(in crate::events) fn round(
         &mut self,
         events: &Events,
@@ -143,14 +142,15 @@ impl LiveTable {
             while self.due_ns <= now_ns {
                 self.due_ns = self.due_ns.saturating_add(events.live_interval().max(1));
             }
-            self.announce(recorder, details, collections, now_ns);
+            self.write_snapshot(recorder, details, collections, now_ns);
         }
         events.handles.release_unused(runtimes);
         let refused = events.handles.refused.swap(0, Relaxed);
         recorder.lost(Cow::Borrowed("no handle for a live object"), refused);
     }
 
-    /// Finds the objects that are alive. Those that the collector has not looked at are.
+    /// Finds the objects that are alive. Objects that the collector has not examined count as
+    /// alive.
     fn sweep(&mut self, runtimes: &mut Runtimes<'_>) {
         let mut numbers: Vec<u8> = self.entries.iter().map(|one| one.handle.runtime).collect();
         numbers.sort_unstable();
@@ -163,7 +163,7 @@ impl LiveTable {
                 }
             });
             if asked.is_none() {
-                // Its runtime has ended, and it lived until then.
+                // The object lived until its runtime's end.
                 for entry in self.entries.iter_mut().filter(of_it) {
                     entry.handle.forget();
                     entry.reported = None;
@@ -180,14 +180,14 @@ impl LiveTable {
         });
     }
 
-    fn announce(
+    fn write_snapshot(
         &mut self,
         recorder: &mut Recorder,
         details: &mut Details,
         collections: u64,
         time_ns: u64,
     ) {
-        /// Of one record: a block has room for many.
+        /// Maximum per record: a block has room for many.
         const MOST: usize = 4096;
         for gone in std::mem::take(&mut self.gone).chunks(MOST) {
             recorder.record(&Record::Gone {
@@ -225,12 +225,12 @@ impl LiveTable {
         });
     }
 
-    /// Ends the session: no object is followed any more.
+    /// Ends the session: no object is tracked any more.
     pub(in crate::events) fn end(&mut self) {
         *self = LiveTable::default();
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(in crate::events) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<LiveObject>() + self.gone.capacity() * size_of::<u32>()
     }
@@ -244,7 +244,7 @@ mod tests {
     use crate::model::EndCode;
     use crate::model::phase::new_phase;
 
-    /// All were weighed before anything was thinned out, as samples on their way are.
+    /// All weights were computed before anything was thinned out, as for samples on their way.
     #[test]
     fn what_is_too_much_is_thinned_out_and_the_sum_stays() {
         let (_writer, phase) = new_phase();
@@ -277,7 +277,7 @@ mod tests {
         assert!(times == 3, "{times}");
         let value = 1000 << times;
         assert!(table.entries.iter().all(|entry| entry.bytes == value));
-        // Deviation 0.9 %.
+        // Standard deviation 0.9 %.
         let sum = table.entries.len() as f64 * value as f64;
         let share = sum / (OBJECTS as f64 * 1000.0);
         assert!((0.95..1.05).contains(&share), "{share}");

@@ -1,4 +1,4 @@
-//! A shadow stack driven by hand: stack pointers are what the test says they are.
+//! Tests of the shadow stack with made-up stack pointers.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn shadow(max_depth: u32, timed: bool) -> ShadowStack {
     shadow
 }
 
-/// The path of a node, root first, with its count.
+/// Returns the path of each node, root first, with its count.
 fn paths(shadow: &ShadowStack) -> Vec<(Vec<u32>, u64)> {
     let mut all: Vec<_> = (FULL + 1..shadow.nodes_ready())
         .map(|number| {
@@ -68,7 +68,7 @@ fn an_exception_takes_frames_away_and_its_catcher_goes_on() {
     shadow.thrown();
     shadow.unwind_begins(300, 0);
     shadow.unwind_ends(0);
-    // A method without hooks lies between.
+    // A method without hooks is between.
     shadow.unwind_begins(999, 0);
     shadow.unwind_ends(0);
     shadow.unwind_begins(200, 0);
@@ -152,11 +152,11 @@ fn a_resumption_is_no_call() {
     let dispatch = |caller| shadow.enter_as(9, RESUMES, 900, caller, 0);
     dispatch(9000);
     for _ in 0..3 {
-        // It calls another one, and no hook reports that both are suspended.
+        // It calls another method, and no hook reports that both are suspended.
         shadow.enter_as(1, ASYNC, 100, 8000, 0);
         shadow.enter_as(2, ASYNC, 200, 7000, 0);
     }
-    // A call of the dispatcher itself.
+    // A call by the dispatcher itself.
     shadow.enter(3, 300, 8000, 0);
     shadow.leave(300, 8000, 0);
     shadow.leave(900, 9000, 0);

@@ -313,7 +313,7 @@ impl<'a> AsyncFrameFinder<'a> {
 
     /// Appends the chain to the `depth` frames of a completed walk. Returns the number of words.
     pub fn finish(mut self, depth: usize) -> usize {
-        self.give_up();
+        self.cannot_tell_task();
         if self.found.is_none()
             && let Some(frame) = self.unsure.take()
         {
@@ -321,7 +321,7 @@ impl<'a> AsyncFrameFinder<'a> {
                 self.visit_running(frame);
             } else {
                 self.visit_resumed(frame);
-                self.give_up();
+                self.cannot_tell_task();
                 if let Some(found) = &mut self.found {
                     found.begin = ChainBegin::MethodIfResumed;
                 }
@@ -372,7 +372,7 @@ impl<'a> AsyncFrameFinder<'a> {
                     bp,
                 }),
                 None if is_near => {}
-                _ => self.give_up(),
+                _ => self.cannot_tell_task(),
             }
             return;
         }
@@ -484,7 +484,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
         self.without_home = Some((frame, end));
         if end == ChainEnd::GateClosed {
-            self.give_up();
+            self.cannot_tell_task();
         }
     }
 
@@ -586,7 +586,7 @@ impl<'a> AsyncFrameFinder<'a> {
     }
 
     /// Ends the search without a task for the resumed frame.
-    fn give_up(&mut self) {
+    fn cannot_tell_task(&mut self) {
         if let Some((frame, end)) = self.without_home.take() {
             self.found = Some(FoundChain::at(frame.depth, (0, end)));
         }
@@ -632,7 +632,7 @@ impl<'a> AsyncFrameFinder<'a> {
                 Some(None) => {}
                 None => {
                     self.without_home = Some((frame, ChainEnd::GateClosed));
-                    return self.give_up();
+                    return self.cannot_tell_task();
                 }
             }
         }
@@ -654,7 +654,7 @@ impl<'a> AsyncFrameFinder<'a> {
             Some(None) => {}
             None => {
                 self.without_home = Some((frame, ChainEnd::GateClosed));
-                self.give_up();
+                self.cannot_tell_task();
             }
         }
     }

@@ -117,7 +117,7 @@ impl HeapGate {
 
     /// Closes the gate until [`HeapGate::watch`], as the runtime has ended or its callbacks are
     /// off.
-    pub fn ignore(&self) {
+    pub fn close_for_good(&self) {
         self.watched.store(false, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
     }
@@ -153,7 +153,7 @@ mod tests {
         gate.close();
         assert!(!gate.enter());
         gate.open();
-        gate.ignore();
+        gate.close_for_good();
         assert!(!gate.enter());
         gate.open();
         assert!(!gate.enter());

@@ -1,14 +1,14 @@
-//! Both ways against gimli.
+//! Compares both evaluators of DWARF expressions with gimli.
 
 use super::*;
 use gimli::{EvaluationResult, LittleEndian, Location};
 use proptest::prelude::*;
 
-/// A frame whose registers and memory follow from a seed.
+/// A frame whose registers and memory are computed from a seed.
 pub(in crate::cfi) struct MadeUp(pub(in crate::cfi) u64);
 
 impl MadeUp {
-    /// With the instruction pointer `ip`.
+    /// Returns a frame with the instruction pointer `ip`.
     pub(in crate::cfi) fn at(ip: u64) -> Self {
         MadeUp(ip << 1 | 1)
     }
@@ -33,7 +33,7 @@ impl CfiFrame for MadeUp {
     }
 }
 
-/// The value of an expression according to gimli.
+/// Returns the value of an expression according to gimli.
 pub(in crate::cfi) fn by_gimli(bytes: &[u8], first: Option<u64>, frame: &MadeUp) -> Option<u64> {
     let reader = gimli::EndianSlice::new(bytes, LittleEndian);
     let encoding = gimli::Encoding {
@@ -84,7 +84,7 @@ fn by_us(bytes: &[u8], first: Option<u64>, frame: &MadeUp) -> Option<u64> {
 }
 
 fn placed(bytes: &[u8]) -> (NativeCode, Span) {
-    // Something behind it, which is not its own.
+    // Bytes after the expression, which do not belong to it.
     let mut module = bytes.to_vec();
     module.extend([0x30; 16]);
     let span = Span {
@@ -120,7 +120,7 @@ fn sleb(mut value: i64) -> Vec<u8> {
     }
 }
 
-/// Operations that push a value.
+/// Generates operations that push a value.
 fn pushes() -> impl Strategy<Value = Vec<u8>> {
     let with = |op: u8, bytes: Vec<u8>| [vec![op], bytes].concat();
     let small = prop_oneof![any::<i64>(), -300i64..300];
@@ -143,7 +143,7 @@ fn pushes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Operations that need values.
+/// Generates operations that need values.
 fn works() -> impl Strategy<Value = Vec<u8>> {
     let plain = [
         0x06, 0x12, 0x13, 0x14, 0x16, 0x17, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f, 0x20, 0x21,
@@ -164,7 +164,7 @@ fn jumps() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Ten bytes have room for 70 bits: what a number says beyond its 64 makes it none.
+/// Ten bytes have room for 70 bits: a number with more than 64 is invalid.
 #[test]
 fn a_number_of_more_than_64_bits_is_none() {
     let ten = |first: u8, tenth: u8| [&[first | 0x80][..], &[0x80; 8], &[tenth]].concat();
@@ -185,7 +185,7 @@ fn a_number_of_more_than_64_bits_is_none() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Sound operations in any order.
+    /// Valid operations in any order.
     #[test]
     fn the_evaluator_is_gimli(
         first in proptest::option::of(any::<u64>()),
@@ -198,7 +198,7 @@ proptest! {
         prop_assert_eq!(by_us(&bytes, first, &frame), by_gimli(&bytes, first, &frame), "{:x?}", bytes);
     }
 
-    /// The same with jumps: a loop that piles up values may find ours without room.
+    /// The same with jumps: a loop that pushes values may exceed the depth of ours.
     #[test]
     fn the_evaluator_is_gimli_where_it_jumps(
         begin in proptest::collection::vec(pushes(), 1..6),
@@ -226,7 +226,8 @@ proptest! {
         }
     }
 
-    /// An expression that takes no register has the value that the evaluator gives with any.
+    /// An expression that uses no register has the value that the evaluator gives for any
+    /// registers.
     #[test]
     fn a_symbolic_value_is_the_evaluated_one(
         begin in proptest::collection::vec(pushes(), 0..3),

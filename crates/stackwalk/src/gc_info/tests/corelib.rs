@@ -1,19 +1,21 @@
-//! The methods of a ReadyToRun image by name: what a test needs of ECMA-335 (partition II, 24) and
-//! of the table of entry points (`docs/design/coreclr/botr/readytorun-format.md`), and no more.
+//! Reader of a ReadyToRun image's methods by name, for tests.
+//!
+//! It implements only the needed parts of ECMA-335 (partition II, 24) and of the table of entry
+//! points (`docs/design/coreclr/botr/readytorun-format.md`).
 
 use crate::pe::Image;
 use crate::pe::tests::{CoreLibrary, core_libraries, libraries};
 
-/// A method with code of its own.
+/// A method with its own code.
 pub(super) struct Method {
-    /// Of its type, without what it is nested in.
+    /// Name of its type, without enclosing types.
     pub(super) type_name: String,
     pub(super) name: String,
-    /// Address.
+    /// Address of its code.
     pub(super) start: u64,
 }
 
-/// An image as the runtime lays it out, and what is in it.
+/// An image in the runtime's memory layout, and its methods.
 pub(super) struct CoreLib {
     /// The runtime's version.
     pub(super) version: String,
@@ -22,13 +24,13 @@ pub(super) struct CoreLib {
     _bytes: Vec<u8>,
 }
 
-/// Those of all runtimes that were set up.
+/// Returns the core libraries of all installed runtimes.
 pub(super) fn all() -> impl Iterator<Item = CoreLib> {
     core_libraries().map(with_methods)
 }
 
-/// One of each runtime in which async methods are state machines: since .NET 11 those of the core
-/// library are the runtime's own kind.
+/// Returns those of runtimes in which async methods are state machines. Since .NET 11 the core
+/// library uses runtime async.
 pub(super) fn with_state_machines() -> impl Iterator<Item = CoreLib> {
     let name = |runtime: &testkit::Runtime| {
         let major: u32 = runtime.version.split('.').next().unwrap().parse().unwrap();
@@ -57,7 +59,7 @@ fn u32_at(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize
 }
 
-/// A number in one to five bytes, by the lowest bits of the first; and where it ends.
+/// Decodes a number of one to five bytes, by the lowest bits of the first. Returns it and its end.
 fn number(bytes: &[u8], at: usize) -> (usize, usize) {
     let zeros = bytes[at].trailing_ones() as usize;
     if zeros >= 4 {
@@ -71,7 +73,7 @@ fn number(bytes: &[u8], at: usize) -> (usize, usize) {
     )
 }
 
-/// Where the element with this index begins in an array of 16-ary trees.
+/// Returns the position of the element with this index in an array of 16-ary trees.
 fn element(bytes: &[u8], array: usize, index: usize) -> Option<usize> {
     let (head, base) = number(bytes, array);
     if index >= head >> 2 {
@@ -95,7 +97,7 @@ fn element(bytes: &[u8], array: usize, index: usize) -> Option<usize> {
     Some(at)
 }
 
-/// All methods that have code of their own: no instances of generic ones.
+/// Returns all methods that have their own code, without instances of generic ones.
 fn methods(bytes: &[u8], image: &Image) -> Vec<Method> {
     let optional = u32_at(bytes, 0x3c) + 24;
     let directory = |index: usize| u32_at(bytes, optional + 112 + index * 8);

@@ -1,5 +1,4 @@
-//! GcInfo as a compiler writes it, in all the ways that the format has: what is read must be what
-//! was written.
+//! Encoder of GcInfo in all variants of the format, and tests that the decoder reads what it wrote.
 
 use super::super::*;
 use proptest::prelude::*;
@@ -49,7 +48,7 @@ impl Writer {
     }
 }
 
-/// The content that is to be written.
+/// The content to encode.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     version: Version,
@@ -59,17 +58,17 @@ pub(super) struct Body {
     /// GS cookie, generics (0 to 3), security object, PSPSym, edit and continue, reverse P/Invoke.
     extras: (bool, u8, bool, bool, bool, bool),
     registers: Vec<(u8, u8)>,
-    /// Base, number, flags.
+    /// Base, number and flags of each tracked slot.
     tracked: Vec<(u8, i32, u8)>,
     untracked: Vec<(u8, i32, u8)>,
-    /// Of each safe point, its place and what is live.
+    /// Offset of each safe point, and the slots live there.
     safe_points: Vec<(u32, Vec<bool>)>,
     indirect: bool,
     runs: bool,
     ranges: Vec<Range<u32>>,
-    /// Of each slot, in the interruptible ranges, one behind the other.
+    /// Liveness of each slot, over the concatenated interruptible ranges.
     lives: Vec<Vec<bool>>,
-    /// Chunks are written also where nothing changes.
+    /// Whether chunks are also written if nothing changes.
     all_chunks: bool,
 }
 
@@ -112,7 +111,7 @@ impl Body {
             return;
         }
         out.bits(1, 1);
-        // The kind of the first group names the widths of both.
+        // The kind of the first group determines the widths of both.
         let swapped = live.len() % 2 == 1;
         out.bits(u32::from(swapped), 1);
         let width = |alive: bool| if alive != swapped { 2 } else { 4 };
@@ -319,7 +318,7 @@ fn version() -> impl Strategy<Value = Version> {
     prop::sample::select(vec![Version::V2, Version::V3, Version::V4])
 }
 
-/// Sorted numbers; those behind one without flags share its flags.
+/// Generates sorted numbers. Slots after one without flags share its flags.
 fn slots(framed: bool) -> impl Strategy<Value = Vec<(u8, i32, u8)>> {
     let bases = if framed { 3u8 } else { 2 };
     let slot = (0..bases, -300..300i32, 0..4u8);
@@ -439,7 +438,7 @@ proptest! {
             let at = point + body.version.return_adjustment();
             prop_assert_eq!(info.live_at_return(at).unwrap(), Some(indices(live)));
         }
-        // All of them at once, where no place between them has a state of its own.
+        // All of them at once, if no place between them has a state of its own.
         let returns = live_at_returns(&info).unwrap();
         for offset in 0..=body.length {
             let slots = returns.iter().filter(|(at, _)| at.contains(&offset));
@@ -472,7 +471,7 @@ proptest! {
         }
     }
 
-    /// Bytes cut off, turned over, or read as another version's give an answer or an error.
+    /// Truncated, inverted or misinterpreted bytes give a result or an error, never a panic.
     #[test]
     fn damaged_bytes_are_an_error_at_worst(
         body in body(),
@@ -495,7 +494,7 @@ proptest! {
                 let _ = (info.live_at(offset), live_at_return(&info, offset));
             }
         }
-        // Parts that are there are not missed.
+        // Missing parts are detected.
         let half = &whole[..whole.len() / 2];
         let read = decode(half, body.version, body.length).and_then(|info| info.check());
         prop_assert!(matches!(read, Ok(()) | Err(Error::Truncated)));

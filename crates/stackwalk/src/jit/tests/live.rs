@@ -1,5 +1,4 @@
-//! Bodies that the JIT of a running program has made, read from outside, as its perf map names
-//! them.
+//! Tests with JITted bodies of a running program, read from another process by its perf map.
 
 use super::*;
 use crate::gc_info::{Error, GcInfo, Home, Version};
@@ -7,7 +6,7 @@ use crate::rule::{Bp, Cfa};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use testkit::{Running, Runtime, workload};
 
-/// The like of `own_memory::peek` for this process.
+/// Returns the equivalent of `own_memory::peek` for this process.
 fn peek_of(pid: u32) -> impl Fn(u64, &mut [u8]) -> &[u8] {
     move |address, buffer| {
         let local = libc::iovec {
@@ -25,7 +24,7 @@ fn peek_of(pid: u32) -> impl Fn(u64, &mut [u8]) -> &[u8] {
     }
 }
 
-/// A body with all that its header leads to.
+/// A body with all data that its header leads to.
 struct Read {
     name: String,
     code: Vec<u8>,
@@ -43,7 +42,7 @@ impl Read {
         gc_info::this_homes(&self.info, &self.code, &self.body.functions.begins()).unwrap()
     }
 
-    /// The best home's distance from the CFA.
+    /// Returns the distance of the best home (slot of `this`) from the CFA.
     fn home_from_cfa(&self) -> Option<i32> {
         let home = self.homes().into_iter().next()?;
         let lookup = self.body.start + u64::from(home.live.first()?.start);
@@ -52,7 +51,7 @@ impl Read {
                 cfa: Cfa::Bp(offset),
                 ..
             }) => offset,
-            // Some say nothing of the frame register: `lea rbp, [rsp + n]`.
+            // Some codes omit the frame register: `lea rbp, [rsp + n]`.
             Some(Rule::Frame {
                 cfa: Cfa::Sp(offset),
                 ..
@@ -74,8 +73,8 @@ impl Read {
     }
 }
 
-/// Reads all bodies that the program's perf map has, but for stubs, as of a runtime that writes
-/// this version.
+/// Reads all bodies of the program's perf map except stubs, as of a runtime that writes this
+/// version.
 fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
     let peek = peek_of(pid);
     let word = |address: u64| {
@@ -84,7 +83,7 @@ fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
         u64::from_le_bytes(bytes.try_into().unwrap())
     };
     let map = std::fs::read_to_string(format!("/tmp/perf-{pid}.map")).unwrap();
-    // The last line may be half written.
+    // The last line may be incomplete.
     let whole = &map[..map.rfind('\n').unwrap()];
     let (mut bodies, mut refused) = (Vec::new(), Vec::new());
     for line in whole.lines() {
@@ -99,7 +98,7 @@ fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
         if !tier.iter().any(|tier| name.contains(tier)) {
             continue;
         }
-        // The map does not say which method it is; the header's own word does.
+        // The map does not contain the method; the header does.
         let method = word(word(start - 8) + 24);
         match gc_info_by(&peek, start, method, version) {
             Ok((body, info)) => {
@@ -122,7 +121,7 @@ fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
 fn start(runtime: &Runtime, settings: &[(&str, &str)]) -> Running {
     let mut command = runtime.command(&workload("async").dll);
     command.arg("attached");
-    // Hardly a collection comes: it would move what is looked at.
+    // Settings that avoid collections, which would move the inspected objects.
     let always = [("PerfMapEnabled", "1"), ("GCgen0size", "10000000")];
     for (name, value) in settings.iter().chain(&always) {
         command.env(format!("DOTNET_{name}"), value);
@@ -131,14 +130,14 @@ fn start(runtime: &Runtime, settings: &[(&str, &str)]) -> Running {
     Running::start(command)
 }
 
-/// How a runtime writes GcInfo.
+/// Returns the version of GcInfo that a runtime writes.
 fn version(runtime: &Runtime) -> Version {
     let major = runtime.version.split('.').next().unwrap();
     Version::of_runtime(major.parse().unwrap()).unwrap()
 }
 
-/// `this` of an async method that is resumed, in code of each tier: what is not optimised,
-/// optimised at once, and optimised while its loop ran (OSR).
+/// A resumed async method has a home for `this` in code of each tier: unoptimised, optimised at
+/// once, and optimised while its loop ran (OSR).
 #[test]
 fn a_running_program_s_state_machines_have_a_home_for_this() {
     for runtime in Runtime::all() {
@@ -170,8 +169,8 @@ fn a_running_program_s_state_machines_have_a_home_for_this() {
                 assert!(homes[1..].iter().all(|home| !home.interior), "{homes:?}");
                 assert_eq!(best.tracked, tier != "[QuickJitted]", "{homes:?}");
                 if tier == "[OptimizedTier1OSR]" {
-                    // It has the frame that the quick code had made, and `this` is where that left
-                    // it.
+                    // It has the frame that the unoptimised code made, with `this` in the same
+                    // slot.
                     assert!(machine.body.begins_on_a_frame() && !best.stored);
                     let before = of("[QuickJitted]");
                     assert_eq!(machine.home_from_cfa(), before.home_from_cfa());
@@ -184,7 +183,7 @@ fn a_running_program_s_state_machines_have_a_home_for_this() {
     }
 }
 
-/// A runtime's bodies read as another one's would be: refused, but for a few that look like both.
+/// Bodies decoded as another version's are rejected, except for a few that fit both.
 #[test]
 fn a_running_program_s_bodies_are_not_read_as_another_version_s() {
     for runtime in Runtime::all() {
@@ -206,7 +205,7 @@ fn a_running_program_s_bodies_are_not_read_as_another_version_s() {
     }
 }
 
-/// A thread that is traced.
+/// A traced thread.
 struct Tracee(libc::pid_t);
 
 impl Tracee {
@@ -215,14 +214,14 @@ impl Tracee {
         unsafe { libc::ptrace(request, self.0, std::ptr::null_mut::<libc::c_void>(), data) == 0 }
     }
 
-    /// Whether it has something to do.
+    /// Whether the thread is running.
     fn runs(&self, pid: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{}/stat", self.0));
         stat.is_ok_and(|stat| stat.contains(") R "))
     }
 
-    /// Registers in the middle of whatever it does; it goes on when they have been used. `None`
-    /// where it has ended.
+    /// Stops the thread at any point, passes its registers to `then`, and lets it continue. `None`
+    /// if it has ended.
     fn stopped<T>(&self, then: impl FnOnce(&libc::user_regs_struct) -> T) -> Option<T> {
         self.stopped_until(libc::PTRACE_CONT, then)
     }
@@ -245,7 +244,7 @@ impl Tracee {
         let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
         let known = self.request(libc::PTRACE_GETREGS, (&raw mut registers).cast());
         let answer = known.then(|| then(&registers));
-        // A signal that it was stopped for is delivered.
+        // A signal for which it was stopped is delivered.
         let signal = if status >> 16 == 0 {
             libc::WSTOPSIG(status)
         } else {
@@ -256,7 +255,7 @@ impl Tracee {
     }
 }
 
-/// Traces the threads that a program has and that are not traced yet.
+/// Traces the program's threads that are not traced yet.
 fn trace(pid: u32, threads: &mut Vec<Tracee>) {
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let task = task.unwrap().file_name();
@@ -268,11 +267,11 @@ fn trace(pid: u32, threads: &mut Vec<Tracee>) {
     }
 }
 
-/// Statistics of frames of state machines' code. A frame that a thread has had since its last stop
-/// counts once: it may wait there for as long as what it has called runs.
+/// Statistics of frames of state machines' code. A frame that is unchanged since the thread's last
+/// stop is not counted again, because the thread may be waiting in it.
 #[derive(Default, Debug)]
 struct Seen {
-    /// Instruction and stack pointer of the frame of each thread that was looked at last.
+    /// Instruction and stack pointer of the frame last seen on each thread.
     last: std::collections::BTreeMap<libc::pid_t, (u64, u64)>,
     resumed: u32,
     first_runs: u32,
@@ -280,14 +279,14 @@ struct Seen {
     /// Names of bodies with frames of a resumed method.
     bodies: std::collections::BTreeSet<String>,
     wrong: Vec<String>,
-    /// Wrong, while the thread was in the runtime: a collection may have been under way, which
-    /// names the place that an object will have before it is there.
+    /// Wrong results while the thread was in the runtime. A running collection may have stored an
+    /// object's new address before the object is there.
     moving: Vec<String>,
 }
 
 impl Seen {
-    /// A frame at `lookup` of a thread whose stack goes on from `sp`; whether it was stopped in
-    /// managed code, where no collection moves anything.
+    /// Checks a frame at `lookup` whose stack continues at `sp`. The pair has the thread and
+    /// whether it was stopped in managed code, where no collection moves objects.
     fn frame(
         &mut self,
         peek: &impl Fn(u64, &mut [u8]) -> &[u8],
@@ -319,7 +318,7 @@ impl Seen {
         let this = this.first().copied().unwrap_or(0);
         if (sp..sp + (8 << 20)).contains(&this) {
             self.first_runs += 1;
-        // The builder has the box, in which the state machine lies.
+        // The builder refers to the box, which contains the state machine.
         } else if words(this)
             .iter()
             .any(|task| *task < this && this - task < 512)
@@ -354,12 +353,13 @@ fn look(
     for depth in 0..64 {
         let lookup = ip - u64::from(depth > 0);
         if let Some(read) = at(lookup) {
-            // Those below have only completed something.
+            // State machines below have only completed an operation.
             if read.is_state_machine() {
                 seen.frame(peek, (thread, is_in_managed), read, lookup, sp, bp);
                 return;
             }
-            // The frame that it began on is below it, and no return address between them.
+            // The OSR body continues on the unoptimised frame, without a return address between
+            // them.
             if read.body.begins_on_a_frame() {
                 return;
             }
@@ -379,11 +379,11 @@ fn look(
     }
 }
 
-/// The frames of a running program, stopped anywhere: what their home holds is the state machine,
-/// in its box or (while it runs for the first time) on the stack.
+/// At any stop of a running program, a home holds the state machine: in its box or, on its first
+/// run, on the stack.
 #[test]
 fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
-    // Methods stay as they are compiled first, or are replaced in time, or are optimised at once.
+    // Methods keep their first code, are replaced over time, or are optimised at once.
     let first = [
         ("TC_QuickJitForLoops", "1"),
         ("TC_CallCountThreshold", "1000000"),
@@ -423,7 +423,7 @@ fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
             assert!(program.end().1.success());
             println!("{} {settings:?}: {stops} stops, {seen:#?}", runtime.version);
             assert!(seen.wrong.is_empty(), "{}: {seen:#?}", runtime.version);
-            // A home that is wrong is wrong each time.
+            // A wrong home is wrong each time.
             let moving = seen.moving.len() as u32;
             assert!(
                 moving * 20 <= seen.resumed,
@@ -439,12 +439,12 @@ fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
     }
 }
 
-/// Registers of a frame, as those that it has called have left them.
+/// Registers of a frame, after its callees have preserved them.
 struct Frame {
     ip: u64,
     sp: u64,
     bp: u64,
-    /// Of [`Saved::REGISTERS`].
+    /// Values of [`Saved::REGISTERS`].
     values: [u64; 5],
 }
 
@@ -459,7 +459,7 @@ impl Frame {
         }
     }
 
-    /// The frame that has called this one, whose code this is, at `lookup`.
+    /// Returns the caller of this frame, which has code `code`, at `lookup`.
     fn caller(self, code: &Body, lookup: u64, word: impl Fn(u64) -> u64) -> Option<Self> {
         let Some(Rule::Frame { cfa, bp, .. }) = code.rule(lookup, false) else {
             return None;
@@ -489,12 +489,11 @@ impl Frame {
     }
 }
 
-/// The box is a second time in a frame of `box.MoveNext(Thread)`, which has called what runs the
-/// state machine: in a register that its callees have saved. There it is the one that the state
-/// machine's own home leads to.
+/// The box is also in a frame of `box.MoveNext(Thread)`, the caller of the state machine: in a
+/// register that its callees have saved. It is the box that the state machine's own home leads to.
 #[test]
 fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
-    // All code is of the JIT's, and optimised, so that all frames are known here.
+    // All code is JITted and optimised, so that all frames are known.
     let settings = [("ReadyToRun", "0"), ("TieredCompilation", "0")];
     for runtime in Runtime::all() {
         let program = start(&runtime, &settings);
@@ -512,8 +511,8 @@ fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
             let has = |read: &&Read| (read.body.start..read.body.end()).contains(&address);
             bodies.iter().find(has)
         };
-        // The boxes that a stopped thread's frame of `box.MoveNext(Thread)` may have, and the state
-        // machine.
+        // Returns the boxes that a stopped thread's frame of `box.MoveNext(Thread)` may have, and
+        // the state machine.
         let look = |registers: &libc::user_regs_struct| {
             let mut frame = Frame::of(registers);
             let machine = body_at(frame.ip).filter(|read| read.is_state_machine())?;
@@ -522,7 +521,7 @@ fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
             home.live.iter().find(|live| live.contains(&offset))?;
             let this = word(frame.bp.wrapping_add_signed(home.offset.into()));
             if (frame.sp..frame.sp + (8 << 20)).contains(&this) {
-                // It runs for the first time: a box below is another one's.
+                // It runs for the first time: a box below is another machine's.
                 return None;
             }
             let mut lookup = frame.ip;

@@ -1,5 +1,4 @@
-//! Thread objects that are made up: what they say is believed of the slot they name, and of no
-//! other.
+//! Tests with invented thread objects: their words are used for the slot they name only.
 
 use super::super::tests::{Fake, NATIVE, RETURN, ROOT, STACK, framed, map_with, without_root};
 use super::super::{ADDRESS, BY_FRAME_POINTER, EXACT, End, Regs, Scratch, Stack, walk_in};
@@ -9,7 +8,7 @@ use crate::map::CodeMap;
 use proptest::prelude::*;
 use std::cell::Cell;
 
-/// The stub's code to the end of its first part.
+/// The stub's code, up to the end of its first part.
 pub(in crate::walk) const STUB: [u8; 16] = [
     0x50, 0x55, 0x53, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54, 0x52, 0x50, 0x48, 0x89, 0xe7,
 ];
@@ -38,13 +37,13 @@ fn runtime() -> Vec<u8> {
 
 struct Case {
     map: Box<CodeMap>,
-    /// Of a body as `framed` makes it.
+    /// Start of a body of `framed`.
     start: u64,
     words: Vec<u64>,
     regs: Regs,
 }
 
-/// A method in its body, its caller and the root; the method's return address is replaced.
+/// A method in its body, its caller and the root. The method's return address is replaced.
 fn hijacked() -> Case {
     let (start, body) = framed();
     let at = |word: u64| STACK + word * 8;
@@ -78,7 +77,7 @@ fn hijacked() -> Case {
 }
 
 impl Case {
-    /// Walks with thread objects that say this: address and the slot it was taken from.
+    /// Walks with thread objects that contain this: the address and the slot it was taken from.
     fn walk(&self, regs: Regs, said: &[(u64, (u64, u64))]) -> (Vec<u64>, End) {
         let end = STACK + self.words.len() as u64 * 8;
         let stack = self.words[(regs.sp - STACK) as usize / 8..].to_vec();
@@ -112,15 +111,15 @@ fn the_true_return_address_takes_the_place_of_the_stub() {
     let expected = (vec![case.regs.ip | EXACT, caller, caller], End::Root);
     let ours = (THREAD, (caller, SLOT));
     assert_eq!(case.walk(case.regs, &[ours]), expected);
-    // Another runtime of the process knows the thread too, and has hijacked it some time.
+    // Another runtime of the process has the thread too, and hijacked it earlier.
     for foreign in [(caller, SLOT + 32), (0xcccc_cccc, 0xcccc_cccc), (0, 0)] {
         let said = [(OTHER_THREAD, foreign), ours];
         assert_eq!(case.walk(case.regs, &said), expected, "{foreign:x?}");
     }
 }
 
-/// The function before the stub ends where the stub begins: its last instruction has the address
-/// at which a return to the stub is looked up.
+/// The function before the stub ends at the stub's start: its last instruction has the address at
+/// which a return to the stub is looked up.
 #[test]
 fn a_sample_of_the_instruction_before_the_stub_leaves_nothing_behind() {
     let mut case = hijacked();
@@ -155,8 +154,8 @@ fn a_sample_of_the_instruction_before_the_stub_leaves_nothing_behind() {
     assert_eq!(frames[..3], [regs.ip | EXACT, STUB_AT, start + RETURN]);
 }
 
-/// Words that name another slot, or no return address, are not believed: the walk goes on by the
-/// frame pointer and says so.
+/// Words that name another slot, or no return address, are ignored. The walk continues by the frame
+/// pointer and marks the frame.
 #[test]
 fn what_does_not_fit_is_not_believed() {
     let case = hijacked();
@@ -177,12 +176,12 @@ fn what_does_not_fit_is_not_believed() {
     }
 }
 
-/// In the stub, before `OnHijackWorker` has put the return address back and after.
+/// In the stub, before and after `OnHijackWorker` has restored the return address.
 #[test]
 fn the_stub_itself_is_left_by_the_true_return_address() {
     let mut case = hijacked();
     let caller = case.start + RETURN;
-    // The method has returned: its frame is gone, the slot is where the stub pushes rax.
+    // The method has returned: its frame is removed, and the stub pushes rax into the slot.
     let returned = Regs {
         ip: STUB_AT,
         sp: SLOT + 8,
@@ -205,18 +204,18 @@ fn the_stub_itself_is_left_by_the_true_return_address() {
         let expected = vec![regs.ip | EXACT, caller, caller];
         assert_eq!((frames, end), (expected, End::Root), "{regs:x?} {word:x}");
     }
-    // Without a record of where it was, the word is what there is.
+    // Without a record of its slot, the word itself is used.
     case.words[4] = caller;
     let (frames, end) = case.walk(pushed(1, 1), &[]);
     let expected = vec![(STUB_AT + 1) | EXACT, caller, caller];
     assert_eq!((frames, end), (expected, End::Root));
-    // And before the first push there is none.
+    // Before the first push there is no such word.
     let (frames, _) = case.walk(returned, &[]);
     assert_eq!(frames[1] & ADDRESS, caller);
     assert_ne!(frames[1], caller, "marked as a guess");
 }
 
-/// The fields are found in an object that is as its constructor left it, and in no other.
+/// The fields are found in a newly constructed object, and in no other.
 #[test]
 fn the_words_are_found_in_a_new_thread_object() {
     let mut object: Vec<u64> = (0..512).map(|word| word * 0x0101_0101).collect();
@@ -241,8 +240,7 @@ proptest! {
     }
 }
 
-/// The stub of the runtimes begins right behind another function, so that rules of that one must
-/// not be used.
+/// The runtimes' stub begins right after another function, whose rules must not be used.
 #[test]
 fn the_byte_before_the_stub_is_known() {
     let case = hijacked();
