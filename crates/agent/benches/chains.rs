@@ -1,10 +1,10 @@
-//! Nanoseconds that a chain of async methods adds to a walk, by its depth, as `key=value` lines for
-//! `cargo xtask bench`.
+//! Benchmark: time that reading an async chain adds to a stack walk, by the chain's depth.
 //!
-//! Each of 30 frames is looked up in the table of async methods' bodies; the tenth was resumed, and
-//! its chain is read. The objects are laid out as a runtime's are, each of a class of its own, and
-//! lie pages apart. `warm`: the processor has all of it in its caches. `cold`: it has none of what
-//! the program's memory holds, as after work of a while. What is not here is the walk.
+//! Prints nanoseconds as `key=value` lines for `cargo xtask bench`. A chain is the list of methods
+//! that await a resumed one. Each of 30 frames is looked up in the table of async methods' bodies.
+//! The tenth was resumed, and its chain is read. The objects have the layout of a runtime's, each
+//! of a class of its own, pages apart. `warm`: all data is in the processor's caches. `cold`: none
+//! of it is, as after other work. The walk itself is not measured.
 
 use std::arch::x86_64::{_mm_clflush, _mm_mfence};
 use std::hint::black_box;
@@ -18,23 +18,23 @@ use agent::program::chains::{
 };
 use stackwalk::{CodeMap, Out as _};
 
-/// As .NET 8 lays out a task and its box, in words.
+/// Layout of a task and its box in .NET 8, in words.
 const CONTINUATION: u64 = 4;
 const FLAGS: u64 = 6;
 const MACHINE: u64 = 8;
-/// The builder in the state machine, which begins with its task.
+/// Offset of the builder in the state machine. The builder begins with its task.
 const BUILDER: u64 = 1;
-/// Words of an object, and from one to the next: a page and three lines.
+/// Words from one object to the next: a page and three cache lines.
 const STRIDE: u64 = 512 + 24;
 
 const FRAMES: usize = 30;
-/// The frame that was resumed.
+/// Index of the resumed frame.
 const RESUMED: usize = 10;
 const CODE: u64 = 0x7f12_3456_0000;
 /// Empty: no frame of the bench is in it.
 static CODE_MAP: CodeMap = CodeMap::new();
 
-/// A chain of so many methods in memory, each waiting for the one before.
+/// A chain of `depth` methods in memory, each awaiting the one before.
 struct Made {
     words: Vec<u64>,
     depth: u64,

@@ -1,11 +1,12 @@
-//! CPU time that no sample stands for, and why: what threads have used, by the kernel's clocks,
-//! against what their ticks have stood for.
+//! Accounts of CPU time that no sample represents, by thread and reason.
 //!
-//! It decides nothing about who is sampled. Invariant: the clocks of all threads, those that have
-//! ended and the agent's own together are the process's; what the agent's thread uses is due to
-//! no thread. Each thread's part is a difference of two exact numbers, so it is off by the interval
-//! that is not over yet at most; a thread that blocked the signal for a while owes nothing once its
-//! ticks have come.
+//! Input: the CPU time of each thread from the kernel's clocks, and the time that its ticks have
+//! reported. Output: the difference, with the reason (signal blocked, thread not found in time, …).
+//! The choice of sampled threads is made elsewhere (`threads`). Invariant: the clocks of all
+//! running threads, of ended threads and of the agent thread add up to the process's CPU time. The
+//! agent thread's time is charged to no thread. A thread's difference is between two exact numbers,
+//! so its error is at most the unfinished interval. A thread that blocked the signal for a while
+//! owes nothing once its ticks have arrived.
 
 use std::borrow::Cow;
 
@@ -13,34 +14,34 @@ use sampler::{Error, HoldReason, Sampler, Unsent};
 
 use crate::base::numbers::NumberMap;
 
-/// Why nothing stands for some CPU time.
+/// Reason why no sample represents some CPU time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnattributedReason {
     /// The thread blocks the signal.
     Blocks,
-    /// The sampler could not take it.
+    /// The sampler could not register the thread.
     Refused(Error),
-    /// The kernel does not let us send signals.
+    /// The kernel refuses to send signals.
     Unsent(Unsent),
-    /// The program has taken the signal.
+    /// The program has installed a handler of its own for the signal.
     Taken,
-    /// No frame of a signal is sure to have room on the thread's stack.
+    /// The thread's stack may have no room for a signal frame.
     HoldReason(HoldReason),
     /// Used before the thread was found and its stack known.
     Early,
-    /// Used by threads after we had last seen them, or that were never seen.
+    /// Used by threads after they were last listed, or by threads that never were.
     Ended,
     /// Used by threads that cannot be listed.
     Unlisted,
-    /// Used by threads that were sampled and ended before a tick came, more than ticks of others
-    /// among them have stood for.
+    /// Used by sampled threads that ended before a tick, beyond what ticks of other such threads
+    /// represent.
     Short,
     /// The thread should have been sampled.
     Unknown,
 }
 
 impl UnattributedReason {
-    /// For reports.
+    /// Returns the text for reports.
     pub fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             UnattributedReason::Blocks => "threads that block our signal",
@@ -80,18 +81,18 @@ impl UnattributedReason {
     }
 }
 
-/// Why a signal cannot be sent.
+/// Returns the reason why a signal cannot be sent.
 pub fn unsent_reason(unsent: Unsent) -> String {
     let Unsent { queue, timer } = unsent;
     format!("rt_tgsigqueueinfo: errno {queue}; timer_create: errno {timer}")
 }
 
-/// A sum of one reason.
+/// CPU time of one reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unattributed {
-    /// Why.
+    /// Reason.
     pub reason: UnattributedReason,
-    /// Threads; 0 where they cannot be counted.
+    /// Number of threads; 0 if unknown.
     pub threads: u64,
     /// CPU time.
     pub cpu_ns: u64,
@@ -100,33 +101,33 @@ pub struct Unattributed {
 /// The contents of a report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// CPU time that samples should stand for.
+    /// CPU time that samples should represent.
     pub due_ns: u64,
-    /// CPU time that no sample stands for, so far.
+    /// CPU time that no sample represents, so far.
     pub claims: Vec<Unattributed>,
 }
 
-/// Less than this is the error of sampling, for one thread.
+/// Maximum sampling error of one thread. A smaller difference is not reported.
 pub const LEAST_NS: u64 = 30_000_000;
 
-/// A thread's debt: CPU time used and not reported by ticks. Below 0 where a tick stood for more
-/// than was used since the last one.
+/// A thread's debt: CPU time used and not reported by ticks. Negative if a tick stood for more than
+/// was used since the last one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
     /// Its clock when the account was opened.
     base_ns: u64,
-    /// Its clock when it was last looked at.
+    /// Its clock at the last update.
     clock_ns: u64,
-    /// The time that its ticks had reported by then.
+    /// The time that its ticks had reported at the last update.
     reported_ns: u64,
     owed_ns: i64,
-    /// It was seen to block the signal.
+    /// Whether it was found to block the signal.
     pub blocks: bool,
-    /// It is not signalled, or was not for some time.
+    /// Set while it is not signalled, or if it was not for some time.
     pub held: Option<HoldReason>,
-    /// Why the sampler did not take it.
+    /// The sampler's reason for not registering it.
     pub refused: Option<Error>,
-    /// When its signal mask was last looked at, CLOCK_MONOTONIC.
+    /// Time of the last read of its signal mask, CLOCK_MONOTONIC.
     pub looked_ns: u64,
 }
 
@@ -135,7 +136,7 @@ fn signed(ns: u64) -> i64 {
 }
 
 impl Account {
-    /// Of a thread whose clock showed `clock_ns`.
+    /// Opens the account of a thread whose clock is at `clock_ns`.
     pub fn opened(clock_ns: u64) -> Account {
         Account {
             base_ns: clock_ns,
@@ -144,8 +145,8 @@ impl Account {
         }
     }
 
-    /// The thread's clock shows this (`None`: it is gone), its ticks have told that. Answers what
-    /// it has used since.
+    /// Updates the account with the thread's clock (`None`: it has ended) and the time that its
+    /// ticks have reported. Returns the CPU time used since the last update.
     pub fn settle(&mut self, clock_ns: Option<u64>, reported_ns: u64) -> u64 {
         let clock_ns = clock_ns.unwrap_or(self.clock_ns).max(self.clock_ns);
         let used = clock_ns - self.clock_ns;
@@ -185,17 +186,17 @@ impl Account {
 pub struct Accounts {
     /// The process's clock when they were opened.
     open: Option<u64>,
-    /// Clocks from which threads count that have no account, by kernel id.
+    /// Start values of the clocks of threads without an account, by kernel id.
     bases: NumberMap<u32, u64>,
-    /// Due in times that are over.
+    /// Time due in completed periods.
     due_ns: u64,
     /// The settled claims.
     settled: Vec<Unattributed>,
-    /// Used by threads whose accounts are settled, as far as their clocks were read.
+    /// CPU time of threads with settled accounts, up to the last read of their clocks.
     ended_ns: u64,
-    /// The debts of sampled threads at their ends, each less than [`limit`]: 0 but for chance,
-    /// below where ticks came after the clock was last read, or stood for threads beside that have
-    /// no account, above where they missed threads.
+    /// Sum of the debts of sampled threads at their ends, each less than [`limit`]. About zero.
+    /// Negative if ticks arrived after the last read of the clock, or stood for threads without an
+    /// account. Positive if ticks missed threads.
     ends_ns: i64,
     ends: u64,
     report: Report,
@@ -224,7 +225,7 @@ impl Accounts {
         self.open.is_some()
     }
 
-    /// From here on: the clocks of the process and of all its threads.
+    /// Opens the accounts with the present clocks of the process and of all its threads.
     pub fn open(&mut self, process_ns: u64, clocks: &[(u32, u64)]) {
         self.open = Some(process_ns);
         self.bases = clocks.iter().copied().collect();
@@ -232,12 +233,12 @@ impl Accounts {
         (self.ends_ns, self.ends) = (0, 0);
     }
 
-    /// An account for a thread that has none.
+    /// Opens an account for a thread.
     pub fn account(&mut self, tid: u32) -> Account {
         Account::opened(self.bases.remove(&tid).unwrap_or(0))
     }
 
-    /// From here on the thread is sampled.
+    /// Notes that the thread is sampled from here on.
     pub fn armed(&mut self, account: &mut Account, clock_ns: Option<u64>, reported_ns: u64) {
         if !self.is_open() {
             return;
@@ -252,8 +253,8 @@ impl Accounts {
         (account.reported_ns, account.owed_ns) = (reported_ns, 0);
     }
 
-    /// The thread was represented by short-lived ones, and is sampled for itself from here on: what
-    /// it owes, or has reported too much, is theirs. Settle the account before.
+    /// Handles a thread of a crowd (see `threads::short_lived`) that is sampled for itself from
+    /// here on. Its debt or surplus so far is charged to the crowd. Settle the account before.
     pub fn promoted(&mut self, account: &mut Account) {
         if !self.is_open() {
             return;
@@ -263,7 +264,7 @@ impl Accounts {
         account.owed_ns = 0;
     }
 
-    /// The thread is not sampled from here on. Settle the account before.
+    /// Notes that the thread is not sampled from here on. Settle the account before.
     pub fn close_account(&mut self, account: &mut Account, armed: bool, sampler: &Sampler) {
         if !self.is_open() {
             return;
@@ -278,8 +279,8 @@ impl Accounts {
         (account.reported_ns, account.owed_ns) = (0, 0);
     }
 
-    /// Nothing more will be heard of the thread: its account ends here. Its clock goes on in
-    /// `bases` if it still has one.
+    /// Closes the account of a thread that will not be updated again. If its clock still runs, the
+    /// clock's value is kept in `bases`.
     pub fn end_account(&mut self, tid: u32, account: &Account, clock_ns: Option<u64>) {
         if !self.is_open() {
             return;
@@ -290,9 +291,9 @@ impl Accounts {
         }
     }
 
-    /// Makes the report: clocks of the process and of all its threads were just read, and
-    /// `accounts` are those of the threads that have one, settled, with whether they are armed.
-    /// `others` is the reason of those of which no clock is left.
+    /// Makes the report, just after the clocks of the process and of all its threads were read.
+    /// `accounts` are the settled accounts of the threads that have one, with whether the thread is
+    /// armed. `others` is the reason for threads whose clocks no longer exist.
     pub fn make_report<'a>(
         &mut self,
         process_ns: u64,
@@ -324,8 +325,8 @@ impl Accounts {
         add(&mut claims, UnattributedReason::Early, threads, strange_ns);
         self.bases
             .retain(|tid, _| unattributed.contains_key(tid) || *tid == agent_tid);
-        // The rest of the process's clock is of threads that are gone, after their clocks were
-        // read.
+        // The rest of the process's clock was used by threads that have ended, after the last read
+        // of their clocks.
         let known_ns = live_ns + agent_ns + strange_ns + self.ended_ns;
         let overreported_ns = self.ends_ns.min(0);
         let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overreported_ns);
@@ -346,7 +347,7 @@ impl Accounts {
         };
     }
 
-    /// Nothing is counted from here on: what the last report says is settled.
+    /// Closes the accounts. The claims of the last report become settled.
     pub fn close(&mut self) {
         if self.open.take().is_some() {
             self.due_ns = self.report.due_ns;
@@ -354,13 +355,13 @@ impl Accounts {
         }
     }
 
-    /// The last report; `None` where nothing was counted.
+    /// Returns the last report, or `None` if nothing was counted.
     pub fn report(&self) -> Option<&Report> {
         (self.is_open() || self.due_ns > 0).then_some(&self.report)
     }
 }
 
-/// The most that a sampled thread may owe: some intervals.
+/// Returns the maximum debt of a sampled thread: some intervals.
 pub fn limit(sampler: &Sampler) -> u64 {
     sampler.interval_ns().saturating_mul(3).max(LEAST_NS)
 }
@@ -374,12 +375,12 @@ mod tests {
         let mut account = Account::opened(1_000);
         assert_eq!(account.settle(Some(1_500), 0), 500);
         assert_eq!((account.owed_ns(), account.used_ns()), (500, 500));
-        // It lets the signal in again: the next tick tells all of it, and a bit more.
+        // It unblocks the signal: the next tick reports all of the time, and a bit more.
         assert_eq!(account.settle(Some(1_600), 620), 100);
         assert_eq!(account.owed_ns(), 0);
         account.settle(Some(1_700), 620);
         assert_eq!(account.owed_ns(), 80);
-        // Gone: its clock is what was last read.
+        // It has ended: the last read of its clock counts.
         assert_eq!(account.settle(None, 700), 0);
         assert_eq!((account.owed_ns(), account.used_ns()), (0, 700));
     }
@@ -392,7 +393,7 @@ mod tests {
         let mut account = accounts.account(7);
         account.settle(Some(4_100), 0);
         assert_eq!(account.owed_ns(), 100);
-        // Once: a thread with the same number later is another one.
+        // Used once: a later thread with the same id is another one.
         assert_eq!(accounts.account(7).used_ns(), 0);
         accounts.armed(&mut account, Some(4_250), 0);
         let early = Unattributed {
@@ -405,7 +406,7 @@ mod tests {
     }
 
     /// # Safety
-    /// None: it touches nothing.
+    /// No requirements.
     unsafe extern "C" fn no_walk(
         _context: *const libc::ucontext_t,
         _stack_end: u64,
@@ -432,7 +433,7 @@ mod tests {
         accounts.end_account(1, &ended, None);
         let mut live = accounts.account(2);
         live.settle(Some(300 * MS), 300 * MS);
-        // Of 900 ms the agent has used 100, and of another 100 no clock is left.
+        // Of 900 ms the agent has used 100, and the clock of another 100 no longer exists.
         let clocks = [(2, 300 * MS), (AGENT, 100 * MS)];
         let known = [(2, &live, true)].into_iter();
         let others = (sampler, UnattributedReason::Ended);

@@ -1,20 +1,20 @@
-//! The code that the runtimes have made: for the handler at once, for the agent thread in order.
+//! Registers compiled code, in the code map (for the handler) and a queue (for the agent thread).
 //!
-//! Two readers want to know of a body. The signal handler asks the code map how to unwind an
-//! address now; the agent thread asks [`CodeHistory`](super::CodeHistory) what an address was when
-//! a sample was taken, and learns it from the changes that are queued here. Both are told in one
-//! place, so that they cannot come apart.
+//! A method body has two readers. The signal handler looks up in the code map how to unwind an
+//! address now. The agent thread looks up in [`CodeHistory`](super::CodeHistory) what an address
+//! was when a sample was taken; the changes queued here fill that history. Both are updated by the
+//! same call, so they cannot disagree.
 //!
-//! Few of all compiled bodies are ever met by a walk. So most are entered into the code map only:
-//! methods in IL whose code stays as long as their runtime, with all there is to know of them
-//! ([`CodeLifetime::Permanent`]); and dynamic methods, which come and go by the hundred thousand,
-//! with their owner. One of these is queued when a sample has met it. Other code that can go is
-//! queued at once, since no runtime can be asked about it later.
+//! Walks visit few of all compiled bodies. So two kinds are entered into the code map only: IL
+//! methods whose code lives as long as their runtime, with all that is known of them
+//! ([`CodeLifetime::Permanent`]); and dynamic methods (of which programs create and drop hundreds
+//! of thousands), with their owner. A dynamic method is queued when a sample contains it. Other
+//! code that can be unloaded is queued at once, since no runtime can be queried for it later.
 //!
-//! Invariants: a body is queued before it is in the code map, or the map says what it is, and has
-//! left the map before its removal is queued, so whatever a walk met is known to who resolves it;
-//! the lock is a leaf, held for a push; the agent thread is called before the queue is long, so
-//! that it stays short for ever, with or without a session.
+//! Invariants: a body is queued before it is in the code map, or the map describes it. It has left
+//! the map before its removal is queued. So every body that a walk visited can be resolved. The
+//! lock is a leaf, held for a push. The agent thread is woken before the queue is long, with or
+//! without a session, so the queue stays short.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -34,20 +34,20 @@ use crate::model::{CodeBody, Phase};
 /// The code map: the code at each address. Static, because the handler must find it without a lock.
 pub static CODE_MAP: CodeMap = CodeMap::new();
 
-/// Changes at which the agent thread is called.
+/// Number of queued changes at which the agent thread is woken.
 const WAKE_AT: usize = 4096;
 
-/// Room for the changes of a round, but for a program that compiles a lot: 64 KiB.
+/// Reserved number of changes per round, 64 KiB. A program that compiles a lot needs more.
 pub(super) const ROOM: usize = 1024;
 
-/// Something that happened to the program's code.
+/// A change of the program's code.
 #[derive(Clone, Debug)]
 pub enum CodeChange {
     /// A body was added.
     Added(CodeBody),
     /// All bodies that start inside the range were removed.
     Removed {
-        /// Addresses.
+        /// Address range.
         range: Range<u64>,
         /// CLOCK_MONOTONIC.
         at_ns: u64,
@@ -59,24 +59,24 @@ pub enum CodeChange {
 pub struct Owner {
     /// Number of the runtime.
     pub runtime: u8,
-    /// The map's further knowledge of it.
+    /// What else the map stores of the body.
     pub body: CodeLifetime,
 }
 
-/// The known facts about a body of managed code where it was put into the code map.
+/// What the code map stores of a body of managed code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodeLifetime {
-    /// All that is known was queued; also of an image.
+    /// Nothing: the facts were queued. Also used for an image.
     Queued,
-    /// FunctionID of a dynamic method whose names were not asked for.
+    /// FunctionID of a dynamic method whose name was not queried.
     Unnamed(usize),
-    /// FunctionID and tier of a method in IL whose code stays as long as its runtime.
+    /// FunctionID and tier of an IL method whose code lives as long as its runtime.
     Permanent(usize, Tier),
 }
 
 impl Owner {
-    /// Bits of the word, from the lowest: which runtime, which [`CodeLifetime`] with which tier,
-    /// and the FunctionID, a pointer of user space.
+    /// Layout of the word, from the lowest bit: runtime, [`CodeLifetime`] with tier, FunctionID (a
+    /// user-space pointer).
     const RUNTIME_BITS: u32 = u8::BITS;
     const CODE_BITS: u32 = u8::BITS;
 
@@ -87,7 +87,7 @@ impl Owner {
         }
     }
 
-    /// Its word; `None` for an id that has no room there, or is none.
+    /// Returns the word, or `None` for a FunctionID that is 0 or too large.
     fn whole_word(self) -> Option<u64> {
         let word = self.word();
         (Owner::of_word(word) == self).then_some(word)
@@ -103,11 +103,11 @@ impl Owner {
         u64::from(self.runtime) | above << Owner::RUNTIME_BITS
     }
 
-    /// From the word of a JITted body or of an image.
+    /// Decodes the word of a JITted body or of an image.
     pub fn of_word(word: u64) -> Owner {
         let above = word >> Owner::RUNTIME_BITS;
         let function = (above >> Owner::CODE_BITS) as usize;
-        // The lowest bits of each.
+        // Truncation keeps the lowest bits.
         let (runtime, code) = (word as u8, above as u8);
         let body = match code.checked_sub(1) {
             Some(tier) => CodeLifetime::Permanent(function, Tier::from_code(tier)),
@@ -118,7 +118,7 @@ impl Owner {
     }
 }
 
-/// The body at a region of the code map that stays as long as its runtime; `None` for any other.
+/// Returns the body at a region of the code map if it lives as long as its runtime, else `None`.
 pub fn permanent_body(region: &Region) -> Option<CodeBody> {
     let owner = Owner::of_word(region.user);
     match owner.body {
@@ -136,12 +136,12 @@ pub fn permanent_body(region: &Region) -> Option<CodeBody> {
     }
 }
 
-/// Whether a runtime may be asked for the method at a word of a walk.
+/// Whether a runtime may be queried for the method at a word of a walk.
 ///
-/// Of an address in ReadyToRun code that has never run it dies: it goes back from one method of the
-/// image to the one before until it finds one that has run, and does not stop where its table
-/// begins (`ReadyToRunJitManager::JitCodeToMethodInfo`). What was interrupted runs, and so does
-/// what a call returns to; a wrong unwind table may lead anywhere else.
+/// The query crashes the runtime for an address in ReadyToRun code that has never run. It searches
+/// the image backwards for a method that has run, and does not stop at the start of its table
+/// (`ReadyToRunJitManager::JitCodeToMethodInfo`). Interrupted code has run, and so has code to
+/// which a call returns. A wrong unwind table may lead to any other address.
 pub fn can_query_runtime(map: &CodeMap, word: u64) -> bool {
     let address = word & ADDRESS;
     let is_known = || map.lookup(lookup_address(word)).is_some();
@@ -150,7 +150,7 @@ pub fn can_query_runtime(map: &CodeMap, word: u64) -> bool {
         || !is_known() && is_behind_unknown_call(address)
 }
 
-/// All code of the process.
+/// The registry of compiled code in the process.
 pub struct CodeIndex {
     map: &'static CodeMap,
     changes: Mutex<Vec<CodeChange>>,
@@ -159,7 +159,7 @@ pub struct CodeIndex {
 }
 
 impl CodeIndex {
-    /// Nothing known yet.
+    /// Returns an empty index.
     pub fn new(phase: PhaseReader, waker: &'static Waker) -> CodeIndex {
         CodeIndex {
             map: &CODE_MAP,
@@ -169,7 +169,7 @@ impl CodeIndex {
         }
     }
 
-    /// For walks and look-ups.
+    /// Returns the code map, for walks and look-ups.
     pub fn map(&self) -> &'static CodeMap {
         self.map
     }
@@ -178,15 +178,15 @@ impl CodeIndex {
         self.changes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A body was compiled. In the callback that follows its publication.
+    /// Adds a compiled body. Called in the callback that follows its publication.
     pub fn added(&self, body: CodeBody, unwind: jit::Body) {
         let owner = Owner::of_runtime(body.runtime);
         self.push([CodeChange::Added(body)]);
         self.map.add_jit_body(unwind, owner.word());
     }
 
-    /// A method in IL was compiled whose code stays as long as its runtime: as
-    /// [`CodeIndex::added`], and all that is known is kept in the map where it has room there.
+    /// Adds a compiled IL method whose code lives as long as its runtime. As [`CodeIndex::added`],
+    /// but all facts are stored in the map if they fit.
     pub fn add_permanent(&self, body: CodeBody, unwind: jit::Body) {
         let owner = Owner {
             runtime: body.runtime,
@@ -201,14 +201,14 @@ impl CodeIndex {
             return;
         };
         if self.map.replace_jit_bodies(unwind, word) > Some(0) {
-            // The end of the code that was there was not reported: if it was queued, that holds no
-            // longer.
+            // The end of the previous code here was not reported. If that code was queued, it is
+            // removed now.
             let (range, at_ns) = (body.range, proc::now_ns());
             self.push([CodeChange::Removed { range, at_ns }]);
         }
     }
 
-    /// Every body of a runtime that stays as long as it does.
+    /// Returns every body that lives as long as its runtime, for the runtimes that `of` selects.
     pub fn permanent_bodies(&self, of: impl Fn(u8) -> bool) -> Vec<CodeBody> {
         let mut all = Vec::new();
         self.map.each_jit_body(|region| {
@@ -217,22 +217,22 @@ impl CodeIndex {
         all
     }
 
-    /// A runtime that has a body of JITted code in the range.
+    /// Returns a runtime that has a JITted body in the range.
     pub fn runtime_in(&self, range: &Range<u64>) -> Option<u8> {
         let region = self.map.jit_body_in(range)?;
         Some(Owner::of_word(region.user).runtime)
     }
 
-    /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose
-    /// it is. False, and nothing done, for an id that is none.
+    /// Adds a compiled dynamic method. As [`CodeIndex::added`], but only its owner is stored.
+    /// Returns false, with no effect, for an invalid id.
     pub fn dynamic_added(&self, unwind: jit::Body, runtime: u8, function: usize) -> bool {
         let body = CodeLifetime::Unnamed(function);
         let word = Owner { runtime, body }.whole_word();
         word.is_some_and(|word| self.map.add_jit_body(unwind, word))
     }
 
-    /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is
-    /// queued. `None` where the map has it not, or with its names.
+    /// Removes the dynamic method whose body starts at `start`. As [`CodeIndex::removed`], but
+    /// nothing is queued. `None` if the map does not have it, or not as an unnamed one.
     pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<TakenBody> {
         let body = CodeLifetime::Unnamed(function);
         let owner = Owner { runtime, body };
@@ -240,13 +240,14 @@ impl CodeIndex {
             .take_jit_body(start, |word| Owner::of_word(word) == owner)
     }
 
-    /// All JITted code of a runtime that has ended goes.
+    /// Removes all JITted code of a runtime that has ended.
     pub fn runtime_removed(&self, runtime: u8) {
         self.map
             .remove_jit_bodies(|word| Owner::of_word(word).runtime == runtime);
     }
 
-    /// Bodies go. In the callback that announces it, before their memory is used again.
+    /// Removes bodies. Called in the callback that announces the removal, before their memory is
+    /// reused.
     pub fn removed(&self, ranges: impl IntoIterator<Item = Range<u64>>) {
         let at_ns = proc::now_ns();
         for range in ranges {
@@ -255,12 +256,12 @@ impl CodeIndex {
         }
     }
 
-    /// An image with ReadyToRun code was loaded.
+    /// Adds a loaded image with ReadyToRun code.
     pub fn image_added(&self, image: pe::Image, runtime: u8) {
         self.map.add_r2r(image, Owner::of_runtime(runtime).word());
     }
 
-    /// It is about to be unmapped.
+    /// Removes the code of an image that is about to be unmapped.
     pub fn image_removed(&self, code: Range<u64>) {
         self.map.remove_range(code);
     }
@@ -281,18 +282,18 @@ impl CodeIndex {
         }
     }
 
-    /// Changes that wait for the agent thread.
+    /// Returns the number of queued changes.
     #[cfg(test)]
     pub(crate) fn queued(&self) -> usize {
         self.changes().len()
     }
 
     /// Takes the changes since the last call, in order. Agent thread. `emptied` is the list that
-    /// the call before gave: the queue lies in its memory from now on, so that a program that
-    /// compiles without end finds no fresh pages there.
+    /// the previous call returned. Its memory is reused for the queue, so that a program that
+    /// compiles endlessly touches no fresh pages.
     pub fn take_changes(&self, mut emptied: Vec<CodeChange>) -> Vec<CodeChange> {
         emptied.clear();
-        // Room is made here, so that no callback finds the queue full and copies it under the lock.
+        // Reserved here, so that no callback must grow the queue and copy it under the lock.
         emptied.reserve(ROOM);
         std::mem::replace(&mut *self.changes(), emptied)
     }

@@ -1,37 +1,37 @@
-//! Where the runtimes keep the return addresses that they have replaced, thread by thread.
+//! Table of the addresses at which the runtimes keep the return addresses that they have replaced.
 //!
-//! A table that the signal handler reads: for each thread of the sampler one place for each of the
-//! [`HIJACKS`] CLRs that run at once, an address inside that CLR's own thread object (`stackwalk`
-//! says what lies there). It knows no threads and hears no callbacks; `threads` and `clr` do.
+//! The signal handler reads it. Each sampled thread has one entry for each of the [`HIJACKS`] CLRs
+//! that can run at once: an address inside that CLR's own thread object (`stackwalk` documents the
+//! contents). The callbacks that fill it are handled in `threads` and `clr`.
 //!
-//! A CLR gets its place when it is admitted and gives it back when it has ended or been left, so
-//! that the fifth CLR in a row has one; more at once than places go without.
+//! A CLR gets its index when it is admitted and returns it when it has ended or been detached, so a
+//! fifth CLR after four others has one. More than [`HIJACKS`] CLRs at once have none.
 //!
-//! Invariant: a place is in the table only while its thread object lives, from the callback that
-//! announced it to `ThreadDestroyed`.
+//! Invariant: an entry is in the table only while its thread object lives, from the callback that
+//! announced the thread to `ThreadDestroyed`.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use sampler::{Sampler, SlotId};
 use stackwalk::HIJACKS;
 
-/// The places of one thread, by the CLR's place in the row; 0 for none.
+/// Entries of one thread, by the CLR's index; 0 for none.
 pub type HijackPlaces = [u64; HIJACKS];
 
-/// By [`SlotId::index`]. 128 KiB of zeros, touched where there are threads.
+/// By [`SlotId::index`]. 128 KiB of zeros; only pages of existing threads are touched.
 static TABLE: [[AtomicU64; HIJACKS]; SlotId::LIMIT] =
     [const { [const { AtomicU64::new(0) }; HIJACKS] }; SlotId::LIMIT];
 
-/// How often [`wait_for_readers`] gives its time slice away.
+/// Number of times that [`wait_for_readers`] yields its time slice.
 const READER_TIMEOUT: usize = 1000;
 
-/// Where the thread objects of one CLR have the words; the same in all of them.
+/// Offset of the words in the thread objects of one CLR; equal in all of them. 0: not known yet.
 #[derive(Debug, Default)]
 pub struct ThreadWords(AtomicU64);
 
 impl ThreadWords {
-    /// The place in the object of a thread that has just come, 0 if it is not known. A ThreadID is
-    /// that object's address. Callback `ThreadAssignedToOSThread`.
+    /// Returns the address of the words in the object of a new thread, or 0 if it is not known. A
+    /// ThreadID is the object's address. Callback `ThreadAssignedToOSThread`.
     pub fn of_new_thread(&self, thread: u64) -> u64 {
         let known = self.0.load(Ordering::Relaxed);
         let offset = if known == 0 {
@@ -49,7 +49,7 @@ impl ThreadWords {
     }
 }
 
-/// Says where the thread's runtimes keep them from now on.
+/// Sets the entries of a thread.
 pub fn publish(slot: SlotId, places: &HijackPlaces) {
     if let Some(row) = TABLE.get(slot.index()) {
         for (word, place) in row.iter().zip(places) {
@@ -58,21 +58,22 @@ pub fn publish(slot: SlotId, places: &HijackPlaces) {
     }
 }
 
-/// The places of the thread whose handler this runs in. `index` is what the sampler says
+/// Returns the entries of the thread in whose handler this runs. `index` is the sampler's
 /// ([`sampler::Scratch::slot`]).
 pub fn of_interrupted(index: usize) -> HijackPlaces {
-    // Pairs with the fence in `Sampler::is_in_handler`: we are known to be inside before we read.
+    // Pairs with the fence in `Sampler::is_in_handler`: the handler is marked as running before it
+    // reads.
     fence(Ordering::SeqCst);
     TABLE.get(index).map_or([0; HIJACKS], |row| {
         row.each_ref().map(|word| word.load(Ordering::Relaxed))
     })
 }
 
-/// After a place was taken out: returns when no walk of this thread can still read there.
+/// Returns when no walk of this thread can still read an entry that was just removed.
 ///
-/// A walk reads there only where it meets the runtime's stub on the thread's stack, and a thread
-/// with such a frame is not destroyed. So this is for a thread object of one CLR that ends while
-/// another CLR has hijacked the same thread, and it ends on its own: a walk takes microseconds.
+/// A walk reads the entry only if it finds the runtime's stub on the thread's stack, and a thread
+/// with such a frame is not destroyed. So the wait matters only if a thread object of one CLR ends
+/// while another CLR has hijacked the same thread. It is short: a walk takes microseconds.
 pub fn wait_for_readers(sampler: &Sampler, slot: SlotId) {
     for _ in 0..READER_TIMEOUT {
         if !sampler.is_in_handler(slot) {
@@ -86,7 +87,7 @@ pub fn wait_for_readers(sampler: &Sampler, slot: SlotId) {
 mod tests {
     use super::*;
 
-    /// A thread object as its constructor leaves it.
+    /// A thread object as its constructor initialises it.
     fn object(words_at: usize) -> Vec<u64> {
         let mut object = vec![7; 512];
         object[words_at] = 0xcccc_cccc_cccc_cccc;
@@ -102,8 +103,8 @@ mod tests {
         assert_eq!(words.of_new_thread(at(&strange)), 0);
         let first = object(40);
         assert_eq!(words.of_new_thread(at(&first)), at(&first) + 320);
-        // From now on the words are not looked for: a thread that has run already has them at the
-        // same place.
+        // The offset is known now and not searched again: a thread that has run already has the
+        // same offset.
         assert_eq!(words.of_new_thread(at(&strange)), at(&strange) + 320);
     }
 

@@ -1,14 +1,13 @@
-//! The method that an address belonged to, at the time of the sample.
+//! Maps an address and a time to the method body that held the address at that time.
 //!
-//! The handler's code map answers how to unwind an address now; this answers, on the agent thread,
-//! what it was when the sample was taken. It learns of bodies from [`CodeIndex`], in order, and
-//! lives as long as the process. It does not know code that stays as long as its runtime: of that
-//! the map itself says all there is, whenever the sample was taken
-//! ([`permanent_body`](super::code::permanent_body)).
+//! The handler's code map unwinds the code that is at an address now. This table, on the agent
+//! thread, resolves the address of an earlier sample. It receives bodies from [`CodeIndex`], in
+//! order, and lives as long as the process. Code that lives as long as its runtime is not in it:
+//! the code map describes such code at any time ([`permanent_body`](super::code::permanent_body)).
 //!
-//! Invariant: a body that was removed stays in the history until every sample taken before its
-//! end has been drained, so memory that is used again never gives a sample the name of the newer
-//! body (rules: `ICorProfilerCallback9::DynamicMethodUnloaded`, `ModuleUnloadStarted`).
+//! Invariant: a removed body stays in the history until every sample taken before its end has been
+//! drained. So a sample never gets the name of a newer body in reused memory (rules:
+//! `ICorProfilerCallback9::DynamicMethodUnloaded`, `ModuleUnloadStarted`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,26 +23,27 @@ struct RemovedBody {
     end_ns: u64,
 }
 
-/// The history; the agent thread's own.
+/// The history. Owned by the agent thread.
 #[derive(Debug, Default)]
 pub struct CodeHistory {
     live: BTreeMap<u64, CodeBody>,
-    /// By start, and a number that tells bodies with the same start apart.
+    /// By start, and a number that distinguishes bodies with the same start.
     removed: BTreeMap<(u64, u64), RemovedBody>,
     next_removed: u64,
-    /// Length of the longest body in `removed`: no address is further from the start of its own.
+    /// Length of the longest body in `removed`: the maximum distance of an address from the start
+    /// of its body.
     longest: u64,
-    /// The memory of changes that were taken in, for the next.
+    /// Memory of the last changes, reused for the next.
     emptied: Vec<CodeChange>,
 }
 
 impl CodeHistory {
-    /// Takes in what has happened. Answers whether anything did.
+    /// Applies the queued changes. Returns whether there were any.
     pub fn absorb(&mut self, code: &CodeIndex) -> bool {
         let mut changes = code.take_changes(std::mem::take(&mut self.emptied));
         let any = !changes.is_empty();
         if changes.len() < ROOM {
-            // Nothing is kept for a program that does not compile any more.
+            // Memory is released for a program that has stopped compiling.
             changes.shrink_to(ROOM);
         }
         for change in changes.drain(..) {
@@ -63,7 +63,7 @@ impl CodeHistory {
         any
     }
 
-    /// Takes in bodies that are about to go without having been queued.
+    /// Adds bodies that were never queued and are about to be removed.
     pub fn learn(&mut self, bodies: Vec<CodeBody>) {
         for body in bodies {
             self.live.insert(body.range.start, body);
@@ -72,8 +72,8 @@ impl CodeHistory {
 
     /// Ends every live body that overlaps `range`.
     fn remove(&mut self, range: Range<u64>, end_ns: u64) {
-        // The last first: a body may begin before the range and reach into it, and only the nearest
-        // one can, as live bodies do not overlap.
+        // The last first: only the nearest body before the range can reach into it, as live bodies
+        // do not overlap.
         while let Some((&start, body)) = self.live.range(..range.end).next_back()
             && body.range.end > range.start
             && let Some(body) = self.live.remove(&start)
@@ -86,7 +86,7 @@ impl CodeHistory {
         }
     }
 
-    /// A runtime has ended or been left: its code is no more. Answers the addresses, for
+    /// Returns the address ranges of the code of a runtime that has ended or been detached, for
     /// [`CodeIndex::removed`].
     pub fn of_runtime(&self, runtime: u8) -> Vec<Range<u64>> {
         let live = self.live.values();
@@ -95,7 +95,7 @@ impl CodeHistory {
             .collect()
     }
 
-    /// Removed bodies that held `address`.
+    /// Returns the removed bodies that held `address`.
     fn removed_at(&self, address: u64) -> impl Iterator<Item = &RemovedBody> {
         let first = address.saturating_sub(self.longest);
         self.removed
@@ -104,12 +104,13 @@ impl CodeHistory {
             .filter(move |removed| removed.body.range.contains(&address))
     }
 
-    /// The body that held `address` at `time_ns`.
+    /// Returns the body that held `address` at `time_ns`.
     pub fn at(&self, address: u64, time_ns: u64) -> Option<&CodeBody> {
         let removed = self
             .removed_at(address)
             .filter(|removed| time_ns < removed.end_ns && time_ns >= removed.body.added_ns)
-            // One after the other had the address, and not of all is known since when.
+            // Several bodies held the address one after the other, and the start of some is
+            // unknown.
             .min_by_key(|removed| removed.end_ns);
         if let Some(removed) = removed {
             return Some(&removed.body);
@@ -121,18 +122,18 @@ impl CodeHistory {
             .filter(|body| body.range.contains(&address))
     }
 
-    /// Whether what an address means depends on the time: a removed body held it.
+    /// Whether the body at an address depends on the time, as a removed body held it.
     pub fn is_contested(&self, address: u64) -> bool {
         self.removed_at(address).next().is_some()
     }
 
-    /// Whether what some address means depends on the time.
+    /// Whether the body at any address depends on the time.
     pub fn is_any_contested(&self) -> bool {
         !self.removed.is_empty()
     }
 
-    /// Forgets the bodies that ended before `drained_ns`, once everything taken before that has
-    /// been drained. Answers them, so that what was cached for them can be forgotten too.
+    /// Drops the bodies that ended before `drained_ns`, once all samples taken before that have
+    /// been drained. Returns them, so that cache entries for them can be dropped too.
     pub fn forget_removed(&mut self, drained_ns: u64) -> Vec<CodeBody> {
         let gone: Vec<CodeBody> = self
             .removed
@@ -145,12 +146,12 @@ impl CodeHistory {
         gone
     }
 
-    /// Every body that is there now.
+    /// Returns all live bodies.
     pub fn live(&self) -> impl Iterator<Item = &CodeBody> {
         self.live.values()
     }
 
-    /// Bytes held, about.
+    /// Returns the approximate number of bytes held.
     pub fn memory(&self) -> u64 {
         ((self.live.len() + self.removed.len()) * (size_of::<CodeBody>() + 16)) as u64
     }

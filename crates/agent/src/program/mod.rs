@@ -1,9 +1,8 @@
-//! The program as far as it is known without a call into a CLR and without a record: which code is
-//! where, which native modules are loaded, which threads there are.
+//! What the agent knows about the program: its code, native modules and threads.
 //!
-//! Callbacks keep it true at once, whether or not there is a session; a session reads it.
-//! Invariant: its memory is bounded by what the program itself holds (live code, loaded modules,
-//! threads that run), for as long as the process lives.
+//! Callbacks update it at once, with or without a session; a session reads it. Nothing here calls
+//! into a CLR or writes a record. Invariant: memory is bounded by the program's own live code,
+//! loaded modules and running threads, for as long as the process lives.
 
 pub mod accounts;
 pub mod chains;
@@ -23,16 +22,16 @@ pub use threads::Threads;
 
 /// Facts about the program.
 pub struct Program {
-    /// Code that the runtimes have made.
+    /// Code that the runtimes compiled.
     pub code: CodeIndex,
-    /// Libraries.
+    /// Native modules.
     pub natives: NativeModules,
     /// Threads.
     pub threads: Threads,
 }
 
 impl Program {
-    /// Nothing known yet. `waker` wakes the agent thread to take what is queued.
+    /// Returns empty tables. `waker` wakes the agent thread when it should take queued changes.
     pub fn new(phase: PhaseReader, waker: &'static Waker) -> Program {
         Program {
             code: CodeIndex::new(phase, waker),

@@ -1,9 +1,8 @@
-//! The native modules of the process: which are loaded, and which number each has.
+//! Numbered list of the native modules that the process has loaded, and a queue of changes to it.
 //!
-//! The code map finds them (`dl_iterate_phdr`); here they are kept by number, so that a session
-//! that begins late hears of all, and one that runs hears of changes. Invariant: what is kept is
-//! what is loaded, and nothing once we have left; changes are queued only while a session wants
-//! them.
+//! The code map finds modules (`dl_iterate_phdr`). Here each has a number, so that a session that
+//! begins later gets all modules and a running one gets the changes. Invariants: the list holds the
+//! loaded modules, and nothing after detach. Changes are queued only while a session reads them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,24 +13,24 @@ use super::code::CODE_MAP;
 use crate::model::Phase;
 use crate::model::phase::PhaseReader;
 
-/// A native module came or went.
+/// A native module was loaded or unloaded.
 #[derive(Clone, Debug)]
 pub enum NativeChange {
-    /// Under this number, which is never used again.
+    /// Loaded, with this number, which is never reused.
     Loaded(u32, Arc<NativeModule>),
-    /// The module of this number.
+    /// Unloaded: the module with this number.
     Unloaded(u32, Arc<NativeModule>),
 }
 
 #[derive(Debug, Default)]
 struct ModuleQueue {
-    /// By start address, which no two loaded modules share.
+    /// By start address, which is unique among loaded modules.
     loaded: HashMap<u64, (u32, Arc<NativeModule>)>,
     changes: Vec<NativeChange>,
     next: u32,
 }
 
-/// All native modules.
+/// The loaded native modules.
 #[derive(Debug)]
 pub struct NativeModules {
     state: Mutex<ModuleQueue>,
@@ -39,7 +38,7 @@ pub struct NativeModules {
 }
 
 impl NativeModules {
-    /// None known yet.
+    /// Returns an empty list.
     pub fn new(phase: PhaseReader) -> NativeModules {
         NativeModules {
             state: Mutex::default(),
@@ -51,15 +50,15 @@ impl NativeModules {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Looks whether native modules came or went. Cheap when none did, so that callbacks call it
-    /// too: a module is known before much of its code has run. Takes the loader's lock for a
-    /// moment.
+    /// Detects loaded and unloaded native modules. Takes the loader's lock briefly. Cheap without
+    /// changes, so that callbacks call it too and a module is known before much of its code has
+    /// run.
     pub fn refresh(&self) {
         CODE_MAP
             .refresh_native(&mut |change| u64::from(self.state().note(&change, self.phase.get())));
     }
 
-    /// Gives back the memory of the modules as we leave: no walk runs any more. Agent thread.
+    /// Frees the memory of the modules at detach, when no walk runs any more. Agent thread.
     pub fn forget_all(&self) {
         CODE_MAP.forget_native();
         let mut state = self.state();
@@ -84,14 +83,14 @@ impl NativeModules {
             .collect();
     }
 
-    /// Ends a session: changes are not taken any more.
+    /// Ends a session: drops the queued changes.
     pub fn forget_changes(&self) {
         self.state().changes = Vec::new();
     }
 }
 
 impl ModuleQueue {
-    /// Takes note of a change; answers the number of a module that came.
+    /// Records a change. Returns the number of a loaded module.
     fn note(&mut self, change: &ModuleChange<'_>, phase: Phase) -> u32 {
         let (number, change) = match change {
             ModuleChange::Loaded { module } => {

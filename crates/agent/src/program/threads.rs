@@ -1,13 +1,13 @@
-//! The threads of the process, from the CLR's callbacks and from the kernel.
+//! Table of the process's threads: their names, stacks, sampler slots and ends.
 //!
-//! Managed threads register themselves in a callback, before they run a managed method; native
-//! ones (the GC's, those that other libraries make) are found by the agent thread in
-//! /proc/self/task. This module does not sample; it tells the sampler whom to sample and the
-//! recording who they are.
+//! Managed threads are registered in a callback, before they run a managed method. Native ones (of
+//! the GC and of other libraries) are found by the agent thread in /proc/self/task. The table gives
+//! the sampler the threads to sample and the recording their names; the samples themselves do not
+//! pass through it. A slot is a registered thread as the handler sees it.
 //!
-//! Invariants: each kernel thread has at most one entry; its number is never used again; the lock
-//! is held for map operations only, never while the CLR or the kernel is asked; without a session
-//! nothing is queued, and only threads that a CLR knows are kept.
+//! Invariants: each kernel thread has at most one entry, and its number is never reused. The lock
+//! is held for map operations only, never during a call into the CLR or the kernel. Without a
+//! session nothing is queued, and only threads that a CLR reported are kept.
 
 mod cpu;
 mod entry;
@@ -29,7 +29,7 @@ use crate::base::proc::{self, KernelName};
 use crate::model::phase::PhaseReader;
 use crate::model::{ManagedThread, ThreadTarget};
 
-/// News of threads for the recording, in order.
+/// A change of a thread, for the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadChange {
     /// A new thread, or a new name or kind of a known one.
@@ -38,22 +38,22 @@ pub enum ThreadChange {
         thread: u32,
         /// The kernel's number.
         tid: u32,
-        /// Empty while it is not known.
+        /// Empty while unknown.
         name: Arc<str>,
-        /// A CLR knows it.
+        /// Whether a CLR has reported it.
         managed: bool,
         /// CLOCK_MONOTONIC.
         time_ns: u64,
     },
-    /// No more samples of this thread will come once its slot has been closed.
+    /// The thread has ended. No more samples arrive once its slot has been closed.
     Ended {
         /// Number.
         thread: u32,
-        /// A CLR knew it.
+        /// Whether a CLR had reported it.
         managed: bool,
         /// CLOCK_MONOTONIC.
         time_ns: u64,
-        /// CPU time of its whole life.
+        /// CPU time from its start to its end.
         cpu_ns: u64,
     },
 }
@@ -65,25 +65,25 @@ pub struct StartedThread {
     pub managed: ManagedThread,
     /// The kernel's number.
     pub tid: u32,
-    /// Its own facts, where the callback runs on it.
+    /// Its own facts, if the callback runs on it.
     pub own: Option<OwnThread>,
-    /// The runtime's place in the table of hijacks, and the address in the thread object.
+    /// The runtime's index in the table of hijacks, and the address in the thread object.
     pub hijack: Option<(usize, u64)>,
-    /// How many threads its ticks stand for: [`Threads::choose`].
+    /// Number of threads for which its ticks stand: [`Threads::choose`].
     pub stands_for: u32,
 }
 
-/// A thread's own facts, which it knows without asking a file.
+/// Facts that a thread reads about itself without reading a file.
 #[derive(Clone, Debug)]
 pub struct OwnThread {
-    /// As the kernel has it.
+    /// The kernel's name of the thread.
     pub name: Option<KernelName>,
-    /// Lowest to one past the highest address.
+    /// From the lowest to one past the highest address.
     pub stack: Option<Range<u64>>,
 }
 
 impl OwnThread {
-    /// Of the calling thread. For callbacks.
+    /// Returns the facts of the calling thread. For callbacks.
     pub fn here() -> OwnThread {
         OwnThread {
             name: proc::own_name(),
@@ -92,36 +92,35 @@ impl OwnThread {
     }
 }
 
-/// When the threads are to be listed: [`Threads::schedule_scan`].
+/// When to list the threads again: [`Threads::schedule_scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanSchedule {
-    /// At once: a thread waits for it.
+    /// At once, as a thread waits to be sampled.
     Now,
-    /// When there are more or fewer than before; a thread that ends while another starts is
-    /// reported.
+    /// When their number has changed. Callbacks report a thread that ends while another starts.
     WhenTheirNumberChanges,
-    /// Also at other times, as ends are not reported.
+    /// Also at other times, as some ends are not reported.
     NowAndThen,
 }
 
-/// The threads that are asked where their stack is: [`Threads::scan`].
+/// The threads whose stack range is queried: [`Threads::scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StackProbes {
-    /// None, as they are not walked.
+    /// None, as threads are not walked.
     NoThreads,
-    /// The kernel, of those that wait.
+    /// Waiting threads, through the kernel.
     Waiting,
-    /// And the others, by a signal.
+    /// Also the others, by a signal.
     All,
 }
 
-/// How many names of threads are looked at again at once.
+/// Maximum number of thread names that are read again at once.
 const NAMES_AT_ONCE: usize = 32;
 
-/// How many names of threads that are not started yet are kept.
+/// Maximum number of kept names of threads that are not started yet.
 const NAMES_AHEAD: usize = 1024;
 
-/// A thread of ours: [`Threads::exclude_calling_thread`].
+/// Marks a thread of the agent, until dropped: [`Threads::exclude_calling_thread`].
 #[derive(Debug)]
 pub struct AgentThreadGuard {
     threads: &'static Threads,
@@ -134,21 +133,21 @@ impl Drop for AgentThreadGuard {
     }
 }
 
-/// All threads.
+/// The table of threads.
 #[derive(Debug)]
 pub struct Threads {
     state: Mutex<ThreadTable>,
     phase: PhaseReader,
     /// The main thread's id.
     main: u32,
-    /// Threads of ours that a CLR or the kernel reports all the same.
+    /// The agent's own threads, which a CLR or the kernel also reports.
     agent_threads: Mutex<Vec<u32>>,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
 }
 
 impl Threads {
-    /// None known yet.
+    /// Returns an empty table.
     pub fn new(phase: PhaseReader) -> Threads {
         Threads {
             state: Mutex::default(),
@@ -163,15 +162,15 @@ impl Threads {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The calling thread is one of ours, and no thread of the recording, as long as the answer
-    /// lives. Before a CLR knows it.
+    /// Excludes the calling thread, one of the agent's, from the recording while the guard lives.
+    /// Call before a CLR reports the thread.
     pub fn exclude_calling_thread(&'static self) -> AgentThreadGuard {
         let tid = proc::own_tid();
         self.agent_threads().push(tid);
         AgentThreadGuard { threads: self, tid }
     }
 
-    /// Whether this is one of ours.
+    /// Whether this is one of the agent's threads.
     pub fn is_agent_thread(&self, tid: u32) -> bool {
         self.agent_threads().contains(&tid)
     }
@@ -180,9 +179,8 @@ impl Threads {
         self.agent_threads.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A session begins, with this sampler: threads that are known are news again. Those that a CLR
-    /// knows are sampled once they have been seen by [`Threads::scan`], or have registered
-    /// themselves.
+    /// Begins a session with this sampler, and queues all known threads. Managed threads are
+    /// sampled once [`Threads::scan`] has found them, or once they have registered themselves.
     pub fn begin(&self, sampler: &'static Sampler) {
         let mut state = self.state();
         let state = &mut *state;
@@ -194,8 +192,8 @@ impl Threads {
         state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
     }
 
-    /// Stops the session's samples: no thread is sampled, each thread's end is news. Threads that
-    /// no CLR knows are forgotten; the next session finds those that are left.
+    /// Stops sampling all threads, and queues the end of each. Native threads are dropped; the next
+    /// session finds those that still run.
     pub fn end(&self) {
         let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
@@ -213,7 +211,7 @@ impl Threads {
         }
     }
 
-    /// Ends the session: the news queued for it are not taken any more.
+    /// Ends the session: drops the queued changes.
     pub fn forget_session(&self) {
         let mut state = self.state();
         state.sampler = None;
@@ -223,8 +221,8 @@ impl Threads {
         state.slots = NumberMap::default();
     }
 
-    /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one
-    /// is again stays the same thread of the recording.
+    /// Stops sampling every thread, as no CLR is recorded now. A thread that still runs when a CLR
+    /// is recorded again keeps its number.
     pub fn stop_sampling(&self) {
         let mut state = self.close_accounts();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
@@ -244,9 +242,9 @@ impl Threads {
         state
     }
 
-    /// Whether some of many short threads may stand for the others. The others are then not sampled
-    /// and not reported. For a session that wants nothing but CPU time; and only where each thread
-    /// has a timer, which is what is saved.
+    /// Sets whether a random sample of short-lived threads may represent the others, which are then
+    /// neither sampled nor reported. Only for sessions that record nothing but CPU time, and only
+    /// if each thread has a timer, as the timers are the cost that this saves.
     pub fn allow_short_lived_sampling(&self, is_allowed: bool) {
         let mut state = self.state();
         let engine = state.sampler.map(Sampler::engine);
@@ -254,9 +252,9 @@ impl Threads {
         state.short_lived.configure(is_wanted, proc::now_ns());
     }
 
-    /// A managed thread starts, and is the calling one: how many threads its ticks are to stand
-    /// for, itself among them. `None`: it is left out, and all that is known of it is kept until it
-    /// ends or is promoted.
+    /// Called by a managed thread as it starts. Returns the number of threads for which its ticks
+    /// stand, including itself. `None`: it is left out, and its facts are kept until it ends or is
+    /// promoted (sampled for itself).
     pub fn choose(
         &self,
         managed: ManagedThread,
@@ -268,7 +266,7 @@ impl Threads {
         }
         let mut state = self.state();
         if state.by_tid.contains_key(&tid) {
-            // Another CLR knows it.
+            // Another CLR has reported it.
             return Some(1);
         }
         let chosen = state.short_lived.choose(proc::now_ns());
@@ -284,12 +282,12 @@ impl Threads {
         chosen
     }
 
-    /// Threads of this session that were left out and have ended.
+    /// Returns the number of threads of this session that were left out and have ended.
     pub fn left_out(&self) -> u64 {
         self.state().short_lived.left_out()
     }
 
-    /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`).
+    /// Registers a managed thread on its kernel thread (`ThreadAssignedToOSThread`).
     pub fn managed_started(&self, started: StartedThread) {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
@@ -315,8 +313,8 @@ impl Threads {
         self.arm(tid, own.stack, true);
     }
 
-    /// Gives a thread, which may be the calling one, a slot if it has none, and its stack if that
-    /// is known by now. Outside the lock, as it asks the kernel for a timer.
+    /// Gives a thread (maybe the calling one) a slot if it has none, and its stack if that is
+    /// known. Runs outside the lock, as it requests a timer from the kernel.
     fn arm(&self, tid: u32, stack: Option<Range<u64>>, is_own: bool) {
         if !self.phase.is_recording() {
             return;
@@ -329,7 +327,7 @@ impl Threads {
         let Some(entry) = state.by_tid.get_mut(&tid).filter(|entry| !entry.busy) else {
             return;
         };
-        // From the first callback of a CLR on the thread may run its code.
+        // The thread may run code of a CLR from the CLR's first callback on.
         let route = if entry.was_managed {
             Route::Shared
         } else {
@@ -350,7 +348,7 @@ impl Threads {
         drop(state);
         let armed = stack.is_some();
         let done = match (known, stack) {
-            // Where it fails the thread is not sampled; the scan tries again.
+            // On failure the thread is not sampled, and the next scan tries again.
             (None, stack) => sampler.register_by(tid, stack, route, is_own),
             (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).map(|()| slot),
             (Some(_), None) => Err(Error::StaleSlot),
@@ -361,12 +359,12 @@ impl Threads {
         });
         let done = done.ok();
         let clock = done.filter(|_| armed).and_then(|slot| {
-            // The sampler has just read it, mostly.
+            // Mostly the sampler has just read it.
             (sampler.accounted_cpu_ns(slot)).or_else(|| proc::thread_cpu_ns(tid))
         });
         let mut state = self.state();
         let all = &mut *state;
-        // It may have ended meanwhile, and so may the session, or all CLRs.
+        // Meanwhile the thread, the session or all CLRs may have ended.
         let wanted = all.sampler.is_some() && self.phase.is_recording();
         let entry = all
             .by_tid
@@ -400,8 +398,8 @@ impl Threads {
         }
     }
 
-    /// A managed thread is gone (`ThreadDestroyed`). Its kernel thread is sampled no more unless
-    /// another CLR knows it too.
+    /// Handles the end of a managed thread (`ThreadDestroyed`). Its kernel thread is no longer
+    /// sampled, unless another CLR has reported it too.
     pub fn managed_ended(&self, managed: ManagedThread) {
         let mut state = self.state();
         // Also called for threads that were never started.
@@ -425,8 +423,8 @@ impl Threads {
         }
         let sampler = state.sampler;
         drop(state);
-        // On the thread itself no handler runs now, though one that was jumped out of looks as if
-        // it did.
+        // On the thread itself no handler runs now, but one that the program jumped out of looks
+        // like a running one.
         if let Some(slot) = slot
             && let Some(sampler) = sampler
             && sampler.is_in_handler(slot)
@@ -436,7 +434,7 @@ impl Threads {
         }
     }
 
-    /// A thread got a name (`ThreadNameChanged`).
+    /// Sets a thread's name (`ThreadNameChanged`).
     pub fn managed_named(&self, managed: ManagedThread, name: String) {
         if name.is_empty() {
             return;
@@ -457,14 +455,14 @@ impl Threads {
         }
     }
 
-    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. The
-    /// kernel reports where the stack of a waiting thread is; any other gets a stack probe, so that
-    /// its next signal reports it. [`StackProbes`] says which threads to ask.
+    /// Lists the kernel's threads and registers new native ones. Agent thread only. The stack range
+    /// of a waiting thread is read from the kernel; other threads get a stack probe, a signal whose
+    /// handler reports the range. [`StackProbes`] selects the threads.
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, probes: StackProbes) {
         let is_session = self.phase.get().is_session();
         {
-            // Before the kernel's list, in which a thread that starts meanwhile may be missing:
-            // that one says itself that it lives.
+            // Before the kernel's list is read: a thread that starts meanwhile may be missing in
+            // the list, but its callback marks it as alive.
             let mut state = self.state();
             state.promote_waiting(is_session);
             for entry in state.by_tid.values_mut() {
@@ -524,7 +522,7 @@ impl Threads {
                         all.accounts.promoted(&mut entry.account);
                     }
                     entry.is_young = false;
-                    // It has not answered its stack probe for as long as that takes at most.
+                    // It has not responded to its stack probe within the maximum time.
                     let owes = entry.account.owed_ns() >= 2 * accounts::LEAST_NS;
                     let is_due = entry.account.looked_ns == 0;
                     if owes && used > 0 && is_due && suspects.len() < MOST_SUSPECTS {
@@ -575,20 +573,20 @@ impl Threads {
         }
     }
 
-    /// The slot of a thread whose stack is known.
+    /// Returns the slot of a thread whose stack is known.
     pub fn armed_slot_of(&self, tid: u32) -> Option<SlotId> {
         let state = self.state();
         let entry = state.by_tid.get(&tid).filter(|entry| entry.armed)?;
         entry.slot
     }
 
-    /// Looks for new names of threads that have done anything since they were last asked for
-    /// theirs, of a few at a time as each costs a file. Agent thread only.
+    /// Reads the names of threads that have run since their names were last read. A few at a time,
+    /// as each read opens a file. Agent thread only.
     pub fn refresh_names(&self) {
         let mut asked: Vec<(u32, Option<String>)> = Vec::new();
         {
             let mut state = self.state();
-            // Without accounts it is not known which threads ran.
+            // Without accounts it is unknown which threads have run.
             let any = !state.accounts.is_open();
             let after = state.last_named;
             let can = |entry: &ThreadEntry| !entry.named_by_clr && (any || entry.ran);
@@ -597,7 +595,7 @@ impl Threads {
             let mut tids: Vec<u32> = all.map(|(tid, _)| *tid).collect();
             tids.sort_unstable();
             tids.truncate(NAMES_AT_ONCE);
-            // From the first again, once all were looked at.
+            // Starts again at the first once all names were read.
             let is_full = tids.len() == NAMES_AT_ONCE;
             state.last_named = tids.last().copied().filter(|_| is_full).unwrap_or(0);
             for tid in tids {
@@ -617,8 +615,8 @@ impl Threads {
         }
     }
 
-    /// Whether the next scan has something to do though there are as many threads as before: some
-    /// thread is not sampled yet, or one went, for which another may have come, as far as is known.
+    /// Returns when the next scan is needed. A scan may be needed although the number of threads is
+    /// unchanged: a thread is not sampled yet, or one may have ended while another started.
     pub fn schedule_scan(&self) -> ScanSchedule {
         let state = self.state();
         if state.waiting || state.some_went || state.short_lived.has_promotable() {
@@ -630,13 +628,13 @@ impl Threads {
         }
     }
 
-    /// Takes the answers of threads that were probed, whose stacks the reader finds. Agent thread
+    /// Takes the stack ranges that probed threads have reported through the reader. Agent thread
     /// only.
     pub fn take_stack_probes(&self, reader: &mut sampler::Reader) {
         reader.settle_stack_probes(|slot| self.is_settled(slot));
     }
 
-    /// The stack of this slot's thread has been found.
+    /// Notes that the stack of this slot's thread has been found.
     fn is_settled(&self, slot: SlotId) {
         let mut state = self.state();
         let all = &mut *state;
@@ -652,7 +650,7 @@ impl Threads {
         }
     }
 
-    /// The managed threads of a CLR.
+    /// Returns the managed threads of a CLR.
     pub fn managed_of(&self, runtime: u8) -> Vec<ThreadTarget> {
         let state = self.state();
         state
@@ -671,25 +669,25 @@ impl Threads {
             .collect()
     }
 
-    /// Returns the session's sampler, for questions where no lock may be taken.
+    /// Returns the session's sampler, for queries during which no lock may be held.
     pub fn sampler(&self) -> Option<&'static Sampler> {
         self.state().sampler
     }
 
-    /// Where the runtimes of the calling thread keep replaced return addresses.
+    /// Returns the addresses at which the calling thread's runtimes keep replaced return addresses.
     pub fn own_hijacks(&self) -> HijackPlaces {
         let state = self.state();
         let entry = state.by_tid.get(&proc::own_tid());
         entry.map_or_else(HijackPlaces::default, |entry| entry.hijacks)
     }
 
-    /// The thread of a slot.
+    /// Returns the number of a slot's thread.
     pub fn of_slot(&self, slot: SlotId) -> Option<u32> {
         self.state().slots.get(&slot).copied()
     }
 
-    /// The thread that had this id of the kernel at that time. One that was not reported is known
-    /// from here on.
+    /// Returns the thread that had this kernel id at that time. Adds a thread that was not
+    /// reported.
     pub fn at(&self, tid: u32, time_ns: u64) -> u32 {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
@@ -707,48 +705,48 @@ impl Threads {
         thread
     }
 
-    /// Every sample taken before has been written.
+    /// Drops ended threads, once every sample taken before has been written.
     pub fn forget_former(&self, before_ns: u64) {
         let mut state = self.state();
         state.former.retain(|former| former.end_ns >= before_ns);
     }
 
-    /// The slot of a kernel thread that lives.
+    /// Returns the slot of a running kernel thread.
     pub fn slot_of(&self, tid: u32) -> Option<SlotId> {
         self.state().by_tid.get(&tid).and_then(|entry| entry.slot)
     }
 
-    /// Whether a kernel thread holds off the signal that it is sampled by.
+    /// Whether a kernel thread blocks the signal by which it is sampled.
     pub fn blocks(&self, tid: u32, sampler: &Sampler) -> bool {
         let slot = self.slot_of(tid);
         let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
         proc::blocks(tid, signal)
     }
 
-    /// The number of a kernel thread that lives.
+    /// Returns the number of a running kernel thread.
     pub fn number_of(&self, tid: u32) -> Option<u32> {
         self.state().by_tid.get(&tid).map(|entry| entry.thread)
     }
 
-    /// The sampler will not name this slot again.
+    /// Drops a slot that the sampler has closed and will not report again.
     pub fn slot_closed(&self, slot: SlotId) {
         self.state().slots.remove(&slot);
     }
 
-    /// Takes the news for the recording.
+    /// Takes the queued changes.
     pub fn take_changes(&self) -> Vec<ThreadChange> {
         let mut news = Vec::new();
         self.swap_news(&mut news);
         news
     }
 
-    /// The same, for who comes again: gives his empty list in exchange, so that threads do not make
-    /// a new one each time.
+    /// As [`Threads::take_changes`], but swaps in an empty list, so that no new one is allocated
+    /// each time.
     pub fn swap_news(&self, empty: &mut Vec<ThreadChange>) {
         std::mem::swap(&mut self.state().news, empty);
     }
 
-    /// Forgets all threads: no CLR is left and no session, so they will not be reported any more.
+    /// Drops all threads: without a CLR and a session they will not be reported any more.
     pub fn forget_threads(&self) {
         let mut state = self.state();
         let left = std::mem::take(&mut *state);
@@ -756,8 +754,8 @@ impl Threads {
         state.next_thread = left.next_thread;
     }
 
-    /// A CLR has ended or been left. Its threads are its own no more, and nothing of its thread
-    /// objects is read from here on; those threads that are left are the host's.
+    /// Handles a CLR that has ended or been detached. Its threads are no longer managed, and its
+    /// thread objects are not read from here on. Threads that still run belong to the host.
     pub fn runtime_ended(&self, runtime: u8) {
         let mut slots = Vec::new();
         let mut state = self.state();

@@ -1,13 +1,14 @@
-//! Chains of async methods in the recording: a second, logical stack for each sample that has one.
+//! Chains (the awaiting methods behind a resumed one) in the recording, as a logical stack.
 //!
-//! The handler leaves method tables and states behind the frames (`model::chain`); here they get
-//! names, and are put in the place of the dispatcher's frames. What is learned on the way goes back
-//! to the handler's tables. Agent thread only.
+//! Input: the method tables and states that the handler stores behind a sample's frames
+//! (`model::chain`). Output: a second stack, in which the named methods replace the dispatcher's
+//! frames. Classes that are discovered here are entered into the handler's tables. Agent thread
+//! only. The chain itself is read in `program::chains`.
 //!
-//! Invariants: a chain is written only where its first link is the method whose frame it hangs on,
-//! and no younger frame was resumed; every chain that is not whole is counted by its reason, and
-//! the logical stack ends in a mark that says it. Memory is bounded by the classes that are in
-//! chains, and by what `written` bounds.
+//! Invariants: a chain is written only if its first link is the method of the frame that it is
+//! attached to and no younger frame was resumed. Every incomplete chain is counted by its reason,
+//! and its logical stack ends in a mark with that reason. Memory is bounded by the classes that
+//! occur in chains, and by the limits of `written`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,38 +26,38 @@ use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Rol
 use crate::program::code::Owner;
 use crate::program::{Program, chains};
 
-/// Reasons why a chain is missing that the agent thread finds.
+/// Reasons for a missing chain that the agent thread determines.
 const NOT_KNOWN: &str = "method not known yet";
 const MISTAKEN: &str = "not its method";
 const BETWEEN: &str = "between two methods";
 
-/// The number of no thread of the process.
+/// A number that no thread of the process has.
 const NO_THREAD: u32 = u32::MAX;
 
-/// Most classes of which the names are kept.
+/// Maximum number of classes whose names are kept.
 const MAX_NOTES: usize = 16 * 1024;
-/// Frames between the one that runs a task and the dispatcher.
+/// Maximum number of frames between the one that runs a task and the dispatcher.
 const MAX_TO_DISPATCHER: usize = 3;
 
-/// The known facts about chains. They are the process's, but for the counters.
+/// The known facts about chains. They are valid for the process; the counters are per session.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// A session wants chains.
+    /// Whether the session records chains.
     wanted: bool,
     /// The names of objects of a class, by runtime and method table.
     notes: HashMap<(u8, u64), ClassNote>,
-    /// Chains that are not whole since they were last written, by [`ChainEnd`].
+    /// Number of incomplete chains since the counters were last written, by [`ChainEnd`].
     cut: [u64; ChainEnd::ALL.len()],
-    /// The youngest resumed method was not known to the handler, or is another than its object
-    /// says.
+    /// Number of chains whose youngest resumed method the handler did not know (`not_known`), or
+    /// whose object names another method (`mistaken`).
     not_known: u64,
     mistaken: u64,
-    /// The interrupted code is the runtime's own, just before or after it resumed a method.
+    /// Number of samples in the runtime's own code, just before or after it resumed a method.
     between: u64,
 }
 
 impl Recorder {
-    /// A session begins: does it want chains?
+    /// Begins a session. `wanted`: whether it records chains.
     pub fn begin_chains(&mut self, wanted: bool) {
         self.chains.wanted = wanted;
         self.chains.cut.fill(0);
@@ -65,9 +66,9 @@ impl Recorder {
         self.chains.between = 0;
     }
 
-    /// Tells the handler which of the code that was there before the session is an async method's,
-    /// if the session wants chains. After that code has been taken in, and before the first sample:
-    /// one in code that is not known has no chain, and says nothing of it.
+    /// Enters the async methods among the code that existed before the session into the handler's
+    /// tables, if the session records chains. Call after that code is in the history and before the
+    /// first sample: a sample in unknown code has no chain, and no mark.
     pub fn learn_async_bodies(&mut self, program: &Program, runtimes: &mut Runtimes<'_>) {
         let Some(tables) = chains::tables_if_wanted() else {
             return;
@@ -82,7 +83,7 @@ impl Recorder {
         }
     }
 
-    /// A runtime has ended.
+    /// Drops the entries of a runtime that has ended.
     pub(super) fn forget_chains_of(&mut self, runtime: u8) {
         if let Some(tables) = chains::tables() {
             tables.bodies.forget(runtime);
@@ -96,7 +97,7 @@ impl Recorder {
         self.chains.notes.insert((runtime, table), note);
     }
 
-    /// Tells how many chains were not whole since the last call, by reason.
+    /// Writes the number of incomplete chains since the last call, by reason.
     pub fn write_cut_chains(&mut self) {
         for (end, count) in ChainEnd::ALL.iter().zip(self.chains.cut.iter_mut()) {
             if *count > 0 {
@@ -120,9 +121,9 @@ impl Recorder {
         }
     }
 
-    /// The logical stack of a sample that has no chain and should have one: a `MoveNext` was
-    /// resumed, or a task was taken from a queue, and the handler did not know that code yet. It
-    /// ends where the callers are missing.
+    /// Returns the logical stack of a sample that should have a chain and has none: a `MoveNext`
+    /// was resumed, or a task was taken from a queue, in code that the handler did not know yet.
+    /// The stack ends where the callers are missing.
     pub(super) fn cut_if_resumed(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -165,7 +166,7 @@ impl Recorder {
         self.cut_at(look, frames, BETWEEN, sample.time_ns)
     }
 
-    /// The logical stack of these frames, whose callers are missing for this reason.
+    /// Returns the logical stack of these frames, whose callers are missing for this reason.
     fn cut_at(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -182,7 +183,7 @@ impl Recorder {
         stack
     }
 
-    /// The number of the logical stack of a sample with these frames and this chain.
+    /// Returns the number of the logical stack of a sample with these frames and this chain.
     pub(super) fn logical(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -203,13 +204,13 @@ impl Recorder {
                 }
             }
             ChainBegin::Task if !self.is_dispatched(look, older, sample.time_ns) => {
-                // A younger method may have been resumed all the same, by code that the handler did
-                // not know.
+                // A younger method may still have been resumed, by code that the handler did not
+                // know.
                 return self.cut_if_resumed(look, words, sample);
             }
             ChainBegin::Task => {}
             ChainBegin::Dispatcher => {
-                // Where it has resumed none, its own work is for those who wait.
+                // If it has resumed no method, its own work is done for the awaiting methods.
                 let with_it = words.get(..callers + 1)?;
                 let resumed = self.without_resume_stubs(look, frames, sample.time_ns);
                 frames = resumed.unwrap_or(with_it);
@@ -234,7 +235,7 @@ impl Recorder {
             Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
             None => chain.end,
         };
-        // Counted once, by what its mark says.
+        // Counted once, by the reason in its mark.
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             let called = frames.get(..resumer)?;
             let is_method = called.iter().any(|word| {
@@ -259,7 +260,7 @@ impl Recorder {
             Some((first, rest)) if chain.begin != ChainBegin::Dispatcher && !is_own => {
                 (Some(*first), rest)
             }
-            // It was resumed, and nothing more is known of it; or its task was about to resume it.
+            // It was resumed, and nothing else is known; or its task was about to resume it.
             _ => (None, &links[..]),
         };
         let of_task = chain.begin == ChainBegin::Task;
@@ -272,7 +273,7 @@ impl Recorder {
                         self.chains.mistaken += 1;
                         MISTAKEN
                     }
-                    // No runtime could be asked: something has been unloaded since.
+                    // No runtime could be queried, as something has been unloaded meanwhile.
                     _ if end.is_whole() => {
                         self.count_cut(ChainEnd::Unknown);
                         ChainEnd::Unknown.name()
@@ -303,7 +304,7 @@ impl Recorder {
         stack
     }
 
-    /// The stack of these links, the oldest of which ends so.
+    /// Returns the number of the stack of these links, with the mark of how the oldest one ends.
     fn linked(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -316,7 +317,7 @@ impl Recorder {
                 Some(Cow::Borrowed("Parallel.ForEachAsync"))
             }
             ChainEnd::Root | ChainEnd::Blocked => Some(Cow::Borrowed(end.name())),
-            // The last link says it.
+            // The last link contains it.
             ChainEnd::Other => None,
             end => Some(Cow::Owned(format!("async: {}", end.name()))),
         };
@@ -357,8 +358,7 @@ impl Recorder {
         matches!(note, Some(ClassNote::Method(names)) if async_types::is_worker(names))
     }
 
-    /// Writes that so many suspended methods have the chain of these words, which was read at
-    /// `time_ns`.
+    /// Writes a sample for the suspended methods that share this chain, read at `time_ns`.
     pub fn suspended(
         &mut self,
         program: &Program,
@@ -376,7 +376,7 @@ impl Recorder {
         if let (ChainEnd::Unknown, Some(last)) = (end, links.last())
             && last.role == Role::Last
         {
-            // Learned with its name, as those are that end a chain.
+            // Looking up its name also enters its class.
             let _named = self.link_frame(look, runtime, *last, time_ns);
             if chains::prepare().types.get(last.table) == Some(chains::LinkKind::Other) {
                 end = ChainEnd::Other;
@@ -397,7 +397,7 @@ impl Recorder {
         });
     }
 
-    /// Writes what stands for the threads that samples of suspended methods do not have.
+    /// Writes the pseudo-thread of samples of suspended methods, which have no thread.
     pub fn no_thread(&mut self, time_ns: u64) {
         self.outlet.push(&Record::Thread {
             thread: NO_THREAD,
@@ -408,7 +408,7 @@ impl Recorder {
         });
     }
 
-    /// Whether a task that is run by what these frames have called was taken from a queue.
+    /// Whether the task that the callee of these frames runs was taken from a queue.
     fn is_dispatched(&mut self, look: &mut Lookup<'_, '_>, older: &[u64], time_ns: u64) -> bool {
         older.iter().take(MAX_TO_DISPATCHER).any(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
@@ -416,7 +416,7 @@ impl Recorder {
         })
     }
 
-    /// Returns the label of a task that a thread runs, unless the one after it says so.
+    /// Returns the label of a task that a thread runs, unless the next one already has it.
     fn run_as(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -442,7 +442,7 @@ impl Recorder {
         }
     }
 
-    /// The frames without the oldest, as far as those have this role.
+    /// Returns the frames without the oldest ones that have this role.
     fn without<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -460,7 +460,7 @@ impl Recorder {
         rest
     }
 
-    /// The frames without the oldest, as far as those are a task's own. One stays.
+    /// Returns the frames without the oldest ones that are a task's own, but at least one.
     fn without_task_s_own<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -471,8 +471,8 @@ impl Recorder {
         frames.get(..rest.len().max(1)).unwrap_or_default()
     }
 
-    /// The frames without the oldest, which resume the one before them; `None` where there is none
-    /// such, or nothing that it resumes.
+    /// Returns the frames without the oldest ones that are resume stubs. `None` if there is no such
+    /// frame, or none that it resumes.
     fn without_resume_stubs<'w>(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -483,7 +483,7 @@ impl Recorder {
         (rest.len() < frames.len() && !rest.is_empty()).then_some(rest)
     }
 
-    /// A chain that ends so, unless it is whole.
+    /// Counts a chain with this end, unless it is complete.
     fn count_cut(&mut self, end: ChainEnd) {
         if !end.is_whole()
             && let Some(count) = self.chains.cut.get_mut(end as usize)
@@ -492,9 +492,9 @@ impl Recorder {
         }
     }
 
-    /// Returns how a chain ended, with what is known by now. Where a task is not awaited whose
-    /// class the handler did not know, that is the root, but for an async iterator's, whose state
-    /// machine says who waits for the next value.
+    /// Returns how a chain ended, with what is known now. A task that nothing awaits, of a class
+    /// unknown to the handler, is the root. An exception is an async iterator's task: its state
+    /// machine refers to what waits for the next value.
     fn end_by_now(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -507,7 +507,7 @@ impl Recorder {
         let Some(last) = last.filter(is_open) else {
             return chain.end;
         };
-        // The class is learned with its name.
+        // Looking up its name also enters the class.
         let _named = self.link_frame(look, runtime, last, time_ns);
         match chains::prepare().types.get(last.table) {
             Some(chains::LinkKind::Task(_) | chains::LinkKind::Box { .. })
@@ -516,8 +516,8 @@ impl Recorder {
         }
     }
 
-    /// The youngest frame before the last one that is of code that resumes async methods: then the
-    /// last one is not the youngest that was resumed.
+    /// Returns the index of the youngest frame, before the last one, of code that resumes async
+    /// methods. If there is one, the last frame is not the youngest resumed one.
     fn younger_resumer(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -535,7 +535,7 @@ impl Recorder {
         })
     }
 
-    /// The runtime whose code is at a word of a walk.
+    /// Returns the runtime whose code is at a word of a walk.
     fn runtime_of(&self, look: &Lookup<'_, '_>, word: u64, time_ns: u64) -> Option<u8> {
         let lookup = lookup_address(word);
         if let Some(body) = self.history.at(lookup, time_ns) {
@@ -545,7 +545,7 @@ impl Recorder {
         (region.kind != CodeKind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 
-    /// Returns a link's frame in the recording; `None` for one that is nothing worth to be shown.
+    /// Returns a link's frame in the recording, or `None` for a link that is not worth showing.
     fn link_frame(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -613,7 +613,7 @@ fn state_of(link: Link) -> i32 {
     }
 }
 
-/// How an object between two methods is shown.
+/// Label of an object between two methods.
 fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
     const PROMISES: [(&str, &str); 9] = [
         ("UnwrapPromise", "Task.Run"),
@@ -633,8 +633,8 @@ fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
         return Some(Cow::Borrowed(text));
     }
     match role {
-        // The task that a `ContinueWith` makes has been reported, a plain one says nothing, and the
-        // methods of runtime async are links of their own.
+        // The task of a `ContinueWith` has a frame already, a plain task has no information, and
+        // runtime-async methods are links of their own.
         Role::Task
             if matches!(own, "Task" | "RuntimeAsyncTask") || own.starts_with("Continuation") =>
         {

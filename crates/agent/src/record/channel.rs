@@ -1,8 +1,8 @@
-//! The line to the tool: a unix socket over which blocks go out and single bytes come in.
+//! The connection to the tool: a Unix socket that sends blocks and receives one-byte commands.
 //!
-//! It knows nothing of what the blocks say. Invariants: the descriptor is closed on exec, a tool
-//! that is gone is an error and never a signal (SIGPIPE), and no write waits longer than
-//! `WRITE_TIMEOUT`, so that a stopped tool cannot hold the program's end.
+//! The contents of blocks are opaque here. Invariants: the descriptor is closed on exec. A tool
+//! that has exited causes an error and never a signal (SIGPIPE). No write blocks longer than
+//! `WRITE_TIMEOUT`, so a stopped tool cannot delay the program's end.
 
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
@@ -11,33 +11,33 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-/// How long the tool has to say go.
+/// Time in which the tool must send its go byte.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a block may take to be accepted.
+/// Maximum time until a block is accepted.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the tool.
 #[derive(Debug)]
 pub struct Channel {
     stream: ManuallyDrop<UnixStream>,
-    /// Device and number of the socket itself. A program may close descriptors that it does not
-    /// know, and get the number for a socket of its own.
+    /// Device and inode of the socket. A program may close descriptors that it does not know, and
+    /// then get the same descriptor for a socket of its own.
     identity: Option<(u64, u64)>,
 }
 
 /// The tool's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Flush, say goodbye and close.
+    /// Flush, write the end of the recording and close.
     Stop,
-    /// The tool is gone.
+    /// The tool has closed the connection.
     Gone,
-    /// Nothing yet.
+    /// No command yet.
     None,
 }
 
 impl From<UnixStream> for Channel {
-    /// To a tool that has said go.
+    /// Connection to a tool that has sent its go byte.
     fn from(stream: UnixStream) -> Channel {
         Channel {
             identity: identity(stream.as_raw_fd()),
@@ -46,17 +46,17 @@ impl From<UnixStream> for Channel {
     }
 }
 
-/// Returns the identity of a descriptor's file, whatever its number.
+/// Returns the device and inode of a descriptor's file.
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: all-zero is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid out-pointer; any number may be asked about.
+    // SAFETY: a valid out-pointer; `fstat` accepts any number.
     (unsafe { libc::fstat(fd, &raw mut found) } == 0).then_some((found.st_dev, found.st_ino))
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Where the number is the program's by now, closing it would close the program's.
+        // If the program has reused the descriptor, closing it would close the program's file.
         if self.is_ours() {
             // SAFETY: dropped once, here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.stream) };
@@ -65,7 +65,7 @@ impl Drop for Channel {
 }
 
 impl Channel {
-    /// Connects and waits for the tool's word. `None`: this process is not to be recorded, or
+    /// Connects and waits for the tool's go byte. `None`: the tool does not record this process, or
     /// there is no tool.
     pub fn connect(path: &str) -> Option<Channel> {
         let mut stream = UnixStream::connect(path)
@@ -78,9 +78,9 @@ impl Channel {
         (word == *b"G").then(|| Channel::from(stream))
     }
 
-    /// Connects to the socket of the same name that is in no folder: the tool sees other files than
-    /// we. Any process may listen there once the tool has gone, so only our own user and root are
-    /// heard.
+    /// Connects to the abstract socket of the same name, for a tool that sees other files than this
+    /// process. Any process may listen there once the tool has exited, so only a peer of the same
+    /// user or root is accepted.
     fn connect_without_files(path: &str) -> Option<UnixStream> {
         let address = SocketAddr::from_abstract_name(path.as_bytes()).ok()?;
         let stream = UnixStream::connect_addr(&address).ok()?;
@@ -90,20 +90,20 @@ impl Channel {
         (peer.uid == own || peer.uid == 0).then_some(stream)
     }
 
-    /// A channel to a client that has connected to us. It may become the tool of a session.
+    /// A channel to a client that has connected to the agent. It may become the tool of a session.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn from_client(stream: UnixStream, answer_timeout: Duration) -> io::Result<Channel> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(answer_timeout))?;
         Ok(Channel::from(stream))
     }
 
-    /// He is the tool from here on.
+    /// Makes the client the session's tool.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn promote_to_tool(&mut self) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -111,16 +111,16 @@ impl Channel {
         self.stream.set_write_timeout(Some(WRITE_TIMEOUT))
     }
 
-    /// The process at the other end, where we can see it.
+    /// Returns the process at the other end, if visible.
     pub fn peer(&self) -> u32 {
         let peer = self.is_ours().then(|| control::peer_of(&self.stream));
         peer.and_then(Result::ok).map_or(0, |peer| peer.pid)
     }
 
-    /// Reads what has come, without waiting; 0: he is gone.
+    /// Reads available bytes, without blocking. 0: the peer has closed the connection.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has come.
+    /// `WouldBlock`: nothing is available.
     pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if !self.is_ours() {
             return Ok(0);
@@ -138,20 +138,20 @@ impl Channel {
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
-    /// For `poll`.
+    /// Returns the descriptor for `poll`.
     pub fn fd(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    /// Sends one block whole.
+    /// Sends one complete block.
     ///
     /// # Errors
-    /// The tool is gone or does not read; the connection is of no use any more.
+    /// The tool has exited or does not read. The connection cannot be used any more.
     pub fn send(&mut self, block: &[u8]) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        // std's write on a socket is send with MSG_NOSIGNAL, so no SIGPIPE reaches the program.
+        // std writes to a socket by send with MSG_NOSIGNAL, so no SIGPIPE reaches the program.
         self.stream.write_all(block)
     }
 
@@ -220,7 +220,8 @@ mod tests {
         let mut channel = Channel::from(ours);
         channel.send(b"block").unwrap();
         let (program, mut reader) = UnixStream::pair().unwrap();
-        // SAFETY: both are open; the program's socket gets our number, as after `closefrom`.
+        // SAFETY: both are open; the program's socket gets the channel's number, as after
+        // `closefrom`.
         unsafe { libc::dup2(program.as_raw_fd(), channel.fd()) };
         drop(program);
         assert!(channel.send(b"stray").is_err());
@@ -228,7 +229,7 @@ mod tests {
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"block");
-        // The file that has our number now is the program's, which closes it by itself.
+        // The descriptor is now the program's file, which the program closes.
         reader.set_nonblocking(true).unwrap();
         assert!(
             reader

@@ -1,4 +1,4 @@
-//! The tool's reading of a recording, for tests: every record, held to stand on its own.
+//! Test reader of a recording: decodes every record and checks that it can be read on its own.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read as _};
@@ -16,7 +16,7 @@ pub(crate) struct DecodedSample {
     pub(crate) thread: u32,
     pub(crate) value: u64,
     pub(crate) stack: Vec<String>,
-    /// The logical stack, where it has one.
+    /// The logical stack, if the sample has one.
     pub(crate) logical: Option<Vec<String>>,
     pub(crate) detail: Option<String>,
     pub(crate) end: WalkEnd,
@@ -26,14 +26,14 @@ pub(crate) struct DecodedSample {
 #[derive(Debug, Default)]
 pub(crate) struct DecodedRecording {
     pub(crate) samples: Vec<DecodedSample>,
-    /// By number: names, the last one first, and whether the thread has ended.
+    /// Names (latest first) of each thread by its number, and whether the thread has ended.
     pub(crate) threads: HashMap<u32, (String, bool)>,
     pub(crate) modules: Vec<String>,
     pub(crate) notes: Vec<String>,
     pub(crate) sources: Vec<Event>,
     pub(crate) engines: Vec<Event>,
     pub(crate) lost: HashMap<String, u64>,
-    /// Chains that are not whole.
+    /// Incomplete chains by reason.
     pub(crate) cut: HashMap<String, u64>,
     pub(crate) processes: u32,
     pub(crate) ends: u32,
@@ -43,7 +43,7 @@ pub(crate) struct DecodedRecording {
     pub(crate) stacks: usize,
 }
 
-/// A channel, and what arrives at its other end once it is closed.
+/// Returns a channel, and a thread that decodes what is sent over it until it is closed.
 pub(crate) fn listen() -> (Channel, UnixStream, JoinHandle<DecodedRecording>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let say = theirs.try_clone().unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn listen() -> (Channel, UnixStream, JoinHandle<DecodedRecording>) {
     (Channel::from(ours), say, reads)
 }
 
-/// Reads to the end. Every number must have been said in this recording before it is used.
+/// Reads to the end. Panics if a number is used before this recording defines it.
 fn read(stream: UnixStream) -> DecodedRecording {
     let mut reader = Reader::open(Cursor::new(file_header("test")).chain(stream)).unwrap();
     let mut decoded = DecodedRecording::default();

@@ -1,34 +1,34 @@
-//! The maps from native code to IL of the bodies that samples met, one behind the other.
+//! Native-to-IL maps of the sampled method bodies, stored one after the other in one vector.
 //!
-//! Of code that stays as long as its runtime: what may be unloaded brings its own along
-//! (`CollectibleFacts`). Not for each a box of its own: some thousands of small ones made malloc
-//! ask the kernel for memory page by page. Invariant: memory is bounded; what is full is emptied,
-//! and the runtime is asked again.
+//! Holds the maps of code that lives as long as its runtime; code that may be unloaded has its map
+//! in `CollectibleFacts`. One vector instead of a box per map: some thousands of small boxes made
+//! malloc request memory from the kernel page by page. Invariant: memory is bounded. When a limit
+//! is reached, all maps are dropped and the runtime is queried again.
 
 use crate::base::numbers::NumberMap;
 
-/// Most maps kept.
+/// Maximum number of maps.
 const MAX_MAPS: usize = 8192;
-/// Most entries of all, 8 bytes each. A map has a dozen.
+/// Maximum number of entries of all maps, 8 bytes each. A map has about a dozen.
 const MAX_ENTRIES: usize = 128 * 1024;
 
-/// By where the body begins.
+/// Maps by the start address of the body.
 #[derive(Debug, Default)]
 pub(super) struct IlMaps {
-    /// Where a map begins in `entries`, and how many are its.
+    /// Index of a map's first entry in `entries`, and its number of entries.
     places: NumberMap<u64, (u32, u32)>,
-    /// Native offset and IL offset, in order.
+    /// Native offset and IL offset, sorted by native offset.
     entries: Vec<(u32, u32)>,
 }
 
 impl IlMaps {
-    /// The map of the body that begins there.
+    /// Returns the map of the body that begins at `code_start`.
     pub(super) fn get(&self, code_start: u64) -> Option<&[(u32, u32)]> {
         let (first, length) = *self.places.get(&code_start)?;
         self.entries.get(first as usize..)?.get(..length as usize)
     }
 
-    /// Keeps a map, unless it alone is too long; it may be empty.
+    /// Stores a map, unless it exceeds the limit by itself. The map may be empty.
     pub(super) fn insert(&mut self, code_start: u64, map: &[(u32, u32)]) {
         if map.len() > MAX_ENTRIES {
             return;
@@ -42,13 +42,13 @@ impl IlMaps {
         self.places.insert(code_start, place);
     }
 
-    /// The body is gone.
+    /// Removes the map of an unloaded body.
     pub(super) fn remove(&mut self, code_start: u64) {
-        // Its entries stay until all go.
+        // Its entries remain until all maps are dropped.
         self.places.remove(&code_start);
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(super) fn memory(&self) -> usize {
         self.places.capacity() * 17 + self.entries.capacity() * size_of::<(u32, u32)>()
     }

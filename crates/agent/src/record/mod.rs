@@ -1,11 +1,11 @@
-//! The recording: what is known becomes records, and goes to the tool.
+//! Writes the recording: converts samples, threads, modules and methods to records for the tool.
 //!
-//! [`Recorder`] is the agent thread's, for as long as that lives: it writes each module, method,
-//! frame and stack once, before the first sample that needs it, and samples as they come. It
-//! decides nothing about what is sampled.
+//! [`Recorder`] belongs to the agent thread and lives as long as that thread. It writes each
+//! module, method, frame and stack once, before the first sample that refers to it, and each sample
+//! as it arrives. The decision what is sampled is made elsewhere (`session`, `events`).
 //!
-//! Invariants: memory is bounded, since every table is emptied when one is full, and numbering goes
-//! on; a new epoch ([`Recorder::new_epoch`]) leans on nothing that was said before it.
+//! Invariants: memory is bounded, since every table is emptied when one is full; numbers are not
+//! reused. A new epoch ([`Recorder::new_epoch`]) refers to nothing that was written before it.
 
 mod chains;
 pub mod channel;
@@ -31,7 +31,7 @@ use crate::program::{CodeHistory, Program};
 
 pub use self::channel::{Channel, Command};
 
-/// Writes the recording.
+/// The writer of the recording.
 pub struct Recorder {
     outlet: Outlet,
     history: CodeHistory,
@@ -39,7 +39,7 @@ pub struct Recorder {
     next: NextNumbers,
     stubs: Stubs,
     chains: Chains,
-    /// Stacks whose walks broke, by [`EndCode`], since they were last told.
+    /// Number of broken stacks by [`EndCode`], since the counters were last written.
     broken: Box<[u64; 256]>,
 }
 
@@ -58,8 +58,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// From here on records go to `channel`, and nothing counts as written. The caller announces
-    /// the process, its runtimes, threads and modules.
+    /// Begins an epoch: records go to `channel`, and nothing counts as written. The caller then
+    /// writes the process, its runtimes, threads and modules.
     pub fn new_epoch(&mut self, channel: Channel) {
         self.outlet = Outlet::new(crate::base::proc::process_key(), channel);
         self.written.start_again();
@@ -67,28 +67,28 @@ impl Recorder {
         self.broken.fill(0);
     }
 
-    /// The session is over: what is left is sent, and the tool hears no more.
+    /// Ends the session: sends the rest and closes the connection.
     pub fn close(&mut self) {
         self.outlet.close();
         self.written.start_again();
         self.written.forget_natives();
     }
 
-    /// Takes in what happened to code since the last call. Answers whether anything did.
+    /// Applies the changes of code since the last call. Returns whether there were any.
     pub fn absorb_code(&mut self, program: &Program) -> bool {
         self.history.absorb(&program.code)
     }
 
-    /// How many records have been written so far.
+    /// Returns the number of records written so far.
     pub fn records_written(&self) -> u64 {
         self.outlet.pushed()
     }
 
-    /// The number of a CLR that has ended is about to be another's: its code is forgotten.
+    /// Drops the code of a CLR that has ended, as its number is about to be reused.
     pub fn forget_runtime(&mut self, program: &Program, clr: &Clr) {
         self.absorb_code(program);
         self.forget_chains_of(clr.number());
-        // Samples of it may still wait.
+        // Samples of it may still be queued.
         let permanent = program
             .code
             .permanent_bodies(|runtime| runtime == clr.number());
@@ -100,8 +100,8 @@ impl Recorder {
         }
     }
 
-    /// Writes one sample, and before it whatever it is the first to need. After the runtimes have
-    /// resumed: they may be asked for names.
+    /// Writes one sample, preceded by the entries that it is the first to need. Call after the
+    /// runtimes have resumed, as they may be queried for names.
     pub fn sample(
         &mut self,
         program: &Program,
@@ -114,7 +114,7 @@ impl Recorder {
         self.write_sample(&mut Lookup { program, runtimes }, sample);
     }
 
-    /// Counts a stack whose walk broke, if it did.
+    /// Counts the stack if it is broken.
     pub fn count_broken(&mut self, end: EndCode) {
         if end.reason().is_some()
             && let Some(count) = self.broken.get_mut(usize::from(end.0))
@@ -123,8 +123,8 @@ impl Recorder {
         }
     }
 
-    /// Writes whatever a sample's stacks need, and no sample: they may be referred to for as long
-    /// as the session lasts. `None` for an empty stack. After the runtimes have resumed, as
+    /// Writes the entries of a sample's stacks without a sample. They may be referred to for the
+    /// rest of the session. `None` for an empty stack. Call after the runtimes have resumed, as
     /// [`Recorder::sample`].
     pub fn resolve(
         &mut self,
@@ -143,8 +143,8 @@ impl Recorder {
         })
     }
 
-    /// Empties the tables if one is full. Between two samples, as a sample leans on what was
-    /// written for it.
+    /// Empties the tables if one is full. Call between two samples, as a sample refers to the
+    /// entries written for it.
     pub fn make_room(&mut self) {
         if self.written.is_full() {
             self.written.start_again();
@@ -156,21 +156,21 @@ impl Recorder {
         self.outlet.push(record);
     }
 
-    /// Tells a user something.
+    /// Writes a note for the user.
     pub fn note(&mut self, text: &str) {
         self.record(&Record::Note {
             text: Cow::Borrowed(text),
         });
     }
 
-    /// Counts samples that were not taken.
+    /// Writes the number of lost samples.
     pub fn lost(&mut self, reason: Cow<'_, str>, count: u64) {
         if count > 0 {
             self.record(&Record::Lost { reason, count });
         }
     }
 
-    /// Tells how many stacks broke since the last call, by reason.
+    /// Writes the number of broken stacks since the last call, by reason.
     pub fn write_broken(&mut self) {
         for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {
             if *count > 0
@@ -184,7 +184,7 @@ impl Recorder {
         }
     }
 
-    /// Sends what has been written.
+    /// Sends the written records.
     pub fn flush(&mut self) {
         self.outlet.flush();
     }
@@ -194,7 +194,7 @@ impl Recorder {
         self.outlet.command()
     }
 
-    /// The tool's descriptor, for `poll`; -1, which `poll` skips, where the tool is gone.
+    /// Returns the tool's descriptor for `poll`, or -1, which `poll` skips, if the tool has exited.
     pub fn fd(&self) -> i32 {
         self.outlet.fd()
     }
@@ -208,14 +208,14 @@ impl Recorder {
 #[cfg(test)]
 pub(crate) mod decoded;
 
-/// The stacks of a sample that is written later, by their numbers.
+/// Numbers of the stacks of a sample that is written later.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved {
     /// The physical one.
     pub stack: u32,
-    /// The logical one, of the awaiting methods, where that is known.
+    /// The logical stack, of the awaiting methods, if known.
     pub logical: Option<u32>,
-    /// How the walk ended.
+    /// End of the walk.
     pub end: EndCode,
 }
 
@@ -226,7 +226,7 @@ fn end_of(program: &Program, sample: &WalkedStack<'_>) -> EndCode {
     sample.end
 }
 
-/// Whether the frame at which a walk ended is of a library, as far as is known by now.
+/// Whether the frame at which a walk ended is a library's, as far as is known now.
 fn is_native(program: &Program, sample: &WalkedStack<'_>) -> bool {
     let (frames, _) = chain::split(sample.frames);
     let region = frames.last().and_then(|word| {

@@ -1,20 +1,20 @@
-//! Records on their way to the tool.
+//! Output of records: encodes them into blocks and sends each full block to the tool.
 //!
-//! Wraps the recording's writer and the channel: pushes records, sends a block when one is due,
-//! and goes silent for good when the tool is gone. It never waits longer than the channel does
-//! and never fails: a record that cannot be sent any more is of no use.
+//! Wraps the recording's writer and the [`Channel`]. When the tool has exited, all later records
+//! are dropped. A call blocks no longer than the channel does and never fails, as a record that
+//! cannot be sent is of no use.
 
 use recording::{ProcessKey, PushOutcome, Record, Writer};
 
 use super::channel::{Channel, Command};
 
-/// Where records go: nowhere, by default.
+/// Destination of records. By default they are dropped.
 #[derive(Default)]
 pub(crate) struct Outlet {
     writer: Option<Writer>,
     channel: Option<Channel>,
     block: Vec<u8>,
-    /// Records so far.
+    /// Number of records so far.
     pushed: u64,
 }
 
@@ -39,7 +39,7 @@ impl Outlet {
             PushOutcome::FlushDue => self.flush(),
             PushOutcome::Full => {
                 self.flush();
-                // A record alone always fits an empty block: strings are cut by the writer.
+                // A single record always fits an empty block, as the writer truncates strings.
                 if let Some(writer) = &mut self.writer {
                     let _again = writer.push(record);
                 }
@@ -47,12 +47,12 @@ impl Outlet {
         }
     }
 
-    /// How many records have been pushed.
+    /// Returns the number of records pushed so far.
     pub(crate) fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Sends what has been pushed.
+    /// Sends the pushed records.
     pub(crate) fn flush(&mut self) {
         self.block.clear();
         if let Some(writer) = &mut self.writer
@@ -64,7 +64,7 @@ impl Outlet {
         }
     }
 
-    /// For `poll`; -1, which `poll` skips, where the tool is gone.
+    /// Returns the descriptor for `poll`, or -1, which `poll` skips, if the tool has exited.
     pub(crate) fn fd(&self) -> i32 {
         self.channel.as_ref().map_or(-1, Channel::fd)
     }
@@ -81,7 +81,7 @@ impl Outlet {
         command
     }
 
-    /// Sends what is left and hangs up.
+    /// Sends the rest and closes the connection.
     pub(crate) fn close(&mut self) {
         self.flush();
         *self = Outlet::default();

@@ -1,11 +1,11 @@
-//! Addresses to frames, frames to stacks: what a sample becomes in the recording.
+//! Resolves addresses to frames and frames to stacks, and writes each of them once.
 //!
-//! Agent thread only. It asks who holds an address (bodies, code map), asks the runtimes for names
-//! once per method (`names`), and writes each module, method, frame and stack once, before the
-//! first sample that needs it. It keeps no samples.
+//! Agent thread only. An address is looked up among method bodies and in the code map; names are
+//! queried from the runtimes once per method (`names`). Each module, method, frame and stack is
+//! written before the first sample that refers to it. Samples are not kept.
 //!
-//! Invariant: memory is bounded. Every table here is emptied when it reaches its limit; numbering
-//! goes on, so the recording stays readable and only says some things twice.
+//! Invariant: memory is bounded. Every table is emptied when it reaches its limit. Numbers are not
+//! reused, so the recording stays readable and only repeats some entries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -30,43 +30,44 @@ use crate::program::code::{CodeLifetime, Owner, can_query_runtime, permanent_bod
 use crate::program::natives::NativeChange;
 use crate::program::{Program, chains};
 
-/// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
+/// Maximum number of addresses with a cached frame: 24 bytes each, so about 1.5 MiB.
 const MAX_ADDRESSES: usize = 64 * 1024;
-/// Most frames remembered by value.
+/// Maximum number of frames cached by value.
 const MAX_FRAMES: usize = 64 * 1024;
-/// Most methods and modules remembered.
+/// Maximum number of cached methods and modules.
 const MAX_METHODS: usize = 64 * 1024;
-/// Most frames from the leaf to the runtime's exception handling, or to code that reports an event.
+/// Maximum number of frames from the leaf to the runtime's exception handling, or to code that
+/// reports an event.
 const MAX_DISPATCH: usize = 24;
 
-/// The name of code to which a wrong unwind table led: [`can_query_runtime`].
+/// Name of code to which a wrong unwind table led ([`can_query_runtime`]).
 const STRAY: &str = "ReadyToRun code behind no call";
 
-/// Code that is no method's, as far as was reported.
+/// Name of code that belongs to no reported method.
 const STUB: &str = "runtime stub";
-/// For so long after its first sample such code may still turn out to be a method's: of several
-/// threads that come to a method at once one compiles it, and the others run it before that one has
-/// told us (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a busy machine some time before.
-/// Nanoseconds.
+/// Time after its first sample in which such code may still be reported as a method's, in
+/// nanoseconds. If several threads call a method at once, one compiles it. The others run it before
+/// that thread reports it (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a busy machine long
+/// before.
 const YOUNG_NS: u64 = 5_000_000_000;
 
-/// The entries that were written to the recording, by what they are.
+/// Numbers of the entries that were written to the recording, by their content.
 ///
-/// Numbers are never used again in a process, so that emptying a table only means that some things
-/// are said twice. The tables refer to each other's numbers, so they are emptied together.
+/// Numbers are never reused in a process, so emptying a table only means that some entries are
+/// written twice. The tables refer to each other's numbers, so they are emptied together.
 #[derive(Debug, Default)]
 pub(super) struct WrittenTables {
     /// Lookup address to frame number.
     by_address: NumberMap<u64, u32>,
-    /// Lookup addresses in code that may still turn out to be a method's: when they were sampled
-    /// first.
+    /// Lookup addresses in code that may still be reported as a method's, with the time of their
+    /// first sample.
     young: NumberMap<u64, u64>,
     frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
     /// Dynamic methods by runtime and name.
     dynamic_methods: HashMap<(u8, String), u32>,
-    /// Of methods that have any, and of frames of them.
+    /// Roles of methods that have any, and of their frames.
     method_roles: NumberMap<u32, Roles>,
     frame_roles: NumberMap<u32, Roles>,
     /// Methods of tasks of async methods, by runtime and method table.
@@ -76,7 +77,7 @@ pub(super) struct WrittenTables {
     pub(super) frame_tokens: NumberMap<u32, (Option<u32>, u32)>,
     /// Serial of [`ManagedModule`] to module number.
     managed_modules: NumberMap<u64, u32>,
-    /// Number of a native module to its module number and bias. Of those that are loaded.
+    /// Number of a loaded native module to its module number and bias.
     native_modules: NumberMap<u32, (u32, u64)>,
     /// ReadyToRun functions by their start: method, and where its code map begins.
     precompiled: NumberMap<u64, (u32, u64)>,
@@ -84,10 +85,10 @@ pub(super) struct WrittenTables {
     last: LastStack,
 }
 
-/// The stack that was written last, as far as all of its addresses are known.
+/// The last written stack, from the root to the first unknown address.
 #[derive(Debug, Default)]
 struct LastStack {
-    /// The frame in place of its root, where the walk did not come there.
+    /// Frame in place of the root, if the walk did not reach the root.
     end: Option<Cow<'static, str>>,
     /// Root first.
     words: Vec<u64>,
@@ -95,7 +96,7 @@ struct LastStack {
     stacks: Vec<u32>,
 }
 
-/// The next numbers of things that are written.
+/// The next free numbers of written entries.
 #[derive(Debug, Default)]
 pub(super) struct NextNumbers {
     frame: u32,
@@ -104,7 +105,7 @@ pub(super) struct NextNumbers {
 }
 
 impl WrittenTables {
-    /// A table has come to its limit.
+    /// Whether a table has reached its limit.
     pub(super) fn is_full(&self) -> bool {
         self.by_address.len() >= MAX_ADDRESSES
             || self.young.len() >= MAX_ADDRESSES
@@ -114,8 +115,8 @@ impl WrittenTables {
             || self.precompiled.len() >= MAX_METHODS
     }
 
-    /// Forgets entries that can be written again when they are met again. Native modules are
-    /// written when they are loaded, and stay.
+    /// Drops the entries that can be written again when needed. Native modules remain, as they are
+    /// written only when loaded.
     pub(super) fn start_again(&mut self) {
         let native_modules = std::mem::take(&mut self.native_modules);
         let stacks = std::mem::take(&mut self.stacks);
@@ -126,7 +127,7 @@ impl WrittenTables {
         };
     }
 
-    /// Lets native modules be written again.
+    /// Drops native modules, so that they are written again.
     pub(super) fn forget_natives(&mut self) {
         self.native_modules = NumberMap::default();
     }
@@ -158,15 +159,15 @@ impl WrittenTables {
     }
 }
 
-/// The tables in which addresses are looked up.
+/// Tables for the look-up of addresses.
 pub(super) struct Lookup<'a, 'r> {
     pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
 }
 
 impl Recorder {
-    /// Everything sampled before `drained_ns` has been given to [`Recorder::sample`]: forgets the
-    /// code that had gone by then.
+    /// Drops the code that was removed before `drained_ns`. All samples taken before that must have
+    /// been passed to [`Recorder::sample`].
     pub fn forget_removed(&mut self, drained_ns: u64) {
         let mut gone = self.history.forget_removed(drained_ns);
         if gone.is_empty() {
@@ -175,14 +176,14 @@ impl Recorder {
         self.written.last = LastStack::default();
         for body in &gone {
             self.written.il_maps.remove(body.code_start);
-            // A FunctionID may be given out again after an unload.
+            // A FunctionID may be reused after an unload.
             if body.collectible.is_some() {
                 let key = (u32::from(body.runtime), body.function);
                 self.written.methods.remove(&key);
             }
         }
         gone.sort_unstable_by_key(|body| body.range.start);
-        // Two bodies may have had the same memory, one after the other.
+        // Two bodies may have occupied the same memory, one after the other.
         let mut ranges: Vec<Range<u64>> = Vec::with_capacity(gone.len());
         for body in gone {
             match ranges.last_mut() {
@@ -199,7 +200,7 @@ impl Recorder {
         });
     }
 
-    /// Takes in the native modules that came and went since the last call.
+    /// Applies the loads and unloads of native modules since the last call.
     pub fn absorb_natives(&mut self, program: &Program) {
         for change in program.natives.take_changes() {
             match change {
@@ -218,7 +219,7 @@ impl Recorder {
                         file_offset: 0,
                     });
                 }
-                // Its addresses may mean something else from now on.
+                // Its addresses may be reused from now on.
                 NativeChange::Unloaded(native, module) => {
                     self.written.native_modules.remove(&native);
                     self.written.last = LastStack::default();
@@ -252,8 +253,8 @@ impl Recorder {
         }
     }
 
-    /// The numbers of a sample's stack, and of the logical one where there is one; `None` for an
-    /// empty stack. Before them whatever they are the first to need is written.
+    /// Returns the numbers of a sample's stack and of its logical stack, if any. `None` for an
+    /// empty stack. First writes the entries that they refer to.
     pub(super) fn stacks_of(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -274,8 +275,8 @@ impl Recorder {
         stack.map(|stack| (stack, logical))
     }
 
-    /// The number of a walk's stack; `None` for an empty one. What it shares with the last one,
-    /// from the root on, is not looked up again.
+    /// Returns the number of a walk's stack, or `None` for an empty one. The part shared with the
+    /// last stack, from the root on, is not looked up again.
     fn stack(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -312,7 +313,7 @@ impl Recorder {
                     // The next frame's code had no rule, so one between the two may be missing.
                     Some("by frame pointer")
                 } else if word & HEURISTIC != 0 {
-                    // The callee, which decides, may be another one in the next sample.
+                    // The result depends on the callee, which may differ in the next sample.
                     all_known = false;
                     let is_stub = callee.is_none_or(|callee| self.is_stub(look, *callee));
                     (!is_stub).then_some("guess")
@@ -333,15 +334,15 @@ impl Recorder {
         stack
     }
 
-    /// The number of the stack of a frame that the stack `above` called.
+    /// Returns the number of the stack of a frame, called from the stack `above`.
     pub(super) fn push_frame(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
         let frame = self.frame(frame);
         self.stack_of(above, frame)
     }
 
-    /// The stack of an event without the frames on top that are there because the runtime's managed
-    /// code handles or tells it (exceptions from .NET 9 on: System.Runtime.EH), and the native way
-    /// to it.
+    /// Returns the stack of an event without the youngest frames, in which the runtime's managed
+    /// code handles or reports it (exceptions from .NET 9 on: System.Runtime.EH), and without the
+    /// native frames between.
     fn without_runtime_frames<'a>(
         &mut self,
         roles: Roles,
@@ -366,7 +367,8 @@ impl Recorder {
         }
     }
 
-    /// The frame of one word of a walk, and whether the address means the same the next time.
+    /// Returns the frame of one word of a walk, and whether the result for the address may be
+    /// cached.
     pub(super) fn address(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -379,8 +381,8 @@ impl Recorder {
             return (*frame, true);
         }
         let value = self.look_up(look, word, time_ns);
-        // An unknown address may be known a moment later, and a thread may be interrupted where a
-        // stray led.
+        // An unknown address may soon become known, and a thread may be interrupted at an address
+        // to which a stray led.
         let may_change = match &value {
             Frame::Unknown { .. } => true,
             Frame::Stub { name, .. } => {
@@ -397,7 +399,7 @@ impl Recorder {
         (frame, keep)
     }
 
-    /// The number of a frame.
+    /// Returns the number of a frame.
     pub fn frame(&mut self, value: Frame<'static>) -> u32 {
         if let Some(frame) = self.written.frames.get(&value) {
             return *frame;
@@ -420,7 +422,8 @@ impl Recorder {
         frame
     }
 
-    /// The number of the stack `frame` called from the stack `above`, which stays its own.
+    /// Returns the number of the stack with the leaf `frame`, called from the stack `above`, which
+    /// keeps its number.
     pub fn stack_of(&mut self, above: Option<u32>, frame: u32) -> u32 {
         self.written
             .stacks
@@ -433,7 +436,7 @@ impl Recorder {
             })
     }
 
-    /// The number of a method that stays as long as its runtime; `None` where its names are not
+    /// Returns the number of a method that lives as long as its runtime. `None` if its name is not
     /// known.
     pub fn method_of(
         &mut self,
@@ -473,7 +476,7 @@ impl Recorder {
             Some(region) if region.kind == CodeKind::Native => {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
                 if !self.written.native_modules.contains_key(&native) {
-                    // A callback found it after this round of draining began.
+                    // A callback reported it after this drain began.
                     self.absorb_natives(look.program);
                 }
                 match self.written.native_modules.get(&native) {
@@ -497,7 +500,7 @@ impl Recorder {
         }
     }
 
-    /// A JITted body that the code map has, and the history has not, or had not a moment ago.
+    /// Returns the frame of a JITted body that is in the code map and was not in the history.
     fn jitted(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -519,8 +522,8 @@ impl Recorder {
         }
     }
 
-    /// A body that the history has not had so far: compiled after this round of draining began, or
-    /// one of which the code map, which has this region there, says all.
+    /// Returns a body that was not in the history: it was compiled after this drain began, or the
+    /// code map's region contains all facts about it.
     fn late_body(
         &mut self,
         look: &Lookup<'_, '_>,
@@ -528,8 +531,8 @@ impl Recorder {
         lookup: u64,
         time_ns: u64,
     ) -> Option<CodeBody> {
-        // After the map was asked: another body may have had the address when the sample was taken,
-        // and its end is in the queue before this one was in the map.
+        // After the map was read: another body may have held the address when the sample was taken.
+        // Its removal was queued before this body was in the map.
         let has_news = self.history.absorb(&look.program.code);
         let queued = has_news.then(|| self.history.at(lookup, time_ns).cloned());
         queued.flatten().or_else(|| permanent_body(region?))
@@ -567,7 +570,7 @@ impl Recorder {
         }
     }
 
-    /// The method of a body in IL; `None` where its names are not known.
+    /// Returns the method of an IL body. `None` if its name is not known.
     fn method_with_metadata(&mut self, look: &mut Lookup<'_, '_>, body: &CodeBody) -> Option<u32> {
         let key = (u32::from(body.runtime), body.function);
         if let Some(known) = self.written.methods.get(&key) {
@@ -585,8 +588,8 @@ impl Recorder {
         Some(method)
     }
 
-    /// The method of all dynamic methods of this name: they have nothing else, and their ids are
-    /// given out again at once.
+    /// Returns the method that represents all dynamic methods of this name. They have no other
+    /// identity, and their ids are reused at once.
     fn dynamic_method(&mut self, runtime: u8, names: &MethodNames) -> u32 {
         let key = (runtime, names.name.clone());
         if let Some(known) = self.written.dynamic_methods.get(&key) {
@@ -608,7 +611,7 @@ impl Recorder {
         let start = map.r2r_function_start(lookup).unwrap_or(lookup);
         let known = self.written.precompiled.get(&start).copied();
         if known.is_none() && is_cut_short(look, runtime, lookup) {
-            // The runtime would look for it in what is not there any more.
+            // The runtime would search memory that no longer exists.
             return Frame::Stub {
                 runtime,
                 name: Cow::Borrowed("ReadyToRun code of a file that was cut short"),
@@ -628,7 +631,7 @@ impl Recorder {
                 let ip = usize::try_from(lookup).ok()?;
                 let function = info.get_function_from_ip(cx, ip).ok()?;
                 let names = names::of_function(clr, cx, function)?;
-                // The method's own start, where `start` may be that of a funclet.
+                // Start of the method; `start` may be that of a funclet.
                 let starts = info
                     .get_native_code_start_addresses(cx, function, RejitId::ORIGINAL)
                     .unwrap_or_default();
@@ -726,8 +729,8 @@ impl Recorder {
         number
     }
 
-    /// The IL offset of an address in the body that starts at `code_start`; that of a function that
-    /// was JITted, or of ReadyToRun code.
+    /// Returns the IL offset of an address in the body that starts at `code_start`, of a JITted
+    /// function or of ReadyToRun code.
     fn il_offset(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -750,7 +753,7 @@ impl Recorder {
         il_at(&map, code_start, lookup)
     }
 
-    /// Code that is no method: something that the runtime generated, or nothing we know.
+    /// Returns the frame of code outside methods: generated by the runtime, or unknown.
     fn stub(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Frame<'static> {
         let runtime = match self.generated(look, lookup) {
             Generated::By(runtime) => Some(runtime),
@@ -781,19 +784,19 @@ impl Recorder {
         }
     }
 
-    /// The origin of the code at an address that no body has.
+    /// Returns the origin of the code at an address outside all bodies.
     fn generated(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Generated {
         let runtime_in = |range: &Range<u64>| look.program.code.runtime_in(range);
         self.stubs.of(lookup, &runtime_in)
     }
 
-    /// Bytes held by what was written, and by what is known of code.
+    /// Returns the bytes held by the written entries and the history.
     pub(super) fn tables_memory(&self) -> u64 {
         self.history.memory() + self.written.memory()
     }
 }
 
-/// The IL offset at an address: that of the nearest entry at or before it.
+/// Returns the IL offset at an address: that of the nearest entry at or before it.
 fn il_at(map: &[(u32, u32)], code_start: u64, lookup: u64) -> Option<u32> {
     let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
     let next = map.partition_point(|(native, _)| *native <= offset);
@@ -802,13 +805,13 @@ fn il_at(map: &[(u32, u32)], code_start: u64, lookup: u64) -> Option<u32> {
 
 fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
     // SAFETY: the id came from a callback of this runtime (`CodeBody::function`, and
-    // `Runtimes::with` asks the one of that number), and code that may be unloaded brings its names
-    // along, so it is asked about here only while it lives.
+    // `Runtimes::with` asks the one of that number), and code that may be unloaded has its names
+    // stored, so this query is made only while the code lives.
     let key = unsafe { FunctionKey::from_parts(cx.info().index(), raw) }?;
     cx.info().id(key)
 }
 
-/// [`Clr::is_cut_short_at`], also where its runtime is out of reach.
+/// As [`Clr::is_cut_short_at`], but also if the runtime cannot be reached.
 fn is_cut_short(look: &mut Lookup<'_, '_>, runtime: u8, address: u64) -> bool {
     let map = look.program.code.map();
     let found = look

@@ -1,7 +1,7 @@
-//! Roles of methods on the way of an exception, of an event or of a task, by their names.
+//! Roles of methods in exception handling, runtime events and tasks, determined by their names.
 //!
-//! Stacks are told apart by frames that only the runtime's own methods make. Nothing here is asked
-//! of a runtime. Invariant: a frame has the roles of its method, which never change.
+//! The kind of a stack is recognised by frames that only the runtime's own methods have. No runtime
+//! is queried. Invariant: a frame has the roles of its method, which never change.
 
 use crate::clr::async_types;
 use crate::model::MethodNames;
@@ -13,33 +13,32 @@ const EVENT_SOURCE: &str = "System.Diagnostics.Tracing.NativeRuntimeEventSource"
 pub(super) struct Roles(u16);
 
 impl Roles {
-    /// Of the runtime's managed exception handling.
+    /// Part of the runtime's managed exception handling.
     pub(super) const DISPATCH: Roles = Roles(1);
-    /// It resumes async methods.
+    /// Resumes async methods.
     pub(super) const RESUMER: Roles = Roles(1 << 1);
-    /// Tasks' own `MoveNext` among those, which is none but a task's.
+    /// The `MoveNext` of a task's box, a [`RESUMER`](Roles::RESUMER) that belongs to tasks only.
     pub(super) const OWN_RESUMER: Roles = Roles(1 << 2);
-    /// A task has it on the stack between who runs it and what it runs.
+    /// On the stack of a task between the method that runs it and the code that it runs.
     pub(super) const OF_TASK: Roles = Roles(1 << 3);
-    /// It runs a task.
+    /// Runs a task.
     pub(super) const RUNNER: Roles = Roles(1 << 4);
-    /// It takes tasks from a queue.
+    /// Takes tasks from a queue.
     pub(super) const DISPATCHER: Roles = Roles(1 << 5);
-    /// It dispatches continuations of runtime async.
+    /// Dispatches continuations of runtime async.
     pub(super) const CONTINUER: Roles = Roles(1 << 6);
-    /// It stands between those and the methods that they resume.
+    /// On the stack between a [`CONTINUER`](Roles::CONTINUER) and the method that it resumes.
     pub(super) const RESUME_STUB: Roles = Roles(1 << 7);
-    /// The runtime's library suspends in it what awaits something.
+    /// Method of the runtime's library that suspends an awaiting method.
     pub(super) const OF_AWAIT: Roles = Roles(1 << 8);
-    /// A worker that is not awaited, of `Parallel.ForEachAsync`.
+    /// A worker of `Parallel.ForEachAsync`, which is not awaited.
     pub(super) const WORKER: Roles = Roles(1 << 10);
-    /// A state machine's own, or an enumerator's.
+    /// The `MoveNext` of a state machine or of an enumerator.
     pub(super) const MACHINE: Roles = Roles(1 << 11);
-    /// It reports the class library's work by an event of the runtime's: waits for locks, from .NET
-    /// 9 on.
+    /// Reports the class library's work by an event of the runtime: lock waits, from .NET 9 on.
     pub(super) const EVENT_SOURCE: Roles = Roles(1 << 9);
 
-    /// Those of a method.
+    /// Returns the roles of a method.
     pub(super) fn of(names: &MethodNames) -> Roles {
         let is_own = names.name == "MoveNext" && names.type_name.contains("StateMachineBox`1");
         let roles = [
@@ -63,12 +62,12 @@ impl Roles {
         Roles(bits.fold(0, |all, bit| all | bit))
     }
 
-    /// Whether all of these are among them.
+    /// Whether `self` has all of these roles.
     pub(super) fn has(self, roles: Roles) -> bool {
         self.0 & roles.0 == roles.0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
     }

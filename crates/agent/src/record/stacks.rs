@@ -1,25 +1,25 @@
-//! Stacks by number: each is written to the recording once.
+//! Table of stacks by number, so that each stack is written to the recording once.
 //!
-//! A stack is its leaf frame and its caller's stack, so that stacks share their root parts. Most
-//! have one callee only, which lies beside them: a new stack of fifty frames then touches a few
-//! lines of memory in a row, where a hash table would miss the caches fifty times.
+//! A stack is its leaf frame and its caller's stack, so stacks share their root parts. Most stacks
+//! have a single callee, which is stored beside them. A new stack of fifty frames then touches a
+//! few adjacent cache lines; a hash table would miss the caches fifty times.
 //!
-//! Invariant: memory is bounded. When the limit is reached all is forgotten and numbering
-//! goes on; the recording then says some things twice, and is none the worse for it.
+//! Invariant: memory is bounded. At the limit all stacks are dropped. Numbers are not reused, so
+//! the recording repeats some stacks and stays correct.
 
 use crate::base::numbers::NumberMap;
 
-/// Most stacks kept for sharing: 8 bytes each, and 13 to 26 in the table for those that are not
-/// their caller's first.
+/// Maximum number of stacks kept for sharing: 8 bytes each, and 13 to 26 more in the table for
+/// those that are not the first callee of their caller.
 const MAX_STACKS: usize = 128 * 1024;
 
-/// The stacks known so far.
+/// The numbered stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
-    /// The first callee of each stack, from number `first` on.
+    /// First callee of each stack. Index 0 is the stack with number `first`.
     callees: Vec<Callee>,
     first: u32,
-    /// The others by caller and frame, also of callers that are forgotten, and of none.
+    /// The other callees by caller and frame, including those of dropped callers and of no caller.
     others: NumberMap<(u32, u32), u32>,
 }
 
@@ -36,8 +36,8 @@ const NO_PARENT: u32 = u32::MAX;
 const NO_STACK: u32 = u32::MAX;
 
 impl Stacks {
-    /// The number of the stack `frame` called from the stack `parent`. `write` is called for one
-    /// that is new, with its number, its caller's, its leaf frame.
+    /// Returns the number of the stack with the leaf `frame`, called from the stack `parent`. Calls
+    /// `write` for a new stack, with its number, its caller's number and its leaf frame.
     pub(crate) fn child(
         &mut self,
         parent: Option<u32>,
@@ -80,7 +80,7 @@ impl Stacks {
         }
     }
 
-    /// No stack is known, and numbering goes on.
+    /// Returns an empty table that continues the numbering.
     pub(crate) fn emptied(self) -> Stacks {
         Stacks {
             first: self.first.wrapping_add(self.callees.len() as u32),
@@ -136,7 +136,7 @@ mod tests {
         let mut written = 0;
         let again = stacks.child(None, 1, |_, _, _| written += 1);
         assert_eq!((again, written), (limit, 1));
-        // Of a stack that is forgotten, twice.
+        // Twice for a dropped stack.
         let mut of_forgotten = || stacks.child(Some(7), 1, |_, _, _| written += 1);
         assert_eq!((of_forgotten(), of_forgotten()), (limit + 1, limit + 1));
         assert_eq!(written, 2);
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(stacks.child(Some(limit + 1), 9, |_, _, _| {}), child);
     }
 
-    /// Against a map that forgets nothing.
+    /// Compared with a map that drops nothing.
     #[test]
     fn each_stack_has_one_number() {
         let mut random = 7;

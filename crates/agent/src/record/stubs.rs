@@ -1,11 +1,10 @@
-//! Attributes code that is no method to the runtime that made it: precode, dispatch stubs, write
-//! barriers.
+//! Attributes generated code outside methods to the runtime that made it: precode, stubs, barriers.
 //!
-//! No callback reports such code, so its memory is asked. A runtime keeps its stubs in the memory
-//! that it keeps its JITted code in: a file of its own (a memfd that it maps twice, .NET 7 on), or
-//! anonymous memory that it reserves in one piece. Other anonymous code was made by another JIT in
-//! the process. Agent thread only. Invariant: where several CLRs live in the process and the memory
-//! does not say which, none is named.
+//! No callback reports such code (precode, dispatch stubs, write barriers), so its memory mapping
+//! decides. A runtime keeps its stubs in the memory that holds its JITted code: a file of its own
+//! (a memfd that it maps twice, .NET 7 on), or anonymous memory that it reserves in one piece.
+//! Other anonymous code was made by another JIT in the process. Agent thread only. Invariant: if
+//! the process has several CLRs and the memory does not identify one, none is named.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,23 +12,23 @@ use std::ops::Range;
 use crate::base::one_mapping::{self, MappingAnswer};
 use crate::base::proc::{self, Mapping};
 
-/// How often the process's mappings are read at most, nanoseconds.
+/// Minimum time between two reads of the process's mappings, nanoseconds.
 const AGE_NS: u64 = 200_000_000;
-/// Most mappings kept between two times that all are read.
+/// Maximum number of mappings kept between two reads of all.
 const MAX_MAPPINGS: usize = 64 * 1024;
 
-/// A runtime that has JITted code in these addresses.
+/// Returns a runtime that has JITted code in an address range.
 type RuntimeIn<'a> = &'a dyn Fn(&Range<u64>) -> Option<u8>;
 
 /// The executable memory of the process that holds generated code.
 #[derive(Debug, Default)]
 pub(crate) struct Stubs {
     mappings: Vec<Mapping>,
-    /// Inode of a memfd to the runtime that has a body in it.
+    /// Runtime that has a body in a memfd, by the inode of the memfd.
     by_file: HashMap<u64, u8>,
-    /// Anonymous mappings with a body: start and runtime, by address.
+    /// Anonymous mappings with a body: start and runtime, sorted by address.
     anonymous: Vec<(u64, u8)>,
-    /// Anonymous memory without gaps, executable or reserved, by address.
+    /// Contiguous anonymous memory, executable or reserved, sorted by address.
     runs: Vec<Range<u64>>,
     read_ns: u64,
 }
@@ -39,7 +38,7 @@ pub(crate) struct Stubs {
 pub(crate) enum Generated {
     /// Code that this runtime made.
     By(u8),
-    /// Code that one of the runtimes made.
+    /// Code that an unidentified one of the runtimes made.
     ByARuntime,
     /// Code that something other than a runtime made.
     ByAnother,
@@ -61,7 +60,7 @@ impl Stubs {
         if matches!(found, Generated::By(_)) {
             return found;
         }
-        // One that has come since all were read, most likely.
+        // Most likely a mapping that is newer than the last read of all.
         match one_mapping::at(address) {
             MappingAnswer::Unmapped => return Generated::No,
             MappingAnswer::In(mapping) if !is_wanted(&mapping) => return Generated::No,
@@ -83,7 +82,7 @@ impl Stubs {
         self.origin_of(address)
     }
 
-    /// Takes the mappings of this moment.
+    /// Reads the present mappings.
     fn take(&mut self, mappings: Vec<Mapping>, runtime_in: RuntimeIn<'_>) {
         self.by_file.clear();
         self.anonymous.clear();
@@ -97,7 +96,7 @@ impl Stubs {
             .collect();
     }
 
-    /// Learns whose a mapping is, if a body in it tells.
+    /// Records the runtime of a mapping, if a body in it shows the runtime.
     fn learn_owner(&mut self, mapping: &Mapping, runtime_in: RuntimeIn<'_>) {
         let Some(runtime) = runtime_in(&mapping.range) else {
             return;
@@ -111,7 +110,7 @@ impl Stubs {
         }
     }
 
-    /// Takes one mapping of this moment, in place of what was there.
+    /// Enters one current mapping, in place of those that it overlaps.
     fn refresh_mapping(&mut self, mapping: Mapping, runtime_in: RuntimeIn<'_>) {
         let Range { start, end } = mapping.range;
         self.mappings
@@ -150,7 +149,7 @@ impl Stubs {
             let owner = self.by_file.get(&mapping.inode).copied();
             return owner.map_or(Generated::ByARuntime, Generated::By);
         }
-        // A runtime's reservation is one range of addresses: the nearest body in it decides.
+        // A runtime's reservation is one address range, so the nearest body in it decides.
         let next = self.runs.partition_point(|run| run.end <= address);
         let run = self.runs.get(next).filter(|run| run.contains(&address));
         let bodies = self.anonymous.iter().filter(|(start, _)| {
@@ -221,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(stubs.origin_of(address), found, "{address:#x}");
         }
-        // One that comes later takes the place of what it lies over, and of nothing else.
+        // A later mapping replaces those that it overlaps, and no other.
         stubs.refresh_mapping(mapping(0x50000, 71, memfd), runtime_in);
         stubs.refresh_mapping(mapping(0x7800, 0, ""), runtime_in);
         for (address, found) in [

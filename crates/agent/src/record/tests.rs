@@ -1,5 +1,7 @@
-//! Resolving without a CLR: bodies of code that bring their names along, native code of this test,
-//! and addresses that are not known.
+//! Tests of resolving without a CLR.
+//!
+//! The addresses are in method bodies that carry their names, in native code of this test, or
+//! unknown.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::model::phase::new_phase;
 use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
 use crate::program::code::{CODE_MAP, CodeChange};
 
-/// Runs on a thread that may ask CLRs, of which there are none; what was written.
+/// Runs `write` on an agent thread, in a process without CLRs. Returns what was written.
 fn record(
     write: impl FnOnce(&mut Recorder, &'static Program, &mut Runtimes<'_>) + Send + 'static,
 ) -> DecodedRecording {
@@ -60,7 +62,7 @@ fn sample(time_ns: u64, frames: &[u64]) -> WalkedStack<'_> {
     }
 }
 
-/// A method that may be unloaded, so that no CLR need be asked for its name.
+/// A method that may be unloaded, so its name is stored and no CLR is queried.
 fn method(range: std::ops::Range<u64>, function: usize, name: &str, added_ns: u64) -> CodeChange {
     body(range, function, names("Shop.Cart", name, 7), added_ns)
 }
@@ -127,7 +129,7 @@ fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
         program.code.push([
             method(0x1000..0x1100, 1, "Old", 1),
             removed,
-            // The FunctionID is given out again too.
+            // The FunctionID is reused too.
             method(0x1000..0x1080, 1, "New", 60),
         ]);
         recorder.absorb_code(program);
@@ -168,7 +170,7 @@ fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
                 recorder.forget_removed(65);
             }
         };
-        // The one in the middle is not known yet.
+        // The frame in the middle is not known yet.
         at(10, &[0x2001, 0x3001, 0x1001]);
         at(20, &[0x2001, 0x3001, 0x1001]);
         at(30, &[0x2021, 0x3001, 0x1001]);
@@ -198,7 +200,7 @@ fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
 #[test]
 fn native_code_is_a_module_and_nobody_s_code_an_address() {
     let decoded = record(|recorder, program, runtimes| {
-        // Only the first who looks at a process hears of its modules.
+        // Only the first reader of a process gets its modules.
         program.natives.refresh();
         program.natives.announce_all();
         recorder.absorb_natives(program);
@@ -208,7 +210,7 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
     });
     let stack = &decoded.samples[0].stack;
     assert_eq!(stack[1], "0xf");
-    // Under plain `cargo test` another test may have looked before.
+    // Under plain `cargo test` another test may have been the first.
     if decoded
         .modules
         .iter()
@@ -218,11 +220,11 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
     }
 }
 
-/// Of code that stays as long as its runtime the code map says all: before and after the round in
-/// which it was compiled, and of samples that are still waiting when the runtime has ended.
+/// The code map has all facts about code that lives as long as its runtime: before and after the
+/// round in which it was compiled, and for samples still queued when the runtime has ended.
 #[test]
 fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten() {
-    // A number that no other test has.
+    // A number that no other test uses.
     const RUNTIME: u8 = 77;
     let decoded = record(|recorder, program, runtimes| {
         let code: &'static [u8] = vec![0x90; 0x3000].leak();
@@ -239,7 +241,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         };
         // SAFETY: the range is within `code`, which is leaked.
         let unwind = || unsafe { stackwalk::jit::body_from_code(at, 0x100) };
-        // The memory belonged to one before, whose end was not reported.
+        // The memory belonged to an earlier body, whose end was not reported.
         let CodeChange::Added(old) = method(at..at + 0x80, 2, "Old", 1) else {
             unreachable!()
         };
@@ -250,7 +252,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         assert_eq!(queued, 1, "the end of the old one, and nothing of the new");
         recorder.absorb_code(program);
         recorder.sample(program, runtimes, sample(u64::MAX, &[at + 0x41]));
-        // Everything that is still to be read of before.
+        // All that was queued before and is not read yet.
         recorder.sample(program, runtimes, sample(11, &[at + 0x41]));
         assert_eq!(program.code.runtime_in(&(at..at + 1)), Some(RUNTIME));
 
@@ -272,8 +274,8 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
     assert_ne!(found[4], [stays]);
 }
 
-/// Of several threads that come to a method at once one compiles it, and the others run it before
-/// that one has told us.
+/// If several threads call a method at once, one compiles it, and the others run it before that
+/// thread reports it.
 #[test]
 fn a_method_that_runs_before_it_is_reported_is_no_stub_from_then_on() {
     let decoded = record(|recorder, program, runtimes| {
@@ -324,7 +326,7 @@ fn full_tables_start_again_and_what_follows_stands_by_itself() {
         }
         assert!(recorder.memory() < 32 << 20, "{}", recorder.memory());
     });
-    // `decoded` has held every number to be said before it is used.
+    // `decoded` has checked that every number is defined before its use.
     assert_eq!(decoded.samples.len(), 150_000);
     assert_eq!(
         decoded.samples[149_999].stack[0],
@@ -414,7 +416,7 @@ const ALL: u64 = 0x10_0200;
 const RUN: u64 = 0x10_0500;
 const UNWRAP: u64 = 0x10_0600;
 
-/// The words of a chain: who awaits `Pay`, which was resumed by `older` frames.
+/// The words of a chain of awaiters of `Pay`, which was resumed by `older` frames.
 fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Vec<u64> {
     let all = [&[(Role::Task, first, -1)][..], rest].concat();
     let links = all.iter().map(|(role, table, state)| Link {
@@ -490,7 +492,7 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
 
 const CHARGE: &str = "Shop.Cart.Charge IL 5";
 const PAY_FRAME: &str = "Shop+<Pay>d__1.MoveNext IL 5";
-/// `Charge`, `Pay`, and who resumed it.
+/// `Charge`, `Pay`, and the frames that resumed it.
 const FRAMES: [u64; 3] = [0x1011, 0x2011, 0x3011];
 
 #[test]
@@ -504,7 +506,7 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
         for end in [ChainEnd::Root, ChainEnd::TooDeep] {
             write(&FRAMES, &chain(PAY, &rest, 1, end));
         }
-        // Its objects may have moved: all that is known is that it was resumed.
+        // Its objects may have moved, so it is only known that it was resumed.
         let closed = ChainHead {
             older: 1,
             links: 0,
@@ -530,18 +532,18 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
 #[test]
 fn a_chain_that_is_not_its_method_s_is_not_shown() {
     let decoded = chains(|write| {
-        // The object says another method than the frame.
+        // The object names another method than the frame.
         write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Root));
-        // Below the frame another method was resumed, which the handler did not know.
+        // A younger method was resumed, which the handler did not know.
         let younger = [0x1011, 0x4011, 0x3011, 0x2011, 0x3021];
         write(&younger, &chain(PAY, &[], 1, ChainEnd::Root));
-        // One sample, one reason: what its mark says.
+        // One sample has one reason, the one in its mark.
         write(&younger, &chain(PAY, &[], 1, ChainEnd::Stale));
         write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Stale));
-        // More frames are older than there are.
+        // More older frames than exist.
         write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
     });
-    // The stack ends where the callers are missing, and says why.
+    // The stack ends where the callers are missing, with the reason.
     let logical: Vec<_> = decoded
         .samples
         .iter()
@@ -576,8 +578,8 @@ fn a_task_that_is_about_to_resume_its_method_has_who_awaits_that() {
     });
     let chain = [links[0], links[1], begun(ChainEnd::Root).pack()];
     let decoded = chains(move |write| {
-        // In the task's own code, in what that has called, and in the method, of which the handler
-        // did not know.
+        // In the task's own code, in its callees, and in the method, which the handler did not
+        // know.
         write(&[0x3011], &chain);
         write(&[0x5011, 0x3011], &chain);
         write(&FRAMES, &chain);
@@ -669,9 +671,9 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     assert_eq!(decoded.cut["class not known yet"], 3);
 }
 
-/// An iterator runs for the first time, or goes on: its state machine is in the heap both times,
-/// and only who calls it tells. While the handler does not know the code that resumes, it cannot
-/// tell.
+/// An iterator runs for the first time, or continues. Its state machine is in the heap both times,
+/// so only its caller shows which. While the handler does not know the code that resumes, this is
+/// undecided.
 #[test]
 fn what_an_iterator_s_chain_is_worth_is_shown_by_its_caller() {
     let decoded = chains(|write| {
@@ -706,15 +708,15 @@ fn what_an_iterator_s_chain_is_worth_is_shown_by_its_caller() {
 #[test]
 fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
     let decoded = chains(|write| {
-        // Resumed, by its task and by who runs it.
+        // Resumed, by its task and by the code that runs the task.
         write(&FRAMES, &[]);
         write(&[0x1011, 0x2011, 0x5011, 0x3011], &[]);
         // Called.
         write(&[0x1011, 0x2011, 0x6011], &[]);
-        // The dispatcher itself, which is about to resume one, and what else it runs.
+        // The dispatcher itself, which is about to resume a method, and other code that it runs.
         write(&[0x5011, 0x3011], &[]);
         write(&[0x1011, 0x5011], &[]);
-        // A task, from the queue and run where it is waited for.
+        // A task from the queue, and one that is run by a waiting thread.
         write(&[0x1011, 0x7011, 0x8011], &[]);
         write(&[0x1011, 0x7011, 0x6011], &[]);
     });
@@ -742,8 +744,8 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
     assert_eq!(logical, expected);
 }
 
-/// The delegate of `Task.Run` is no async method: the method that awaits the task that the thread
-/// runs has called it, if the thread took the task from a queue.
+/// The delegate of `Task.Run` is no async method. Its caller is the method that awaits the task, if
+/// the thread took the task from a queue.
 #[test]
 fn a_task_from_the_queue_was_called_by_who_awaits_it() {
     const INVOKE: u64 = 0x9011;
@@ -765,14 +767,14 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
         let frames = [0x1011, INVOKE, RUNS, QUEUE];
         let ship = (Role::Task, SHIP, 3);
         write(&frames, &of_task(&[ship], 1));
-        // One that makes a task: its promise is awaited.
+        // An iterator that makes a task: its promise is awaited.
         write(
             &frames,
             &of_task(&[(Role::Task, UNWRAP, NO_STATE), ship], 1),
         );
-        // Nothing but the task.
+        // Only the task.
         write(&frames[2..], &of_task(&[ship], 1));
-        // Run by who waits for it: those are its callers.
+        // Run by the waiting code, so the physical frames are its callers.
         write(&[0x1011, INVOKE, RUNS, WAITS], &of_task(&[ship], 1));
     });
     let ship = "Shop+<Ship>d__4.MoveNext await 3";

@@ -1,5 +1,6 @@
-//! The parts that a process has one of, for sessions and callbacks to work with. They are passed,
-//! never reached for.
+//! The agent's state: one instance per process, used by sessions and callbacks.
+//!
+//! It is passed as an argument. No global variable refers to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,7 +19,7 @@ use crate::model::{Settings, WalkerKind};
 use crate::program::Program;
 use crate::trace::Trace;
 
-/// The parts of a process. They live as long as it does.
+/// The agent's state in a process. It lives as long as the process.
 pub struct AgentState {
     /// Facts about the program.
     pub program: Program,
@@ -26,31 +27,31 @@ pub struct AgentState {
     pub registry: Registry,
     /// Events that are not sampled by time.
     pub events: Events,
-    /// Methods that are traced.
+    /// Traced methods.
     pub(crate) trace: Trace,
-    /// Shadow stacks, where the first session wants them: hooks can be had only when a CLR starts.
+    /// Shadow stacks, if the first session uses them: a CLR accepts hooks only when it starts.
     pub(crate) shadow: Option<ShadowStacks>,
-    /// The process's present phase.
+    /// Reads the process's present phase.
     pub phase: PhaseReader,
-    /// Moves it.
+    /// Changes the phase.
     pub phases: Phases,
     /// Wakes the agent thread.
     pub waker: &'static Waker,
-    /// Where the tool finds us.
+    /// The socket on which the tool connects.
     pub(crate) control_socket: ControlSocket,
-    /// The program was started with us: CLRs may come by themselves at any time.
+    /// Whether the program was started with the agent. CLRs may then load it at any time.
     started: AtomicBool,
-    /// Whether there is an agent thread: it ends when no CLR is left, and another one may come.
+    /// Whether an agent thread exists. It ends when no CLR is left; a later CLR starts another one.
     pub(crate) runs: Mutex<bool>,
     settings: Mutex<Arc<Settings>>,
-    /// The recording client, for answers to others.
+    /// Name of the recording client, for replies to other clients.
     recorded_by: Mutex<String>,
-    /// The sampler of all sessions, from the first on: its handler stays.
+    /// The sampler of all sessions, set by the first. Its handler stays installed.
     sampler: OnceLock<&'static Sampler>,
 }
 
 impl AgentState {
-    /// Of a process whose first session has these settings.
+    /// Creates the state of a process whose first session has these settings.
     pub fn new(settings: Settings) -> &'static AgentState {
         let waker: &'static Waker = Box::leak(Box::new(Waker::new()));
         let (phases, phase) = Phases::new();
@@ -74,13 +75,13 @@ impl AgentState {
         }))
     }
 
-    /// The settings in force: those of the session, or of the last one.
+    /// Returns the settings of the running or last session.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes
-    /// on.
+    /// Notes that the agent thread will not call this CLR again, so that the CLR's shutdown stops
+    /// waiting.
     pub(super) fn release_runtime(&self, number: u8) {
         let known = self.registry.known();
         let found = known.iter().find(|known| known.number == number);
@@ -93,7 +94,8 @@ impl AgentState {
         self.registry.acknowledge(number);
     }
 
-    /// CLRs that we have come to are asked for what was there before. Agent thread. Answers which.
+    /// Runs the catch-up of newly attached CLRs (queries their existing code, modules and threads).
+    /// Agent thread. Returns these CLRs.
     pub(super) fn catch_up(&self, cx: &mut AgentCx) -> Vec<u8> {
         let arrived = self.registry.take_newly_attached();
         if !arrived.is_empty() {
@@ -106,7 +108,7 @@ impl AgentState {
         arrived
     }
 
-    /// Returns the sampler whose handler has the signal, from the first session on.
+    /// Returns the sampler whose handler is installed, from the first session on.
     pub(super) fn sampler(&self) -> Option<&'static Sampler> {
         self.sampler.get().copied()
     }
@@ -115,7 +117,7 @@ impl AgentState {
         let _same_in_all_sessions = self.sampler.set(sampler);
     }
 
-    /// Whether the program was started with us.
+    /// Whether the program was started with the agent.
     pub(crate) fn is_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
-//! The agent thread: one session after the other, and sleep in between.
+//! The agent thread: runs one session after the other, and sleeps in between.
 //!
-//! One per process. Without a session it wakes when a CLR comes or ends, when a client connects, or
-//! when the callbacks have queued so much that it should be taken in: nothing is sampled, no timer
-//! runs. It ends when no CLR is left, with the control socket closed; who comes to the process
-//! again starts another one.
+//! One per process. Without a session it wakes when a CLR starts or ends, when a client connects,
+//! or when callbacks have queued many changes. Nothing is sampled then and no timer runs. The
+//! thread ends when no CLR is left, after closing the control socket. A later attach starts another
+//! one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -20,17 +20,17 @@ use crate::clr::{Registry, Runtimes};
 use crate::model::{Phase, Settings};
 use crate::record::{Channel, Recorder};
 
-/// How long the tool that attached the agent has to connect. It may have been killed.
+/// Time in which the attaching tool must connect. It may have been killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A process with a lower limit of descriptors has few of them.
+/// Limit of descriptors below which a process counts as short of them.
 const ROOMY: u64 = 256;
 
-/// After how long a runtime is to look whether it is out of our callbacks (it looks no earlier, and
-/// again and again).
+/// Time after which a runtime first checks that no thread is in the agent's callbacks. It then
+/// repeats the check.
 const EVACUATION: Duration = Duration::from_millis(300);
 
-/// Stays until no CLR is left; first runs the session that has begun, if one has.
+/// Runs until no CLR is left. First runs the session that has begun, if any.
 pub fn main(
     agent: &'static AgentState,
     first: Option<(Begun, Channel)>,
@@ -44,7 +44,7 @@ pub fn main(
         stay_reason: String::new(),
         expects: first.is_none(),
     };
-    // If anything in there fails, the program goes on and no thread waits for us.
+    // If this fails, the program continues and no thread waits for the agent.
     let ran = catch_unwind(AssertUnwindSafe(|| agent.run(first, cx)));
     let Err(panic) = ran else {
         drop(agent);
@@ -65,31 +65,31 @@ struct Agent {
     agent: &'static AgentState,
     recorder: Recorder,
     clients: Clients,
-    /// Some CLR has been asked to let us go.
+    /// Whether a CLR has been requested to detach the agent.
     leaving: bool,
-    /// Why we are still there after we were to leave.
+    /// Reason why the agent did not detach after a request.
     stay_reason: String,
-    /// We were sent here, and whoever sent us has not said what for.
+    /// Whether a tool has attached the agent and sent no request yet.
     expects: bool,
 }
 
 impl Agent {
     fn run(&mut self, first: Option<(Begun, Channel)>, cx: &mut AgentCx) {
         let arrived_ns = proc::now_ns();
-        // Without it no client is answered while we wait for descriptors: see `wait`.
+        // Needed to notice clients while waiting on the control socket: see `wait`.
         let _unheard = Sampler::enable_waker();
         self.agent.waker.forward_to(Some(Sampler::wake_reader));
         if let Some((begun, channel)) = first {
             self.agent
                 .set_recorded_by(format!("process {}", channel.peer()));
-            // Where descriptors are few, the one of the control socket is the program's while the
-            // recording has one.
+            // If descriptors are few, the control socket is not opened while the recording uses a
+            // descriptor.
             let is_roomy = Sampler::descriptor_limit() >= ROOMY;
             if is_roomy {
                 self.agent.control_socket.open_own();
             }
             self.session(begun, channel, cx);
-            // Not again: a program that exits has closed it.
+            // Not opened twice: a program that exits has closed it.
             if !is_roomy {
                 self.agent.control_socket.open_own();
             }
@@ -105,8 +105,8 @@ impl Agent {
             }
             let requests = self.clients.poll(self.agent);
             if !requests.is_empty() {
-                // A runtime may have arrived after the round above, together with the request. Its
-                // past must be known before the answer.
+                // A runtime may have been attached after the round above, together with the
+                // request. Its catch-up must precede the answer.
                 self.agent.catch_up(cx);
                 for (request, client) in requests {
                     self.expects = false;
@@ -124,7 +124,7 @@ impl Agent {
     }
 
     fn wait(&self, timeout: Option<Duration>) {
-        // A program may have closed it.
+        // The program may have closed the socket's descriptor.
         let _unheard = Sampler::enable_waker();
         let (control_socket, bell) = (self.agent.control_socket.fd(), Sampler::waker_fd());
         if control_socket < 0 || bell < 0 {
@@ -148,7 +148,7 @@ impl Agent {
     }
 
     fn answer(&mut self, request: Request, mut client: Client, cx: &mut AgentCx) {
-        // Of several who came at once, one may have got what he wanted.
+        // Of several clients at once, one may have got its request before.
         if self.leaving && matches!(request, Request::Record { .. }) {
             client.reply(&refused("the agent is leaving the process").with(keys::HOW, "leaving"));
             return;
@@ -165,14 +165,14 @@ impl Agent {
                 };
                 self.agent.set_recorded_by(who);
                 client.reply(&Message::new(reply::OK));
-                // Where he is gone, the session finds that out by itself.
+                // If the client has disconnected, the session detects that.
                 let _gone = client.channel.promote_to_tool();
                 self.session(begun, client.channel, cx);
                 if !stay {
                     self.leave(cx);
                 }
             }
-            // It has just ended.
+            // The session has just ended.
             Request::Change { .. } => client.reply(&refused("nobody records it")),
             Request::Leave => {
                 self.leave(cx);
@@ -181,7 +181,7 @@ impl Agent {
         }
     }
 
-    /// Asks the CLRs that we came to while they ran to let us go. They do so later.
+    /// Requests all attached CLRs to detach the agent. They do so later.
     fn leave(&mut self, cx: &mut AgentCx) {
         if self.leaving {
             return;
@@ -195,7 +195,7 @@ impl Agent {
                 cx.info().request_profiler_detach(cx, EVACUATION)
             });
             match asked {
-                // It is on its way out of its own accord.
+                // The CLR is shutting down.
                 None => {}
                 Some(Ok(()) | Err(Hresult::CORPROF_E_PROFILER_DETACHING)) => self.leaving = true,
                 Some(Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT)) => {
@@ -211,7 +211,7 @@ impl Agent {
         }
     }
 
-    /// Tells those who wait for it that we stay.
+    /// Replies to the clients that wait for the detach, once its outcome is known.
     fn reply_detached(&mut self) {
         if self.leaving && !self.agent.registry.attached().is_empty() {
             return;
@@ -231,8 +231,8 @@ impl Agent {
         }
     }
 
-    /// Whether no CLR is left to look after: then the control socket is closed, and the next
-    /// arrival starts another agent thread.
+    /// Whether no CLR is left to serve. Then closes the control socket, and the next attach starts
+    /// another agent thread.
     fn try_to_leave(&mut self) -> bool {
         let mut runs = self
             .agent
@@ -262,8 +262,8 @@ fn reason_to_stay(registry: &Registry) -> String {
     String::new()
 }
 
-/// Does the work without a session: CLRs that we have come to are asked for their past, code is
-/// taken in, so that the queue stays short, and CLRs that end are let go.
+/// Does the work outside sessions: runs the catch-up of attached CLRs, applies code changes, so
+/// that the queue stays short, and releases CLRs that end.
 pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut AgentCx) {
     agent.catch_up(cx);
     let now_ns = proc::now_ns();
@@ -296,8 +296,8 @@ pub(super) fn idle_round(agent: &AgentState, recorder: &mut Recorder, cx: &mut A
     }
 }
 
-/// Cleans up after the agent thread, which has ended by itself or by a fault: nothing is sampled
-/// any more, and no thread waits.
+/// Cleans up after the end of the agent thread, normal or by a fault: ends sampling and releases
+/// all waiting threads.
 pub fn clean_up(agent: &AgentState) {
     begin::stop(agent);
     agent.phases.leave();

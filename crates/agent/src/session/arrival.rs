@@ -1,8 +1,7 @@
-//! Coming to a process: the agent thread is started, at first and whenever we come again after we
-//! had left.
+//! Starts the agent thread, at the first load of the agent and at each attach after a detach.
 //!
-//! Invariant: [`AgentState::runs`] is held from the moment in which a CLR is listed until an agent
-//! thread looks after it, so that an agent thread that has no CLR left does not end in between.
+//! Invariant: [`AgentState::runs`] is locked from the moment in which a CLR is listed until an
+//! agent thread serves it. So an agent thread that has no CLR left cannot end in between.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -13,7 +12,7 @@ use super::{AgentEnd, AgentState, Begun, Library, agent_thread};
 use crate::model::Phase;
 use crate::record::Channel;
 
-/// The agent thread. The caller holds `runs`.
+/// Starts the agent thread. The caller holds `runs`. Returns whether it was started.
 pub(crate) fn spawn(
     agent: &'static AgentState,
     library: &'static Library,
@@ -37,11 +36,11 @@ pub(crate) fn spawn(
 }
 
 /// Handles an accepted `InitializeForAttach`: opens the control socket at `socket`, and ensures
-/// that clients are answered there. `admit` lists the CLR, at a moment in which the agent thread
-/// cannot end because there is none.
+/// that a thread serves it. `admit` lists the CLR. It is called with `runs` locked, so that the
+/// agent thread cannot end meanwhile.
 ///
 /// # Errors
-/// Clients could not be answered, or `admit`'s.
+/// The control socket could not be served, or `admit` failed.
 pub(crate) fn arrive<R>(
     agent: &'static AgentState,
     library: &'static Library,

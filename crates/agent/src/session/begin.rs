@@ -1,5 +1,6 @@
-//! The beginning and the end of a session, for the whole process: the only place that starts and
-//! stops what a session needs.
+//! Begins and ends a session for the whole process: starts and stops all that a session needs.
+//!
+//! No other module does this. The agent thread's part of a session is `session::Session`.
 
 use std::sync::Arc;
 
@@ -13,34 +14,33 @@ use crate::model::chain::CHAIN_WORDS;
 use crate::model::{Settings, WalkerKind};
 use crate::program::chains;
 
-/// A session that has begun: samples may be on their way. The agent thread takes it from here.
+/// A session that has begun; samples may already arrive. The agent thread runs it.
 #[derive(Debug)]
 pub struct Begun {
-    /// The settings in force.
+    /// Settings of the session.
     pub settings: Arc<Settings>,
-    /// The rings.
+    /// Reads the ring buffers.
     pub reader: Reader,
     pub(super) sampler: &'static Sampler,
-    /// CLRs whose numbers are free again: their code is not theirs any more.
+    /// CLRs that have ended. Their numbers may be reused, so their code must be removed.
     pub(super) forgotten: Vec<Arc<Clr>>,
-    /// CLRs that run already. Those that start from here on ask for what the session wants by
-    /// themselves.
+    /// CLRs that run already. A CLR that starts later sets its own event mask for the session.
     pub(super) running: Vec<u8>,
 }
 
-/// Why no session begins.
+/// Reason why no session begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotBegun {
-    /// There is one, or the agent thread is gone.
+    /// A session runs, or the agent thread has ended.
     Busy,
-    /// The sampler says why.
+    /// The sampler failed.
     Sampler(sampler::Error),
 }
 
-/// Begins a session: from here on CLRs may be recorded, and threads are sampled as soon as one is.
+/// Begins a session. CLRs may be recorded from here on; threads are sampled once a CLR is recorded.
 ///
 /// # Errors
-/// See [`NotBegun`]; then everything is as it was.
+/// See [`NotBegun`]. On error nothing has changed.
 pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, NotBegun> {
     if !agent.phases.begin() {
         return Err(NotBegun::Busy);
@@ -53,7 +53,7 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
     } else {
         handler::walk
     };
-    // Before the session looks at the code that is there: what comes later is told by callbacks.
+    // Before the session enumerates the existing code. Callbacks report later code.
     chains::set_wanted(settings.has_chains());
     let started = Sampler::start(sampling(&settings), walk);
     let (sampler, reader) = match started {
@@ -78,12 +78,12 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
         .program
         .threads
         .allow_short_lived_sampling(settings.allows_short_lived_sampling());
-    // Before the first sample: the stack above us is native code.
+    // Before the first sample: the callers on this stack are native code.
     agent.program.natives.refresh();
     agent.program.natives.announce_all();
     let running = agent.registry.running();
     if !running.is_empty() {
-        // CLRs had the signal before us.
+        // CLRs held the signal before.
         signal::install_on_top(agent);
     }
     if agent.registry.is_any_recorded() {
@@ -98,8 +98,7 @@ pub fn begin(agent: &'static AgentState, settings: Settings) -> Result<Begun, No
     })
 }
 
-/// No more samples by any walker. Agent thread only; what waits in rings and queues can still be
-/// taken.
+/// Ends sampling by all walkers. Agent thread only. Ring buffers and queues can still be drained.
 pub fn stop(agent: &AgentState) {
     agent.phases.drain();
     let sampler = agent.program.threads.sampler();
@@ -109,7 +108,7 @@ pub fn stop(agent: &AgentState) {
     }
 }
 
-/// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
+/// Drops the state of a session that has ended, however it ended. Agent thread only.
 pub(super) fn forget(agent: &AgentState) {
     agent.program.threads.forget_session();
     agent.program.natives.forget_changes();
@@ -118,13 +117,13 @@ pub(super) fn forget(agent: &AgentState) {
     agent.phases.over();
 }
 
-/// Bytes of stack that reading a chain needs beside a walk's: most where the awaiter of a task that
-/// is done is looked for (4,064 from `AsyncFrameFinder::look` on to the kernel's answer).
+/// Additional stack for reading a chain, bytes. The search for the awaiter of a completed task
+/// needs most (4,064 from `AsyncFrameFinder::look` to the return of the system call).
 fn chain_room(settings: &Settings) -> u32 {
     if settings.has_chains() { 4608 } else { 0 }
 }
 
-/// Words that chains need behind the frames, as far as the sampler can have so many.
+/// Additional words for a chain behind the frames, up to the sampler's limit.
 fn chain_words(settings: &Settings) -> u32 {
     const MOST: u32 = 32_768;
     let words = u32::try_from(CHAIN_WORDS).unwrap_or(u32::MAX);

@@ -1,9 +1,9 @@
 //! Changes the event set of a running session, at a client's request.
 //!
-//! Only what is asked of CLRs is changed: threads keep the timers and clocks that they have had
-//! from the session's beginning on. Invariants: what cannot be had is refused as a whole, in words
-//! for the one who asks; the recording says when what it holds has changed, so that nothing is
-//! taken for the whole time that was not.
+//! Only the events that CLRs report change. Threads keep the timers and clocks that they got when
+//! the session began. Invariants: a request that cannot be fulfilled is refused as a whole, with a
+//! text for the user. The recording contains the time of each change, so that no event is taken to
+//! cover the whole session.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::events::subscription::{self, Subscription};
 use crate::hooks;
 use crate::model::{EventSet, Settings};
 
-/// The events that a session has from its beginning to its end.
+/// Events that cannot change while a session runs.
 const FIXED: EventSet = EventSet::of(&[Event::Cpu, Event::Wall, Event::Call]);
 
 impl Session<'_> {
-    /// Records `events` from here on. What to answer.
+    /// Records `events` from here on. Returns the reply.
     pub(super) fn change(&mut self, events: &str, cx: &mut AgentCx) -> Message {
         let events = match EventSet::parse_strictly(events) {
             Ok(events) => events,
@@ -33,7 +33,7 @@ impl Session<'_> {
                 return refused(&format!("the agent in the process knows no event {name}"));
             }
         };
-        // Methods are traced from the beginning to the end, whatever else is asked for.
+        // Method tracing lasts for the whole session, whatever else is requested.
         let traced = EventSet::of(&[Event::TracedCall]);
         let others = self.settings.events.without(traced);
         let events = events
@@ -74,7 +74,8 @@ impl Session<'_> {
                 before: before.bits().into(),
                 after: events.bits().into(),
             });
-            // Of what was there before the recording has been told.
+            // `news` is for the added events only, as the recording already describes what existed
+            // before.
             trouble = self.subscribe(cx, &running, |facts| Subscription {
                 news: subscription::of_events(&added, SubscribeTime::Attached, facts).news,
                 ..subscription::of_session(&settings, SubscribeTime::Attached, facts, hooks::EVENTS)
@@ -91,8 +92,8 @@ impl Session<'_> {
             .with(keys::WHY, &trouble.join("; "))
     }
 
-    /// Asks CLRs again for what they have been asked for at the last change, if it was not long
-    /// ago: one that just started may have asked by itself for what was wanted before.
+    /// Sets the event masks of the last change again, if it was recent: a CLR that just started may
+    /// have set its own mask to the earlier events.
     pub(super) fn confirm_change(&mut self, cx: &mut AgentCx) {
         if std::mem::take(&mut self.changed) {
             let settings = Arc::clone(&self.settings);
@@ -105,7 +106,7 @@ impl Session<'_> {
     }
 }
 
-/// Why a session with these settings cannot go on with these events.
+/// Returns the reason why a session with these settings cannot continue with these events.
 fn refusal_reason(settings: &Settings, events: EventSet) -> Option<String> {
     if settings.dump {
         return Some("it only takes one stack of each thread".to_owned());

@@ -1,8 +1,8 @@
-//! Clients that have connected, and have not been answered yet.
+//! Connected clients whose request has not arrived or has not been answered yet.
 //!
-//! Agent thread only. It waits for no client: a request is taken when all of it is there.
-//! Invariant: an idle client costs a descriptor, of which there are at most [`MOST`]; the oldest
-//! goes first.
+//! Agent thread only. No call blocks for a client: a request is read once it has arrived
+//! completely. Invariant: an idle client occupies one descriptor. At most [`MOST`] clients wait;
+//! the oldest is dropped for a new one.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::AgentState;
 use crate::model::Phase;
 use crate::record::Channel;
 
-/// Visitors at once.
+/// Maximum number of waiting clients.
 const MOST: usize = 4;
-/// How long an answer may take to be accepted.
+/// Maximum time until an answer is accepted.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connected client, which may send a request.
@@ -29,28 +29,28 @@ pub(crate) struct Client {
 /// A client's request.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A recording with this configuration.
+    /// Record with this configuration.
     Record {
         config: String,
         stay: bool,
         who: String,
     },
-    /// These events from now on, in the recording that is being made.
+    /// Record these events from now on, in the running session.
     Change { events: String },
-    /// That we leave.
+    /// Detach the agent.
     Leave,
 }
 
-/// All of them.
+/// The connected clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     waiting: Vec<Client>,
-    /// Clients that are to be notified when we have left.
+    /// Clients to notify after the agent has detached.
     pub(super) detach_requests: Vec<Client>,
 }
 
 impl Client {
-    /// Says something. Whoever has gone need not hear it.
+    /// Sends a message. Errors are ignored, as the client may have disconnected.
     pub(super) fn reply(&mut self, message: &Message) {
         let mut bytes = Vec::new();
         if control::send(&mut bytes, message).is_ok() {
@@ -58,7 +58,8 @@ impl Client {
         }
     }
 
-    /// Receives a message. `None`: not all of it yet; an error: it never will.
+    /// Receives a message. Returns `None` while it is incomplete, and an error if it cannot be
+    /// completed.
     fn receive(&mut self) -> Result<Option<Message>, ()> {
         let mut buffer = [0; 4096];
         loop {
@@ -78,12 +79,12 @@ impl Client {
 }
 
 impl Clients {
-    /// For `poll`.
+    /// Returns the descriptors for `poll`.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.waiting.iter().map(|client| client.channel.fd())
     }
 
-    /// Answers what can be answered at once. The rest is for the caller, who is told what we do.
+    /// Answers requests that need no decision. Returns the others to the caller.
     pub(super) fn poll(&mut self, agent: &AgentState) -> Vec<(Request, Client)> {
         while let Some((stream, peer)) = agent.control_socket.accept() {
             let Ok(channel) = Channel::from_client(stream, ANSWER_TIMEOUT) else {
@@ -110,7 +111,7 @@ impl Clients {
     }
 }
 
-/// A request that the caller must decide about.
+/// Returns the request if the caller must decide about it.
 fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Request, Client)> {
     if message.get(keys::PROTOCOL) != Some(PROTOCOL) {
         let why = concat!(
@@ -158,7 +159,7 @@ fn take(agent: &AgentState, message: &Message, mut client: Client) -> Option<(Re
     }
 }
 
-/// Not possible, and why.
+/// Returns a refusal with its reason.
 pub(super) fn refused(why: &str) -> Message {
     Message::new(reply::REFUSED).with(keys::WHY, why)
 }

@@ -1,8 +1,7 @@
-//! The control socket as the agent has it: opened where we come to a process, closed where we leave
-//! it.
+//! The agent's end of the control socket: opened when the agent loads, closed when it detaches.
 //!
-//! It answers no client; [`clients`](super::clients) do. Invariant: the file is there only while
-//! clients are answered, but for a process that was killed.
+//! Requests are handled in [`clients`](super::clients). Invariant: the socket file exists only
+//! while clients are served. A process that was killed leaves it behind.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -21,40 +20,40 @@ impl ControlSocket {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Opens it at this path, unless it is open there already.
+    /// Opens the socket at this path, unless it is open there already.
     pub(crate) fn open(&self, path: &Path) -> io::Result<()> {
         let mut listener = self.listener();
         let known = listener.as_ref();
         if known.is_some_and(|known| known.fd() >= 0 && known.path() == path) {
             return Ok(());
         }
-        // Before another one is there, in the place of which its file would go.
+        // Dropped first, because `Drop` unlinks the path.
         *listener = None;
         *listener = Some(Listener::bind(path)?);
         Ok(())
     }
 
-    /// Opens it where the tool looks for that of a process which the agent came to by its
+    /// Opens the socket at the path where the tool looks for a process that loaded the agent by its
     /// environment.
     pub(crate) fn open_own(&self) {
         let proc = Path::new("/proc/self");
         if let Some(path) = control::socket_path(proc, std::process::id()) {
-            // A process whose socket cannot be found is recorded all the same.
+            // A process whose socket cannot be opened is recorded all the same.
             let _unwritable = self.open(&path);
         }
     }
 
-    /// Closes it: clients are not answered any more.
+    /// Closes the socket. Clients are not served any more.
     pub(crate) fn close(&self) {
         *self.listener() = None;
     }
 
-    /// For `poll`; -1, which it passes over, where it is closed.
+    /// Returns the descriptor for `poll`, or -1, which `poll` skips, if the socket is closed.
     pub(crate) fn fd(&self) -> RawFd {
         self.listener().as_ref().map_or(-1, Listener::fd)
     }
 
-    /// Accepts a client that has connected, without waiting.
+    /// Accepts a connected client, without blocking.
     pub(crate) fn accept(&self) -> Option<(UnixStream, Peer)> {
         self.listener().as_ref().and_then(Listener::accept)
     }

@@ -1,9 +1,9 @@
-//! A dump: what each thread does now.
+//! A dump: the present stack and state of each thread.
 //!
-//! Nothing is stopped: each thread is sent one signal and walks its own stack, after its state was
-//! read. It is what a session with [`Settings::dump`](crate::model::Settings) does when it is told
-//! to stop. Invariant: no thread is waited for longer than [`BOUND_NS`], and of one without a stack
-//! it is said why.
+//! No thread is stopped. The state of each thread is read, then the thread gets one signal and
+//! walks its own stack. A session with [`Settings::dump`](crate::model::Settings) takes the dump
+//! when it receives the stop command. Invariant: the wait for all threads ends after [`BOUND_NS`],
+//! and a thread without a stack is written with the reason.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,22 +16,22 @@ use super::Session;
 use crate::base::proc::{self, ThreadActivity};
 use crate::program::threads::StackProbes;
 
-/// How long threads may take to answer, all together.
+/// Maximum time for the walks of all threads together.
 const BOUND_NS: u64 = 500_000_000;
-/// How often a thread is asked: again where its handler would not walk, which is another matter an
-/// instruction later.
+/// Maximum number of signals per thread. A handler that could not walk may succeed one instruction
+/// later.
 const MAX_PROBES: u8 = 3;
-/// After so many looks a thread is sent a signal to say where its stack is.
+/// Number of looks after which a thread is sent a signal to report its stack's range.
 const PROBE_AFTER: u32 = 10;
-/// Between two looks at who has answered; a handler takes microseconds.
+/// Time between two looks for new stacks; a handler takes microseconds.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
-    /// Writes a stack and the state of each thread.
+    /// Writes the stack and the state of each thread.
     pub(super) fn dump(&mut self, cx: &mut AgentCx) {
         let program = &self.agent.program;
-        // Where the stop comes before the first round, no CLR is known yet that can be asked for
-        // names.
+        // If the stop command arrives before the first round (drain of the ring buffers), no CLR is
+        // known yet that can be queried for names.
         self.announce();
         program.natives.refresh();
         let until = proc::now_ns().saturating_add(BOUND_NS);
@@ -39,14 +39,14 @@ impl Session<'_> {
         let mut asked: BTreeMap<u32, u8> = BTreeMap::new();
         let mut looks = 0;
         loop {
-            // Before any signal: it wakes who waits.
+            // Before any signal, since a signal wakes a waiting thread.
             proc::thread_ids(&mut self.ids);
             for &tid in self.ids.iter().filter(|tid| **tid != self.tid) {
                 found
                     .entry(tid)
                     .or_insert_with(|| proc::thread_activity(tid).unwrap_or_default());
             }
-            // One that runs may wait in a moment, and need not be sent a signal for that.
+            // A running thread may soon wait, and then needs no signal.
             let probes = if looks < PROBE_AFTER {
                 StackProbes::Waiting
             } else {
@@ -71,7 +71,7 @@ impl Session<'_> {
             self.agent.waker.wait(&[self.reader.wake_fd()], Some(LOOK));
             self.drain(cx, false);
             let is_waited_for = |tid: &u32| {
-                // One that has ended meanwhile has no number any more.
+                // A thread that has ended meanwhile has no number any more.
                 let thread = program.threads.number_of(*tid);
                 thread.is_some_and(|thread| !self.walker.has_stack_of(thread))
             };
@@ -99,7 +99,7 @@ impl Session<'_> {
         }
     }
 
-    /// Why there is no stack of a thread.
+    /// Reason why a thread has no stack.
     fn missing_stack_reason(&self, tid: u32, state: &ThreadActivity) -> Cow<'static, str> {
         let threads = &self.agent.program.threads;
         let sampler = threads.sampler();

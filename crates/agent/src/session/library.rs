@@ -1,4 +1,4 @@
-//! The parts of the agent that differ between the profilers' libraries.
+//! What differs between the profiler libraries built from this crate: Sidewalk's and the oracle's.
 
 use corprof::context::Callback;
 use corprof::{AgentCx, Cx};
@@ -7,24 +7,24 @@ use super::{AgentState, Begun};
 use crate::clr::Clr;
 use crate::record::Channel;
 
-/// Seen in a callback of each compilation.
+/// Called in the callback of each compilation.
 pub type Watch = for<'rt> fn(&'static AgentState, &Clr, &mut Cx<'rt, Callback>);
 
-/// How the agent thread ended.
+/// Reason why the agent thread ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AgentEnd {
-    /// No CLR is left: we are out of the process, and may come again.
+    /// No CLR is left. The agent has detached and may be attached again.
     Away,
-    /// It failed, or cannot be asked for another session: no CLR is looked after any more.
+    /// The thread failed, or cannot run another session. No CLR is served any more.
     Over,
 }
 
-/// One profiler's library of these parts: Sidewalk's, or the oracle's.
+/// A profiler library: Sidewalk's, or the oracle's.
 #[derive(Debug)]
 pub struct Library {
-    /// The agent thread, from when we come until no CLR is left: with the session that has begun,
-    /// or none yet.
+    /// Body of the agent thread, which runs until no CLR is left. The argument is the session that
+    /// has begun, if any.
     pub main: fn(&'static AgentState, Option<(Begun, Channel)>, &mut AgentCx) -> AgentEnd,
-    /// Asked at each compilation.
+    /// Called at each compilation.
     pub compiling: Option<Watch>,
 }

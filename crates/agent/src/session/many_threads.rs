@@ -1,30 +1,30 @@
-//! Runtimes with so many threads that it is dear to be told when they stop.
+//! Turns off suspension callbacks in processes with many threads, where each callback is costly.
 //!
-//! A runtime that tells when it stops (`COR_PRF_MONITOR_SUSPENDS`) calls back for each of its
-//! threads too, when it stops and when it goes on; one that waits for a thread does so again and
-//! again. With 6,000 threads that was up to a thousand million calls. There is no other way to be
-//! told, so a runtime that has many threads is asked no more, and what needs it is left out, which
-//! is said. Invariant: what is asked of a runtime again is asked without it, for as long as the
-//! session lasts.
+//! With `COR_PRF_MONITOR_SUSPENDS` a runtime also calls back for each of its threads when it stops
+//! and when it continues. A runtime that waits for a thread repeats this. With 6,000 threads that
+//! was up to a thousand million calls. The runtime offers no other notification, so it is turned
+//! off in processes with many threads. What depends on it is left out of the recording, with a
+//! note. Invariant: a runtime stays in this list for the rest of the session, and every later event
+//! mask of it leaves the flag out.
 
-/// Threads of the process from which on no runtime of it is asked: with 25 ns a call, each stop
+/// Number of threads of the process above which the flag is not set: with 25 ns a call, each stop
 /// takes some 50 µs longer.
 const MANY: u64 = 1_000;
 
-/// The runtimes of a session that are not asked.
+/// The runtimes of a session without suspension callbacks.
 #[derive(Debug, Default)]
 pub(super) struct ManyThreads(Vec<u8>);
 
 impl ManyThreads {
-    /// The process has so many threads, and these runtimes. Answers those that are asked no more
-    /// from now on.
+    /// Updates the list for a process with so many threads and these runtimes. Returns the runtimes
+    /// that were added.
     pub(super) fn add(&mut self, threads: u64, mut runtimes: Vec<u8>) -> Vec<u8> {
         runtimes.retain(|number| threads > MANY && !self.has(*number));
         self.0.extend(&runtimes);
         runtimes
     }
 
-    /// Whether this runtime is not asked.
+    /// Whether this runtime is in the list.
     pub(super) fn has(&self, number: u8) -> bool {
         self.0.contains(&number)
     }

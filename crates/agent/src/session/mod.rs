@@ -1,12 +1,14 @@
-//! Sessions: from "record" to "stop", any number of times in a process, one at a time.
+//! Sessions: the time from "record" to "stop". A process can have many, one at a time.
 //!
-//! [`begin`](begin::begin) starts one for the whole process; `Session` is the agent thread's side,
-//! which drains the rings, resolves, writes, and looks after threads and modules until the tool
-//! says stop or is gone; [`agent_thread`] runs one after the other, and sleeps in between.
+//! [`begin`](begin::begin) starts a session for the whole process. `Session` is the agent thread's
+//! side: until the tool sends stop or exits, it drains the ring buffers, resolves addresses, writes
+//! records, and follows threads and modules. Each such pass is a round. [`agent_thread`] runs one
+//! session after the other, and sleeps in between.
 //!
-//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous,
-//! and it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted,
-//! but no thread of the program waits for it (only a CLR's shutdown does, for a bounded time).
+//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous.
+//! It may block on a lock of the CLR. The ring buffers then fill up and samples that do not fit are
+//! counted as lost. No thread of the program waits for the agent thread, except a CLR's shutdown,
+//! for a bounded time.
 
 mod agent_state;
 pub mod agent_thread;
@@ -55,25 +57,25 @@ use crate::record::{Channel, Command, Recorder};
 use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Round, Walker, WalkerInputs};
 
-/// Between two looks at /proc/self/task.
+/// Time between two scans of /proc/self/task, nanoseconds.
 const SCAN_NS: u64 = 100_000_000;
-/// Between two blocks at least, when there is little to say: with a round, what an abrupt end takes
-/// with it.
+/// Minimum time between two blocks when few records are written. An abrupt end loses at most this
+/// and one round.
 const FLUSH_NS: u64 = 50_000_000;
-/// Between two looks at thread names, and two records of totals.
+/// Time between two reads of thread names, and between two records of totals.
 const STATS_NS: u64 = 1_000_000_000;
-/// How long handlers that ran as the session stopped are waited for: they take microseconds, but
-/// may be preempted.
+/// Maximum wait for handlers that run as the session stops. They take microseconds, but may be
+/// preempted.
 const LAST_TIMERS_NS: u64 = 100_000_000;
-/// Calls of a CLR about a method that it compiles: when it begins and when it has ended. When a
-/// dynamic one goes is a third.
+/// Callbacks per compiled method: at the start and at the end. The unload of a dynamic method is a
+/// third.
 const CALLS_OF_A_METHOD: u64 = 2;
 
 /// A session, on the agent thread.
 pub(crate) struct Session<'a> {
     agent: &'static AgentState,
     recorder: &'a mut Recorder,
-    /// Clients that connect while we record.
+    /// Clients that connect during the session.
     clients: &'a mut Clients,
     settings: Arc<Settings>,
     reader: Reader,
@@ -86,19 +88,19 @@ pub(crate) struct Session<'a> {
     duty_cycle: DutyCycle,
     many_threads: ManyThreads,
     trace: TraceWriter,
-    /// Collections on their way to the recording.
+    /// Collections that are not written yet.
     collected: Vec<CollectionTime>,
-    /// The events have been changed since the last totals.
+    /// Whether the events have changed since the last totals.
     changed: bool,
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
-    /// Empty, for the next news of threads.
+    /// Empty list, to be swapped with the next thread changes.
     thread_news: Vec<ThreadChange>,
     /// Threads at the last scan.
     thread_count: u64,
     pace: Pace,
-    /// When the last round began, and the next is due.
+    /// Start of the last round, and due time of the next.
     round_ns: u64,
     round_due: u64,
     scan_due: u64,
@@ -107,7 +109,8 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// The session that has begun, which writes to `channel` by `recorder`.
+    /// Creates the agent thread's side of a session that has begun. It writes to `channel` by
+    /// `recorder`.
     pub(crate) fn new(
         agent: &'static AgentState,
         begun: Begun,
@@ -166,7 +169,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs until the tool says stop or is gone.
+    /// Runs until the tool sends stop or exits.
     pub(crate) fn run(mut self, cx: &mut AgentCx) {
         self.open();
         self.subscribe_running(cx);
@@ -197,11 +200,11 @@ impl<'a> Session<'a> {
             self.round(cx, is_called);
             self.release_ending_runtimes(cx);
         }
-        // Where no stop was requested.
+        // If no stop was requested.
         self.agent.trace.end(&self.agent.events);
-        // First, so that the tool does not wait for a CLR that takes its time with what follows.
+        // First, so that the tool does not wait for a CLR that is slow in the steps below.
         self.recorder.close();
-        // While the runtimes tell when they collect.
+        // While the runtimes still report collections.
         let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
         self.events.release(&self.agent.events, &mut runtimes);
         self.unsubscribe(cx);
@@ -209,8 +212,8 @@ impl<'a> Session<'a> {
         begin::forget(self.agent);
     }
 
-    /// Threads whose handler ran as the session stopped keep their timers until the reader looks
-    /// again: after this session there may be none.
+    /// Releases the timers of threads whose handler ran as the session stopped. They are kept until
+    /// the next drain, and there may be none after this session.
     fn end_timers(&mut self) {
         let until = proc::now_ns().saturating_add(LAST_TIMERS_NS);
         let sampler = self.agent.sampler();
@@ -220,7 +223,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says what this is a recording of.
+    /// Writes the description of the process and the session.
     fn open(&mut self) {
         self.recorder.record(&Record::Process {
             pid: std::process::id(),
@@ -247,21 +250,22 @@ impl<'a> Session<'a> {
             });
         }
         if self.settings.walker == WalkerKind::Snapshot && !self.settings.timed().is_empty() {
-            // The tool refuses this before it starts; another one may not.
+            // The tool refuses this before it starts; another client may not.
             self.recorder
                 .note("walker snapshot takes no stacks by time: those were taken by signal");
         }
         self.recorder.flush();
     }
 
-    /// Ticks, if there is nothing else to do before the next round: at high rates that would cost
-    /// more than the samples.
+    /// Sends ticks only, if no round is due. At high rates a round per tick would cost more than
+    /// the samples.
     fn only_ticks(&mut self) -> bool {
         let now = proc::now_ns();
         now < self.round_due && self.walker.tick(&mut self.reader, now)
     }
 
-    /// Sleeps until a ring is half full, a client connects, or something is due. False: the latter.
+    /// Sleeps until a ring buffer is half full, a client connects, or a round is due. Returns false
+    /// in the last case.
     fn wait(&mut self) -> bool {
         let now = proc::now_ns();
         self.round_due = self.round_ns.saturating_add(self.pace.round_ns());
@@ -282,8 +286,8 @@ impl<'a> Session<'a> {
         self.agent.waker.wait(&others, Some(timeout))
     }
 
-    /// Answers the clients. The kernel says when there may be one ([`Session::wait`]): it makes a
-    /// socket before it sees that there is none.
+    /// Answers the clients. Called only if [`Session::wait`] was woken, as the kernel creates a
+    /// socket to accept a client before it finds that there is none.
     fn answer_clients(&mut self, cx: &mut AgentCx) {
         for (request, mut client) in self.clients.poll(self.agent) {
             let answer = match request {
@@ -297,7 +301,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One round: everything that is due. No client has connected where it is not called for.
+    /// Runs one round: does everything that is due. `is_called`: the thread was woken, so a client
+    /// may have connected.
     fn round(&mut self, cx: &mut AgentCx, is_called: bool) {
         let now = proc::now_ns();
         self.round_ns = now;
@@ -323,8 +328,9 @@ impl<'a> Session<'a> {
             };
             if scans {
                 self.thread_count = count;
-                // A greeting wakes who waits. A dump reads what they do first, and greets them
-                // then; events are reported by the threads themselves.
+                // A stack probe (a signal that makes a thread report its stack range) wakes a
+                // waiting thread. A dump first reads the states of threads, then probes them. Event
+                // stacks are walked by the threads themselves.
                 let are_walked = self.settings.walker != WalkerKind::Suspend
                     && !self.settings.dump
                     && !self.settings.timed().is_empty();
@@ -346,7 +352,7 @@ impl<'a> Session<'a> {
         program.code.map().age_unreported();
         self.switch_jit_callbacks(cx);
         if self.agent.trace.take_settled() {
-            // A reader of the recording while it is made knows from when on calls are counted.
+            // A live reader of the recording sees from when on calls are counted.
             self.trace.write(&self.agent.trace, self.recorder);
             self.flush_due = now;
         }
@@ -375,7 +381,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// CLRs that we were sent to while this session runs.
+    /// Handles CLRs that were attached during this session.
     fn add_runtimes(&mut self, cx: &mut AgentCx) {
         let arrived = self.agent.catch_up(cx);
         if !arrived.is_empty() && self.agent.registry.is_any_recorded() {
@@ -385,7 +391,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Tells the recording of CLRs that are new.
+    /// Writes the new CLRs to the recording.
     fn announce(&mut self) {
         self.clrs = self.agent.registry.known();
         for clr in self.clrs.iter().skip(self.announced) {
@@ -398,7 +404,7 @@ impl<'a> Session<'a> {
         }
         let all_refused = self.clrs.iter().all(|clr| clr.reach.is_none());
         if self.announced < self.clrs.len() && all_refused {
-            // There is no CLR's end to come.
+            // No CLR's end is pending.
             self.announce_end();
             self.recorder.flush();
         }
@@ -457,8 +463,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Empties the rings and the queue of events; what waits for something waits no longer if this
-    /// is the `last` time. Answers whether code came or went.
+    /// Drains the ring buffers and the queue of events. Entries that wait for others are written if
+    /// this is the `last` time. Returns whether code was added or removed.
     fn drain(&mut self, cx: &mut AgentCx, last: bool) -> bool {
         let drained_ns = proc::now_ns();
         let program = &self.agent.program;
@@ -507,8 +513,8 @@ impl<'a> Session<'a> {
         has_code
     }
 
-    /// Disables reports of compiled methods in CLRs that compile many, or enables them again. They
-    /// are disabled where the session needs them for nothing else.
+    /// Disables JIT callbacks in CLRs that compile many methods, or enables them again. They are
+    /// disabled only if the session has no other use for them.
     fn switch_jit_callbacks(&self, cx: &mut AgentCx) {
         let after = self.settings.jit_callback_limit();
         for known in self.clrs.iter().filter(|known| known.recorded) {
@@ -528,7 +534,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// CLRs that are ending: writes what still needs them, then lets them go.
+    /// Writes what still needs the CLRs that are ending, then releases them.
     fn release_ending_runtimes(&mut self, cx: &mut AgentCx) {
         let AgentState {
             registry,
@@ -536,7 +542,7 @@ impl<'a> Session<'a> {
             phases,
             ..
         } = self.agent;
-        // No CLR is left to record after the last one; another CLR of this process goes on.
+        // After the last recorded CLR no CLR is left to record; other CLRs of the process continue.
         let rest = || {
             phases.runtimes_rest();
             program.threads.stop_sampling();
@@ -560,9 +566,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stops for good, by the tool's wish.
+    /// Ends the session at the tool's request.
     fn close(&mut self, cx: &mut AgentCx) {
-        // While calls are counted still: the notes of it are announced with the rest.
+        // While calls are still counted, so that its notes are announced with the rest.
         self.agent.trace.end(&self.agent.events);
         begin::stop(self.agent);
         self.announce();
@@ -571,8 +577,8 @@ impl<'a> Session<'a> {
         self.announce_end();
     }
 
-    /// Asks CLRs that run already for what this session wants: those of a process that had another
-    /// session, or that we were attached to.
+    /// Sets the event mask of this session in CLRs that run already: after an earlier session, or
+    /// after an attach.
     fn subscribe_running(&mut self, cx: &mut AgentCx) {
         let settings = Arc::clone(&self.settings);
         let recorded = self.agent.registry.recorded();
@@ -617,8 +623,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Before threads that run already are sampled, which the first round sees to: code that was
-    /// compiled before the session.
+    /// Enters the code that was compiled before the session. Must precede the first round, which
+    /// begins to sample the running threads.
     fn learn_existing_code(&mut self, cx: &mut AgentCx) {
         self.recorder.absorb_code(&self.agent.program);
         let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
@@ -626,13 +632,13 @@ impl<'a> Session<'a> {
             .learn_async_bodies(&self.agent.program, &mut runtimes);
     }
 
-    /// Asks the CLRs for no more events than they report anyway.
+    /// Resets the event masks of the CLRs to those without a session.
     fn unsubscribe(&mut self, cx: &mut AgentCx) {
         let running = self.agent.registry.running();
         let _refusals = self.subscribe(cx, &running, |_| subscription::of_idle());
     }
 
-    /// Runtimes with so many threads that it is dear to know when they stop are asked no more.
+    /// Turns off suspension callbacks in runtimes with too many threads ([`ManyThreads`]).
     fn drop_suspend_events(&mut self, cx: &mut AgentCx, threads: u64) {
         let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
         for number in self.many_threads.add(threads, runtimes.recorded()) {
@@ -654,7 +660,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks each of these CLRs for what is `wanted` of it. Answers what could not be had.
+    /// Sets the event mask of each of these CLRs to `wanted`. Returns the refusals.
     fn subscribe(
         &mut self,
         cx: &mut AgentCx,
@@ -699,7 +705,8 @@ impl<'a> Session<'a> {
             };
             if let Some(gate) = gate.filter(|_| minds) {
                 gate.watch();
-                // Once round, so that it opens: until then the state of the runtime is not known.
+                // Suspends and resumes once, so that the gate opens: before that the state of the
+                // runtime is unknown.
                 runtimes.with(number, |_, cx| drop(cx.info().suspend_runtime(cx)));
             }
             runtimes.with(number, |clr, _| clr.note_jit_callbacks_enabled());

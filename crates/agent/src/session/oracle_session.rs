@@ -1,10 +1,9 @@
-//! A session of a library other than Sidewalk's, in a process that it was attached to: the
-//! oracle's.
+//! Waits for a client's session request in a process that runs the oracle's library.
 //!
-//! It is begun as ours is, by a client of the control socket; what is done in it is the library's.
-//! Not the way of [`agent_thread`](super::agent_thread), which takes in code for a recording of its
-//! own. Invariant: who comes when the attach is complete is answered when the past of the CLR is
-//! known.
+//! The session begins as Sidewalk's do, by a request on the control socket. The library itself then
+//! runs it. [`agent_thread`](super::agent_thread) is not used, as it reads code changes into a
+//! recorder of its own. Invariant: a client that connects when the attach is complete is answered
+//! after the CLR's catch-up (its existing code, modules and threads).
 
 use std::time::Duration;
 
@@ -17,11 +16,11 @@ use crate::base::waker;
 use crate::model::Settings;
 use crate::record::Channel;
 
-/// How long the agent waits for a client. The attaching tool may have been killed.
+/// Maximum wait for a client. The attaching tool may have been killed.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Waits for the first request for a session, and begins it. Returns it with the requested
-/// configuration, as it was received. `None`: no client came, or it cannot begin.
+/// configuration, as received. `None`: no client connected, or the session cannot begin.
 pub fn await_session(
     agent: &'static AgentState,
     cx: &mut AgentCx,

@@ -1,27 +1,27 @@
-//! How long the agent thread sleeps from one round to the next.
+//! Computes how long the agent thread sleeps between two rounds (drains of the ring buffers).
 //!
-//! It looks at no clock and no thread; it is told whether a round found anything. Invariants: what
-//! a round found is followed by short rounds; without anything the rounds become longer, to a
-//! bound, so that a program that sleeps is not woken for nothing.
+//! Pure arithmetic: the caller passes the time and whether the round found anything. Invariants: a
+//! round that found something is followed by short rounds. Otherwise rounds become longer, up to a
+//! bound, so that an idle program is not woken for nothing.
 
-/// Between two rounds, while the runtime starts and threads and modules come by the dozen.
+/// Time between two rounds while the runtime starts and threads and modules appear by the dozen.
 const EARLY_NS: u64 = 10_000_000;
-/// How long that takes.
+/// Duration of that phase.
 const EARLY_LASTS_NS: u64 = 300_000_000;
-/// Between two rounds while the program starts. Each wakes another processor, which the kernel then
-/// has to notify of every change of the memory's mapping.
+/// Time between two rounds while the program starts. Each wakes another processor, which the kernel
+/// must then notify of every change of the memory mapping.
 const START_NS: u64 = 30_000_000;
-/// How long that takes, both together.
+/// End of the start, counted from the session's beginning.
 const START_LASTS_NS: u64 = 1_000_000_000;
-/// Between two rounds later; a ring that fills up asks for one earlier.
+/// Time between two rounds later. A ring buffer that fills up causes an earlier round.
 const ROUND_NS: u64 = 100_000_000;
-/// Between two rounds while an exception waits for its handler: the program may end by it, and is
-/// then gone some tens of milliseconds after the throw.
+/// Time between two rounds while an exception waits for its handler. If the exception ends the
+/// program, it exits some tens of milliseconds after the throw.
 const SEARCH_NS: u64 = 2_000_000;
-/// How many times longer a round is than the last where nothing comes.
+/// Factor by which a round is longer than the last if nothing was found.
 const GROWTH: u64 = 3;
-/// Between two rounds at most. A native thread that others make without using CPU time themselves
-/// is found so late.
+/// Maximum time between two rounds. It is also the delay until a native thread is found if the
+/// threads that start it use no CPU time.
 const LONGEST_NS: u64 = 500_000_000;
 
 /// The pace of a session.
@@ -34,16 +34,16 @@ pub(super) struct Pace {
 /// The result of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RoundResult {
-    /// Nothing that was not known.
+    /// Nothing new.
     Nothing,
-    /// Something.
+    /// Something new.
     Something,
     /// An exception that waits for its handler.
     Search,
 }
 
 impl Pace {
-    /// Of a session that begins now.
+    /// Returns the pace of a session that begins now.
     pub(super) fn new(now_ns: u64) -> Pace {
         Pace {
             start_ns: now_ns,
@@ -51,18 +51,17 @@ impl Pace {
         }
     }
 
-    /// From the beginning of the last round to the next, nanoseconds.
+    /// Returns the time from the beginning of the last round to the next, nanoseconds.
     pub(super) fn round_ns(&self) -> u64 {
         self.round_ns
     }
 
-    /// Whether the next round is far off, so that what happens meanwhile should call for an earlier
-    /// one.
+    /// Whether the next round is so late that new work should cause an earlier one.
     pub(super) fn is_idle(&self) -> bool {
         self.round_ns > ROUND_NS
     }
 
-    /// A round is over.
+    /// Computes the next interval after a round.
     pub(super) fn after(&mut self, now_ns: u64, found: RoundResult) {
         let short = match now_ns.saturating_sub(self.start_ns) {
             0..EARLY_LASTS_NS => EARLY_NS,

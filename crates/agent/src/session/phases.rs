@@ -1,4 +1,4 @@
-//! The phases of the process and every step from one to another: the one place that moves them.
+//! The phases of the process, and the functions that change them. No other module does.
 //!
 //! ```text
 //!          begin            a CLR starts
@@ -11,47 +11,47 @@
 use crate::model::Phase;
 use crate::model::phase::{PhaseReader, PhaseWriter, new_phase};
 
-/// Moves the phase.
+/// Changes the phase.
 #[derive(Debug)]
 pub struct Phases(PhaseWriter);
 
 impl Phases {
-    /// Those of a process without a session, and what reads them.
+    /// Returns the phases of a process without a session, and a reader of them.
     pub fn new() -> (Phases, PhaseReader) {
         let (writer, reader) = new_phase();
         (Phases(writer), reader)
     }
 
-    /// A session begins. Answers whether it may: there is none, and the agent thread lives.
+    /// Begins a session. Returns false if a session runs or the agent thread has ended.
     pub(super) fn begin(&self) -> bool {
         self.0.change(&[Phase::Idle], Phase::Waiting).is_ok()
     }
 
-    /// A CLR is recorded from here on, unless the session is about to end.
+    /// Notes that a CLR is recorded from here on, unless the session is about to end.
     pub fn runtime_starts(&self) {
         let _ends = self
             .0
             .change(&[Phase::Waiting, Phase::Recording], Phase::Recording);
     }
 
-    /// The last CLR that is recorded ends.
+    /// Notes that the last recorded CLR ends.
     pub(super) fn runtimes_rest(&self) {
         let _ends = self.0.change(&[Phase::Recording], Phase::Waiting);
     }
 
-    /// No more samples.
+    /// Ends sampling.
     pub(super) fn drain(&self) {
         let _was_idle = self
             .0
             .change(&[Phase::Waiting, Phase::Recording], Phase::Draining);
     }
 
-    /// The session is over.
+    /// Ends the session.
     pub(super) fn over(&self) {
         let _left = self.0.change(&[Phase::Draining], Phase::Idle);
     }
 
-    /// The agent thread is gone.
+    /// Notes that the agent thread has ended.
     pub fn leave(&self) {
         let _from_any = self.0.change(
             &[

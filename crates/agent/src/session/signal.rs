@@ -1,19 +1,19 @@
-//! The holder of the signal that we share with the CLRs.
+//! Keeps the sampler's handler first on the activation signal, which it shares with the CLRs.
 //!
-//! A tick comes by the signal with which CLRs interrupt their own threads (docs/signals.md). Each
-//! CLR takes it for itself when it starts; here the sampler's handler is put on top again, above a
-//! handler that serves them all. Not in a signal handler: it takes the loader's lock.
+//! Ticks use the signal with which CLRs interrupt their own threads (docs/signals.md). Each CLR
+//! installs its handler when it starts. The functions here then install the sampler's handler above
+//! it, over a handler that serves all CLRs. They do not run in a signal handler, since they take
+//! the loader's lock.
 
 use sampler::{Holder, Sampler};
 
 use super::AgentState;
 
-/// Puts the sampler's handler above those of all CLRs. Each CLR has taken the signal for itself
-/// when it started. Ensures that all of them get their own signals. Where a handler of other origin
-/// has taken it, the sampler leaves it there.
+/// Installs the sampler's handler above those of all CLRs, and ensures that all CLRs still get
+/// their own signals. If a handler of other origin holds the signal, it stays in place.
 pub fn install_on_top(agent: &AgentState) {
     let Some(sampler) = agent.sampler() else {
-        // No session yet: the CLRs are among themselves.
+        // No session yet: only the CLRs share the signal.
         activation::serve_all();
         return;
     };
@@ -22,20 +22,19 @@ pub fn install_on_top(agent: &AgentState) {
         beneath: sampler.previous_handler(),
     };
     match activation::serve_beneath(forwarding) {
-        // A failure leaves the CLR on top, which passes on what is ours.
+        // On failure the CLR's handler stays first and forwards the sampler's signals.
         Some(beneath) => drop(sampler.move_to_top(beneath)),
         None => sampler.yield_signal(),
     }
 }
 
-/// Ensures that a CLR can stop its threads although the signal was put onto the alternate stack:
-/// from here on it does so for us.
+/// Moves the signal off the alternate stack, so that a CLR can stop its threads by it.
 pub fn make_safe() {
     Sampler::move_off_alternate_stack(activation::signal_number());
 }
 
-/// As [`install_on_top`], where something has changed; and what others have made of our signals is
-/// seen.
+/// As [`install_on_top`], if the holder has changed. Also rechecks what other code has done to the
+/// sampler's signals.
 pub(super) fn recheck(agent: &AgentState) {
     let Some(sampler) = agent.sampler().filter(|sampler| sampler.is_running()) else {
         return;

@@ -1,11 +1,11 @@
-//! The second part of a dump, where that is wanted: the stacks of suspended async methods, which no
-//! thread runs.
+//! Second part of a dump, on request: the stacks of suspended async methods.
 //!
-//! Each runtime is asked for two collections of all generations, at whose ends it walks its heap
-//! for us (`program::chains::suspended`): the first finds classes, the second one tasks. Both are
-//! asked for on threads that live for that, as the runtime makes them its own. Invariant: whatever
-//! the runtime refuses, its event mask is what it was before, and it is said why there are no
-//! stacks.
+//! No thread runs these methods. Each runtime is requested to run two collections of all
+//! generations. At the end of each it walks its heap and reports objects by callbacks
+//! (`program::chains::suspended`). The first walk finds classes, the second one tasks. Each request
+//! is made on a short-lived thread, as the runtime registers the requesting thread. Invariant: if
+//! the runtime refuses, its event mask is restored, and the reason for the missing stacks is
+//! written.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::clr::Runtimes;
 use crate::program::chains::suspended::{ChainGroups, StoppedHeap};
 use crate::program::chains::{self, Survey};
 
-/// The callbacks of a walk, and those that tell for how long the runtime stood still.
+/// Events of a heap walk, and those that report how long the runtime was suspended.
 const WALKS: EventMaskLow = EventMaskLow::MONITOR_GC.union(EventMaskLow::MONITOR_SUSPENDS);
 
 impl Session<'_> {
@@ -57,7 +57,7 @@ impl Session<'_> {
     /// Returns the findings of two walks of a runtime's heap.
     ///
     /// # Errors
-    /// Why there was none.
+    /// The reason why the walk failed.
     fn survey(&mut self, cx: &mut AgentCx, number: u8) -> Result<ChainGroups, String> {
         let tables = chains::prepare();
         let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
@@ -108,7 +108,7 @@ impl Session<'_> {
 
 const ENDED: &str = "it has ended";
 
-/// Has the runtime collect, after which its heap has been walked.
+/// Makes the runtime run a collection, at the end of which its heap has been walked.
 fn walk(
     runtimes: &mut Runtimes<'_>,
     number: u8,

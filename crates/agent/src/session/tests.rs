@@ -1,5 +1,4 @@
-//! Sessions without a CLR: the threads of this test are sampled, and what a CLR would call is
-//! called.
+//! Tests of sessions without a CLR: the test samples its own threads and makes the CLR's callbacks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -14,15 +13,15 @@ use crate::model::Phase;
 use crate::program::threads::StartedThread;
 use crate::record::decoded::{DecodedRecording, listen};
 
-/// The parts of this test's process, for one test at a time: sampler and code map are one per
-/// process.
+/// The agent state of this test's process, for one test at a time: the process has one sampler and
+/// one code map.
 struct Process {
     agent: &'static AgentState,
     _alone: MutexGuard<'static, ()>,
 }
 
 static STATE: OnceLock<&'static AgentState> = OnceLock::new();
-/// The agent thread's, between two sessions.
+/// The agent thread's recorder between two sessions.
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -39,7 +38,7 @@ impl Process {
     }
 }
 
-/// A session under way on an agent thread, as `process` starts it.
+/// A running session on an agent thread, as `process` starts it.
 struct Running {
     agent: &'static AgentState,
     say: std::os::unix::net::UnixStream,
@@ -64,7 +63,7 @@ impl Running {
             agent_thread::idle_round(agent, &mut recorder, cx);
             *RECORDER.lock().unwrap() = Some(recorder);
         });
-        // The work of a CLR's `Initialize`.
+        // As a CLR's `Initialize` does.
         agent.phases.runtime_starts();
         Running {
             agent,
@@ -74,7 +73,7 @@ impl Running {
         }
     }
 
-    /// The tool says stop.
+    /// Sends the tool's stop command.
     fn stop(mut self) -> DecodedRecording {
         use std::io::Write as _;
         self.say.write_all(b"S").unwrap();
@@ -92,13 +91,13 @@ fn burn_cpu(until: &AtomicBool) {
     }
 }
 
-/// A thread of this name that burns CPU time until it is told.
+/// Starts a thread of this name that uses CPU time until it is stopped.
 fn burner(name: &str, stop: &'static AtomicBool) -> JoinHandle<()> {
     let named = std::thread::Builder::new().name(name.into());
     named.spawn(move || burn_cpu(stop)).unwrap()
 }
 
-/// Until this process has used so much CPU time.
+/// Waits until this process has used this much CPU time.
 fn until_burnt(ns: u64) {
     let begin = proc::process_cpu_ns();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -173,7 +172,7 @@ fn a_second_session_with_other_events_stands_alone() {
                 .iter()
                 .any(|name| name.starts_with("libc.so"))
         );
-        // Every reported thread has ended, for the recording.
+        // Every reported thread has ended in the recording.
         assert!(decoded.threads.values().all(|(_, ended)| *ended));
     }
     assert_eq!(first.samples.len(), first.of(Event::Cpu).len());
@@ -219,7 +218,7 @@ fn a_session_whose_tool_is_gone_leaves_an_idle_process() {
     let mut running = Running::begin(agent, "event=cpu,gc;engine=timer");
     let tid = proc::own_tid();
     agent.program.threads.own_started();
-    // Hung up in the middle, as a killed tool does.
+    // The connection ends in the middle, as with a killed tool.
     running.say.shutdown(std::net::Shutdown::Both).unwrap();
     running.runs.join().unwrap();
     assert_eq!(agent.phase.get(), Phase::Idle);
@@ -253,7 +252,7 @@ fn the_last_clr_s_end_is_written_before_it_is_released() {
     let decoded = running.stop();
     let thread = thread_of(&decoded, "managed one").unwrap();
     assert!(decoded.threads[&thread].1);
-    // It stays known while its CLR does.
+    // It stays in the table while its CLR does.
     assert_eq!(
         agent.program.threads.number_of(proc::own_tid()),
         Some(thread)
@@ -268,9 +267,9 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// An hour of a busy program after its recording ended: 100 threads and 250 methods a second come
-/// and go, and libraries, and exceptions, and the agent thread sleeps but for code. At the speed of
-/// the callbacks.
+/// An hour of a busy program after its recording ended, at the speed of the callbacks: 100 threads
+/// and 250 methods per second start and end, with libraries and exceptions. The agent thread wakes
+/// for code only.
 #[test]
 fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     const SECONDS: usize = 3600;
@@ -278,7 +277,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     let agent = process.agent;
     let begun = begin::begin(agent, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
     let (channel, mut say, reads) = listen();
-    // For the life of the process, as in a program that was started with us.
+    // For the life of the process, as in a program that was started with the agent.
     agent.set_started();
     corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
         agent_thread::main(agent, Some((begun, channel)), cx);
@@ -288,7 +287,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     std::io::Write::write_all(&mut say, b"S").unwrap();
     let decoded = reads.join().unwrap();
     assert_eq!(decoded.ends, 1);
-    // The end of the recording is told a moment before the session's.
+    // The recording ends a moment before the session.
     while agent.phase.get() != Phase::Idle {
         std::thread::yield_now();
     }
@@ -335,8 +334,8 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                 agent.program.code.removed([range]);
             }
             agent.program.natives.refresh();
-            // A second has more time for the agent thread than this one, which it must have woken
-            // for.
+            // A real second leaves the agent thread more time than this loop. It must have been
+            // woken.
             while agent.program.code.queued() > 8192 {
                 std::thread::yield_now();
             }
@@ -362,10 +361,10 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     );
 }
 
-/// The agent thread fails: samples end, callbacks keep nothing, and no CLR waits for it.
+/// If the agent thread fails, samples end, callbacks queue nothing, and no CLR waits for it.
 #[test]
 fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
-    // Parts of its own, as there is no way back.
+    // An agent state of its own, as this cannot be undone.
     let agent = AgentState::new(Settings::default());
     let _alone = Process::alone();
     let begun = begin::begin(agent, Settings::parse("event=cpu,exception;engine=timer")).unwrap();

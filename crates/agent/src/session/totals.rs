@@ -1,4 +1,4 @@
-//! Counters and totals of a session: what was lost, what broke, what it cost.
+//! Counters and totals of a session: lost samples, broken stacks, and the cost of recording.
 
 use std::borrow::Cow;
 
@@ -23,29 +23,30 @@ fn unattributed_text(claim: Unattributed) -> Record<'static> {
 #[derive(Debug)]
 pub(super) struct Totals {
     sampler: &'static Sampler,
-    /// The cost of the delivery of one signal on this machine.
+    /// Cost of the delivery of one signal on this machine.
     delivery_ns: u64,
-    /// CPU time of the agent thread and of the process before the session; none where the process
-    /// has been recorded from its start.
+    /// CPU time of the agent thread and of the process before the session; 0 if the process has
+    /// been recorded from its start.
     agent_before_ns: u64,
     target_before_ns: u64,
     handler_ns: u64,
     lost_ns: u64,
-    /// Runs of the handler, and what the kernel took for them.
+    /// Runs of the handler, and the kernel's time for them.
     ticks: u64,
     ticks_ns: u64,
-    /// Callbacks by kind, and how many of each had been made when that was last told.
+    /// Callbacks by kind, and the number of each when last written.
     callbacks: [Calls; CallbackKind::COUNT],
     callbacks_reported: [u64; CallbackKind::COUNT],
-    /// The claims that were reported as unseen.
+    /// The amounts that were last written as unseen.
     unattributed: Vec<Unattributed>,
-    /// The last statement on filters of system calls, and that on signals that cannot be sent.
+    /// The last written note on filters of system calls, and the one on signals that cannot be
+    /// sent.
     forbidden: String,
     unsent: Option<Unsent>,
 }
 
-/// Lists the calls that a filter of system calls forbids, and the agent does without; empty where
-/// there are none.
+/// Lists the system calls that a filter forbids and the agent does without. Empty if there are
+/// none.
 fn forbidden() -> String {
     let each = Call::all().filter_map(|call| {
         let how = match syscalls::verdict(call) {
@@ -54,7 +55,7 @@ fn forbidden() -> String {
             Verdict::Untried => "no child process could try it".to_owned(),
             Verdict::Unfiltered | Verdict::LetThrough => return None,
         };
-        // It is missed only with `--engine perf`, which says so itself.
+        // Needed only with `--engine perf`, which reports it itself.
         let is_missed = call.is_optional() && call != Call::PerfEventOpen;
         is_missed.then(|| format!("{} ({how})", call.name()))
     });
@@ -62,9 +63,9 @@ fn forbidden() -> String {
 }
 
 impl Totals {
-    /// Of a session that begins now, in which these CLRs run already. Agent thread only.
+    /// Returns the totals of a session that begins now, with these CLRs running. Agent thread only.
     pub(super) fn new(agent: &AgentState, sampler: &'static Sampler, running: &[u8]) -> Totals {
-        // Costs from before are not this session's.
+        // Earlier costs do not belong to this session.
         for known in agent.registry.known() {
             if let Some((clr, runtime)) = &known.reach
                 && running.contains(&known.number)
@@ -99,7 +100,7 @@ impl Totals {
 }
 
 impl Session<'_> {
-    /// Looks for filters of system calls, and says what they forbid us.
+    /// Detects filters of system calls, and writes which calls they forbid.
     pub(super) fn write_filters(&mut self) {
         syscalls::refresh();
         let forbidden = forbidden();
@@ -109,7 +110,7 @@ impl Session<'_> {
             ));
             self.totals.forbidden = forbidden;
         }
-        // Those for which there was no place are counted.
+        // Signals refused by a full queue (EAGAIN) are only counted.
         let unsent = self.totals.sampler.unsent();
         let unsent = unsent.filter(|unsent| unsent.queue != libc::EAGAIN);
         if let Some(unsent) = unsent
@@ -137,7 +138,7 @@ impl Session<'_> {
         for (reason, count) in self.walker.lost() {
             self.recorder.lost(reason, count);
         }
-        // Callbacks that failed inside us; the thunk has caught them and the CLR went on.
+        // Callbacks that panicked in the agent. The thunk caught the panic and the CLR continued.
         for known in &self.clrs {
             if let Some((clr, runtime)) = &known.reach {
                 let failed = clr.new_panics(runtime.panics());
@@ -172,7 +173,7 @@ impl Session<'_> {
         });
     }
 
-    /// Writes what recording has cost so far, beside this thread.
+    /// Writes the cost of recording so far, outside this thread.
     fn write_cost(&mut self) {
         let totals = &mut self.totals;
         let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
@@ -210,7 +211,7 @@ impl Session<'_> {
         let threads = &self.agent.program.threads;
         threads.settle_accounts(&mut self.ids);
         let report = threads.report()?;
-        // A thread that takes its ticks at last owes nothing any more.
+        // A thread that receives its delayed ticks owes nothing any more.
         for gone in &self.totals.unattributed {
             let is_still = report
                 .claims

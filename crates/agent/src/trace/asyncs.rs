@@ -1,13 +1,12 @@
-//! Async methods: which state machine a method starts, and where that completes the task that the
-//! method has returned.
+//! IL rewriting of async methods: adds probes where the task that a method has returned completes.
 //!
-//! A compiler makes two methods of one. What bears its name (the kickoff) makes a state machine,
-//! lets a builder start it and returns the builder's task. `MoveNext` of the state machine is the
-//! code that was written; it tells the builder at its end that the result is there (`SetResult`),
-//! or an exception (`SetException`), which completes the task. Both are known by their IL,
-//! whichever compiler made them, as the builders' names and methods are part of the framework.
-//! Invariants: `MoveNext` asks for the task only when it was resumed, as only then there is one for
-//! certain, and asking for it makes none; what does not look as expected is left as it is.
+//! A compiler makes two methods of one. The method with its name (the kickoff) creates a state
+//! machine, lets a builder start it and returns the builder's task. `MoveNext` of the state machine
+//! has the written code. At its end it calls the builder's `SetResult` or `SetException`, which
+//! completes the task. Both are recognised by their IL, for any compiler, as the builders' names
+//! and methods are part of the framework. Invariants: `MoveNext` reads the task only if it was
+//! resumed: only then a task certainly exists, and reading it creates none. Code that does not look
+//! as expected stays unchanged.
 
 use std::collections::HashMap;
 
@@ -23,30 +22,30 @@ const SERVICES: &str = "System.Runtime.CompilerServices.";
 const TASK: &str = "System.Threading.Tasks.Task";
 const VALUE_TASK: &str = "System.Threading.Tasks.ValueTask";
 const TASK_OF: &str = "System.Threading.Tasks.Task`1";
-/// Of C# and Visual Basic.
+/// Field names of C# and Visual Basic.
 const STATES: [&str; 2] = ["<>1__state", "$State"];
 const BUILDERS: [&str; 2] = ["<>t__builder", "$Builder"];
-/// The code that was written, in a state machine.
+/// The state machine's method with the written code.
 pub(super) const MOVE_NEXT: &str = "MoveNext";
-/// The evaluation stack that a state machine's `MoveNext` needs beside what is on it.
+/// Additional evaluation stack slots that a state machine's `MoveNext` needs.
 const MORE_STACK: u16 = 4;
 
-/// The first half of an async method.
+/// The kickoff method of an async method.
 #[derive(Clone, Debug)]
 pub(super) struct Kickoff {
     /// The type of its state machine.
     machine: Token,
-    /// The second half.
+    /// Its `MoveNext`.
     pub(super) move_next: Token,
     /// The builder's type.
     builder: String,
     /// Signature of the builder's property `Task`.
     get_task: MethodSignature,
-    /// Whether that is a `ValueTask`.
+    /// Whether the task is a `ValueTask`.
     is_value: bool,
 }
 
-/// Tokens of signatures of probes, in one module.
+/// Tokens of the probes' signatures, in one module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AsyncSignatures {
     /// `(long, int, int)`
@@ -55,14 +54,14 @@ pub(super) struct AsyncSignatures {
     pub(super) completes: Token,
 }
 
-/// Where a module's metadata is read and written.
+/// Reader and writer of a module's metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModuleMetadata<'a, 'rt> {
     pub(super) import: &'a MetadataImport<'rt>,
     pub(super) emit: &'a MetadataEmit<'rt>,
 }
 
-/// The token of an instruction that has one.
+/// Returns the token of an instruction, if it has one.
 fn token_of(instruction: &Instruction) -> Option<Token> {
     match instruction.operand() {
         Operand::Token(token) => Some(*token),
@@ -74,7 +73,7 @@ fn is(instruction: &Instruction, opcode: Opcode) -> bool {
     instruction.opcode() == opcode
 }
 
-/// Name of a type, and what it is where it is an instance of a generic one.
+/// Name of a type, and its instantiation if it is generic.
 fn named(import: &MetadataImport<'_>, class: Token) -> Option<(String, Option<Type>)> {
     match class.table() {
         Token::TYPE_REF => Some((import.get_type_ref_props(class).ok()?.name, None)),
@@ -103,7 +102,7 @@ fn member(import: &MetadataImport<'_>, method: Token) -> Option<(Token, String, 
     Some((props.parent, props.name, props.signature))
 }
 
-/// The type definition of a type.
+/// Returns the type definition of a type.
 fn definition(of: &Type) -> Option<Token> {
     let token = match of {
         Type::Class(class) | Type::ValueType(class) => class.token(),
@@ -118,8 +117,8 @@ pub(super) fn is_task(import: &MetadataImport<'_>, of: &Type) -> bool {
     awaited(import, of).is_some()
 }
 
-/// The result of awaiting one of the framework's tasks: `T` of a `Task<T>`, void of a `Task`. Code
-/// that is compiled with runtime async returns that.
+/// Returns the result type of awaiting a task of the framework: `T` for a `Task<T>`, void for a
+/// `Task`. Code compiled with runtime async returns that type.
 pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
     let (token, result) = match of {
         Type::Class(class) | Type::ValueType(class) => (class.token(), None),
@@ -138,8 +137,8 @@ pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
     }
 }
 
-/// The state machine that a method starts; `None` of a method that is not async. An error is why
-/// its end cannot be seen, for users.
+/// Returns the state machine that a method starts, or `None` for a method that is not async. An
+/// error is the reason, for users, why its end cannot be observed.
 pub(super) fn kickoff(
     import: &MetadataImport<'_>,
     body: &Body,
@@ -156,7 +155,7 @@ pub(super) fn kickoff(
         let props = import.get_method_props(*method);
         props.is_ok_and(|props| props.name == MOVE_NEXT && props.rva != 0)
     })?;
-    // Since .NET 6 a task is behind a `ValueTask` always, unless the method names another builder.
+    // Since .NET 6 a `ValueTask` always wraps a task, unless the method names another builder.
     let may_be_pooled = runtime == 5;
     let is_value = match builder.strip_prefix(SERVICES)?.trim_end_matches("`1") {
         "AsyncTaskMethodBuilder" => false,
@@ -185,8 +184,8 @@ pub(super) fn kickoff(
     }))
 }
 
-/// The state machine and the name of the builder's type, if that is what an instance of a generic
-/// method starts.
+/// Returns the state machine and the name of the builder's type, if an instance of a generic method
+/// starts a state machine.
 fn started(import: &MetadataImport<'_>, call: Token) -> Option<(Token, String)> {
     if call.table() != Token::METHOD_SPEC {
         return None;
@@ -223,7 +222,8 @@ fn is_machine(import: &MetadataImport<'_>, class: Token) -> bool {
     has(STATES) && has(BUILDERS)
 }
 
-/// Whether a method is what a compiler has made of an async method beside that of its name.
+/// Whether a method is one that a compiler has generated for an async method, other than the
+/// kickoff.
 pub(super) fn is_machinery(import: &MetadataImport<'_>, class: Token, method: &str) -> bool {
     matches!(method, MOVE_NEXT | "SetStateMachine") && is_machine(import, class)
 }
@@ -256,7 +256,7 @@ impl Kickoff {
         })
     }
 
-    /// Lets the second half tell when it completes a task that was returned.
+    /// Adds probes to `MoveNext` that report when it completes a task that was returned.
     pub(super) fn complete(
         &self,
         metadata: ModuleMetadata<'_, '_>,
@@ -285,7 +285,7 @@ impl Kickoff {
         let get_task = emit.define_member_ref(*class, "get_Task", &self.get_task.to_bytes());
         let get_task = Instruction::call(get_task.map_err(describe_error)?);
         let returns = match (&self.get_task.return_type, named(import, *class)) {
-            // Of the builder of a `T` it is the task of a `T`.
+            // The builder of a `T` has the task of a `T`.
             (
                 Type::Generic {
                     is_value,
@@ -318,7 +318,7 @@ impl Kickoff {
             let numbers = [i32::from(is_error), number];
             let call = Probe::calli(1, &numbers, function as usize, signatures.completes);
             let instructions = ask.iter().chain(call.instructions()).cloned();
-            // -1 before it has run, what it waits for from 0 on.
+            // -1 before the first run, from 0 on the await at which it is suspended.
             let condition = [
                 Instruction::ldloc(was_resumed),
                 Instruction::ldc_i4(-1),
@@ -336,7 +336,7 @@ impl Kickoff {
         Ok(())
     }
 
-    /// A field of the state machine that its code loads.
+    /// Returns the field of the state machine that its code loads.
     fn field(
         &self,
         import: &MetadataImport<'_>,
@@ -366,8 +366,8 @@ impl Kickoff {
             .find(|field| *seen.entry(*field).or_insert_with(|| is_it(*field)))
     }
 
-    /// Where the builder is told the end: the call, the builder's type, and whether it is an
-    /// exception. `None` where a call is in an unknown place.
+    /// Returns the calls that complete the builder: the call, the builder's type, and whether it is
+    /// by an exception. `None` if a call is in an unexpected place.
     fn ends(
         &self,
         import: &MetadataImport<'_>,
@@ -394,7 +394,7 @@ impl Kickoff {
             else {
                 continue;
             };
-            // `this.builder`, and behind it what it is told, if anything.
+            // `this.builder`, followed by the argument of the call, if any.
             let is_own = |back: usize| {
                 let at = at.checked_sub(back)?;
                 let pair = [body.lines.get(at)?, body.lines.get(at + 1)?];
@@ -411,18 +411,18 @@ impl Kickoff {
     }
 }
 
-/// Instructions that go straight on.
+/// Instructions without a branch.
 fn straight(instructions: Vec<Instruction>, max_stack: u16) -> Result<Probe, String> {
     Probe::new(instructions, max_stack).map_err(|error| error.to_string())
 }
 
-/// How a task is asked, in code of one method.
+/// Tokens and locals for reading a task's properties, in the code of one method.
 #[derive(Clone, Copy, Debug)]
 struct TaskTypes {
     /// The queried type: `Task`, or an instance of `ValueTask`.
     own: Token,
     task: Token,
-    /// Of a `ValueTask`: whether it has a result.
+    /// For a `ValueTask`: whether it has a result.
     value: Option<bool>,
 }
 
@@ -458,7 +458,7 @@ impl TaskTypes {
         Ok(TaskTypes { own, task, value })
     }
 
-    /// A property of what is asked, a `bool`.
+    /// Returns a `bool` property of the task.
     fn own(&self, metadata: ModuleMetadata<'_, '_>, name: &str) -> Result<Instruction, String> {
         let boolean = Type::Primitive(corprof::il::Primitive::Boolean);
         let method = self.method(metadata, self.own, name, boolean)?;
@@ -468,11 +468,12 @@ impl TaskTypes {
         })
     }
 
-    /// From a task, or the address of one that is a value, to its id.
+    /// Returns the instructions that convert a task, or the address of a value task, to the task's
+    /// id.
     fn id(&self, metadata: ModuleMetadata<'_, '_>) -> Result<Vec<Instruction>, String> {
         let mut all = Vec::new();
         if let Some(has_result) = self.value {
-            // The same that is in it, as its builder makes no others.
+            // The task inside it, as its builder makes no others.
             let token = |token| TypeToken::new(token).ok_or("that is no type".to_owned());
             let returns = match has_result {
                 false => Type::Class(token(self.task)?),
@@ -507,7 +508,7 @@ impl TaskTypes {
     }
 }
 
-/// A reference to a type of the framework, beside one that is there.
+/// Returns a reference to a type of the framework, in the assembly of an existing reference.
 fn type_ref(metadata: ModuleMetadata<'_, '_>, name: &str, beside: Token) -> Result<Token, String> {
     let scope_of = |class: Token| {
         metadata

@@ -1,8 +1,8 @@
-//! Methods' bodies with probes: read, rewritten, and kept for the runtime to ask for. Thread of the
-//! requests only.
+//! Reads methods' IL, adds probes, and keeps the new bodies until the runtime requests them.
 //!
-//! Invariants: what is traced again has the body that it had; what is not rewritten has its reason;
-//! of an async method both halves are rewritten, or the first one as any other method.
+//! Runs on the ReJIT thread only (see `requests`). Invariants: a method that is traced again gets
+//! the same body. A method that is not rewritten has a recorded reason. Of an async method both
+//! halves (kickoff and `MoveNext`) are rewritten, or the kickoff alone as an ordinary method.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,31 +23,31 @@ use super::{MatchedMethod, ModuleAge, Trace, callers, describe_error, probes};
 use crate::clr::Clr;
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
-/// Larger bodies are left alone.
+/// Maximum size of IL, bytes. Larger bodies are not rewritten.
 const MAX_IL: usize = 1 << 20;
-/// Most methods that a note names.
+/// Maximum number of methods that a note names.
 const MAX_NAMED: usize = 10;
-/// The first major version whose JIT compiles async versions of methods that return tasks.
+/// First major version whose JIT compiles async versions of methods that return tasks.
 const ASYNC_VERSIONS: u16 = 11;
 
 /// Bodies with probes.
 pub(super) struct Bodies<'a> {
-    /// Those that were asked for: the runtime also asks for those of methods that what is traced
-    /// was inlined into, which are to stay as they are.
+    /// The requested bodies. The runtime also requests those of methods into which a traced method
+    /// was inlined; these stay unchanged.
     pub(super) asked: &'a PreparedBodies,
     ready: HashMap<ReadyBody, PreparedBody>,
-    /// The second halves of async methods, and why there is none.
+    /// The `MoveNext` of async methods, or the reason why there is none.
     seconds: HashMap<(ModuleKey, Token), Result<Option<Token>, String>>,
-    /// Modules with traced methods that runtime-async callers may hold inlined copies of.
+    /// Modules with traced methods of which runtime-async callers may contain inlined copies.
     pub(super) may_be_inlined: HashSet<ModuleKey>,
 }
 
-/// A body that there is.
+/// Key of a prepared body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct ReadyBody {
     module: ModuleKey,
     token: Token,
-    /// Whether its own calls count, and the method whose end it tells.
+    /// Whether its own calls are counted, and the number of the method whose end it reports.
     counts: bool,
     ends: Option<i32>,
 }
@@ -63,29 +63,29 @@ impl<'a> Bodies<'a> {
     }
 }
 
-/// A method to ask for.
+/// A method to request.
 pub(super) struct MethodRequest {
     pub(super) token: Token,
-    /// Among the session's methods, and its number; nothing for one that only tells the end of
-    /// another one.
+    /// Index among the session's methods, and its number. `None` for a method that only reports the
+    /// end of another one.
     pub(super) counts: Option<(usize, i32)>,
 }
 
-/// A body as the module has it.
+/// A body as in the module.
 struct ReadBody {
     body: Body,
-    /// Its return type is that of the code: the awaited one, of a method compiled with runtime
+    /// The return type is that of the code: the awaited type for a method compiled with runtime
     /// async.
     signature: MethodSignature,
     locals: LocalSignature,
     is_runtime_async: bool,
 }
 
-/// A second half.
+/// A `MoveNext`, the second half of an async method.
 struct SecondHalf {
-    /// The number of the first one.
+    /// Number of the kickoff.
     number: i32,
-    /// With what tells its end, where that had to be found out now.
+    /// The body with probes at its completion, if it had to be made for this check.
     made: Option<ReadBody>,
 }
 
@@ -100,15 +100,15 @@ pub(super) struct PreparedModule<'rt> {
     runtime: u16,
     age: ModuleAge,
     is_precompiled: bool,
-    /// State machines that tell the ends of these numbers' methods.
+    /// State machines that report the ends of the methods with these numbers.
     halves: BTreeMap<Token, i32>,
-    /// Runtime-async methods here that hold inlined copies of what is traced; whether any of them
-    /// may.
+    /// Runtime-async methods of this module that contain inlined copies of traced methods; and
+    /// whether any of them may.
     callers: BTreeSet<Token>,
     any_may_call: bool,
-    /// Methods whose inlined copies are not asked for.
+    /// Number of methods whose inlined copies are not requested.
     pub(super) without_inliners: usize,
-    /// Methods that return a task whose end is not observed, by why.
+    /// Methods that return a task whose end is not observed, by reason.
     to_first_await: BTreeMap<String, Vec<String>>,
 }
 
@@ -178,7 +178,7 @@ impl<'rt> PreparedModule<'rt> {
         }
     }
 
-    /// Returns the notes for users on methods that were asked for.
+    /// Returns the notes for users on the requested methods.
     pub(super) fn notes(&self) -> Vec<String> {
         let copies = (self.is_precompiled && self.without_inliners > 0).then(|| {
             format!(
@@ -196,8 +196,8 @@ impl<'rt> PreparedModule<'rt> {
         self.to_first_await.iter().map(note).chain(copies).collect()
     }
 
-    /// Has bodies with probes ready for methods, and for those that tell the ends of async ones.
-    /// What is not prepared becomes what it is because of that.
+    /// Prepares bodies with probes for methods, and for the state machines that report the ends of
+    /// async ones. Failures are recorded per method.
     pub(super) fn prepare(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -214,7 +214,7 @@ impl<'rt> PreparedModule<'rt> {
                 Err(why) => task.record_outcome(index, Err(why)),
             }
         }
-        // Second halves first: of a method that runs already, one that began with probes ends with
+        // `MoveNext` first: a call of a running method that began with probes then also ends with
         // them.
         let mut asked = Vec::new();
         let mut own = Vec::new();
@@ -259,7 +259,7 @@ impl<'rt> PreparedModule<'rt> {
         asked
     }
 
-    /// The number of a method, its body if that had to be read, and the second half that it has.
+    /// Returns the number of a method, its body if that had to be read, and its `MoveNext`, if any.
     fn first(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -319,9 +319,9 @@ impl<'rt> PreparedModule<'rt> {
     /// Whether runtime-async callers that were compiled before may hold inlined copies of a method.
     ///
     /// From .NET 11 on the JIT makes an async version of each method that returns a task, for
-    /// callers that await it, and inlines that. ReJIT looks callers up by the method itself, not by
-    /// this version (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`), so it does
-    /// not find them.
+    /// callers that await it, and may inline that version. ReJIT looks callers up by the method
+    /// itself, not by this version (`UpdateJitInlinerActiveILVersions`,
+    /// `src/coreclr/vm/rejit.cpp`), so it does not find them.
     fn may_be_inlined(&self, signature: &[u8]) -> bool {
         self.runtime >= ASYNC_VERSIONS
             && self.age == ModuleAge::Loaded
@@ -329,9 +329,8 @@ impl<'rt> PreparedModule<'rt> {
                 .is_ok_and(|signature| asyncs::is_task(&self.import, &signature.return_type))
     }
 
-    /// Looks for runtime-async methods of this module that hold inlined copies of what is asked
-    /// for, and which ReJIT does not find by itself: precompiled ones, and see
-    /// [`PreparedModule::may_be_inlined`].
+    /// Finds runtime-async methods of this module that contain inlined copies of requested methods
+    /// and that ReJIT does not find: precompiled ones, and see [`PreparedModule::may_be_inlined`].
     pub(super) fn look_for_callers(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -354,7 +353,7 @@ impl<'rt> PreparedModule<'rt> {
         }
     }
 
-    /// Those, of all methods that were asked for.
+    /// Returns these callers for all requested methods.
     pub(super) fn async_callers(&mut self) -> BTreeSet<Token> {
         let mut callers = std::mem::take(&mut self.callers);
         match self.any_may_call {
@@ -366,10 +365,10 @@ impl<'rt> PreparedModule<'rt> {
         }
     }
 
-    /// The async method that a body begins.
+    /// Returns the async method of which a body is the kickoff.
     fn kickoff(&self, read: &ReadBody) -> Option<Result<Kickoff, String>> {
         if read.is_runtime_async {
-            // It is one method, which runs to its end.
+            // It is a single method, without a state machine.
             return None;
         }
         if read.returns_iterator(&self.import) {
@@ -380,7 +379,7 @@ impl<'rt> PreparedModule<'rt> {
         asyncs::kickoff(&self.import, &read.body, self.runtime)
     }
 
-    /// The second half of a method, telling its end.
+    /// Returns the `MoveNext` of a method, with probes at its completion.
     fn completing(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -394,7 +393,7 @@ impl<'rt> PreparedModule<'rt> {
         Ok(read)
     }
 
-    /// A method whose calls count, and which may tell the end of another one besides.
+    /// Prepares a method whose calls are counted, and which may also report the end of another one.
     fn own(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -432,7 +431,7 @@ impl<'rt> PreparedModule<'rt> {
         Ok(body)
     }
 
-    /// A method that only tells the end of another one.
+    /// Prepares a method that only reports the end of another one.
     fn second(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -461,7 +460,7 @@ impl<'rt> PreparedModule<'rt> {
         Ok(body)
     }
 
-    /// The body of a second half, made again where it is known of but was used up.
+    /// Returns the body of a `MoveNext`. Makes it again if it was used up.
     fn made(
         &self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -482,7 +481,7 @@ impl<'rt> PreparedModule<'rt> {
         self.completing(cx, &kickoff, second.number)
     }
 
-    /// A method's body as it is.
+    /// Reads a method's unchanged body.
     fn read(&self, cx: &mut Cx<'rt, RejitThread>, token: Token) -> Result<ReadBody, String> {
         let il = self.info.get_il_function_body(cx, self.id, token);
         let il = il
@@ -522,7 +521,7 @@ impl<'rt> PreparedModule<'rt> {
         })
     }
 
-    /// A body with probes around it.
+    /// Returns a body with probes around it.
     fn wrapped(
         &self,
         read: ReadBody,
@@ -539,8 +538,8 @@ impl<'rt> PreparedModule<'rt> {
         let ends = |function: extern "C" fn(i64, i32)| {
             Probe::calli(1, &[number], function as usize, tokens.leave)
         };
-        // The local with the time of its begin lives through suspensions, as the method's own do,
-        // and a resumption goes on behind the enter probe: so each probe runs once for a call.
+        // The local with the start time survives suspensions, as the method's own locals do, and a
+        // resumption continues behind the enter probe. So each probe runs once per call.
         let (enter, leave, fault): (extern "C" fn(i32) -> i64, _, _) = match is_runtime_async {
             false => (probes::enter, ends(probes::leave), ends(probes::fault)),
             true => (
@@ -579,7 +578,7 @@ fn written(body: &Body) -> Result<PreparedBody, String> {
 }
 
 impl ReadBody {
-    /// Whether it returns what an async iterator does.
+    /// Whether it returns the type of an async iterator.
     fn returns_iterator(&self, import: &MetadataImport<'_>) -> bool {
         let Type::Generic { definition, .. } = &self.signature.return_type else {
             return false;

@@ -1,11 +1,11 @@
-//! Runtime-async callers of other modules, which may hold inlined copies of what is traced.
+//! Finds runtime-async methods of other modules that may contain inlined copies of traced methods.
 //!
 //! From .NET 11 on the JIT makes an async version of each method that returns a task, for callers
-//! that await it, and inlines that. ReJIT does not find such callers
-//! (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`, looks them up by the method
-//! itself), so all those are compiled again that were there before the session and can name the
-//! method, or one that it was inlined into. Invariants: modules that cannot are left as they are; a
-//! caller keeps its own IL.
+//! that await it, and may inline that version. ReJIT does not find such callers:
+//! `UpdateJitInlinerActiveILVersions` (`src/coreclr/vm/rejit.cpp`) looks them up by the method
+//! itself. So all methods are recompiled that existed before the session and can refer to the
+//! traced method, or to one into which it was inlined. Invariants: modules that cannot refer to it
+//! are not changed. A caller keeps its own IL.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use corprof::{Cx, MetadataImport, ModuleKey, Token};
 
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
-/// Visibility of a type that other modules see (`tdVisibilityMask`, `tdPublic`).
+/// Mask and value of the flags of a public type (`tdVisibilityMask`, `tdPublic`).
 const VISIBILITY: u32 = 0x7;
 const PUBLIC: u32 = 0x1;
 /// Namespaces of types that compilers put into each module.
@@ -23,8 +23,8 @@ const OF_COMPILERS: [&str; 2] = [
     "Microsoft.CodeAnalysis.",
 ];
 
-/// The runtime-async methods of modules other than these that may hold inlined copies of methods of
-/// these.
+/// Returns the runtime-async methods of modules outside `inlined` that may contain inlined copies
+/// of methods of `inlined`.
 pub(super) fn of<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     inlined: &HashSet<ModuleKey>,
@@ -47,7 +47,7 @@ pub(super) fn of<'rt>(
             false => others.push((*key, import, None)),
         }
     }
-    // Modules that name a type of those belong to them.
+    // A module that names a type of these modules is added to them.
     loop {
         let before = others.len();
         others.retain_mut(|(key, import, names)| {
@@ -71,7 +71,7 @@ pub(super) fn is_runtime_async(import: &MetadataImport<'_>, method: Token) -> bo
     props.is_ok_and(|props| props.implementation & IS_RUNTIME_ASYNC != 0)
 }
 
-/// The methods of a module that are.
+/// Returns the runtime-async methods of a module.
 pub(super) fn runtime_async<'a>(
     import: &'a MetadataImport<'_>,
 ) -> impl Iterator<Item = Token> + 'a {
@@ -80,15 +80,15 @@ pub(super) fn runtime_async<'a>(
     methods.filter(|method| is_runtime_async(import, *method))
 }
 
-/// Names of the types of a module that others may name. Nested ones are named with the type around
-/// them.
+/// Names of the types of a module to which others may refer. Nested types are covered by their
+/// enclosing type.
 fn defined<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> + 'a {
     let classes = import.enum_type_defs().unwrap_or_default().into_iter();
     classes.filter_map(|class| {
         let props = import.get_type_def_props(class).ok()?;
         let is_seen = match props.attributes & VISIBILITY {
             PUBLIC => true,
-            // By friends.
+            // Friend assemblies also see types that are not public.
             0 => !OF_COMPILERS.iter().any(|of| props.name.starts_with(of)),
             _ => false,
         };
@@ -96,7 +96,8 @@ fn defined<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> +
     })
 }
 
-/// Names of the types of others that a module names: by whichever assembly, as types are forwarded.
+/// Names of the types of other modules to which a module refers, in any assembly, as types can be
+/// forwarded.
 fn named<'a>(import: &'a MetadataImport<'_>) -> impl Iterator<Item = String> + 'a {
     let types = import.enum_type_refs().unwrap_or_default().into_iter();
     types.filter_map(|class| Some(import.get_type_ref_props(class).ok()?.name))

@@ -1,14 +1,20 @@
-//! Method tracing: each call of the methods that a user names is counted and timed, by probes in
-//! their code.
+//! Method tracing: counts and times the calls of methods that a user names, by probes in their IL.
 //!
-//! When a module is loaded, or a session begins in a program that runs, its methods are held
-//! against the `pattern`s; those that are meant get new IL (`bodies`; `requests` and `work`, by
-//! ReJIT, from a thread of its own for each CLR) that calls the `probes`, which count into the
-//! `table`; calls of async methods (`asyncs`) wait there until their task completes (`pending`).
-//! The agent thread writes what was counted (`writer`). When the session ends, all of it is taken
-//! back. Invariants: a module's methods are traced before anything of it runs, or it is said; a
-//! thread of the program waits for that for a bounded time; what is not traced has its reason in
-//! the recording; nothing is traced without a session.
+//! When a module is loaded, or a session begins in a running program, the module's methods are
+//! matched against the patterns. Matching methods get new IL by ReJIT, which calls the probes. The
+//! agent thread writes the counts. When the session ends, the methods get their own IL back.
+//!
+//! - `pattern`: matches method names.
+//! - `bodies`, `asyncs`: rewrite IL, of any method and of async methods.
+//! - `requests`, `work`, `pace`: request ReJIT, on a thread of their own for each CLR.
+//! - `callers`: finds methods that may contain inlined copies.
+//! - `probes`: run on the program's threads and count into `table`.
+//! - `pending`: calls of async methods whose task has not completed.
+//! - `writer`: writes the counts to the recording.
+//!
+//! Invariants: a module's methods are traced before any of its code runs, or the recording notes
+//! it. A thread of the program waits for that for a bounded time. The recording has the reason for
+//! each method that is not traced. Without a session nothing is traced.
 
 mod asyncs;
 mod bodies;
@@ -43,62 +49,63 @@ use crate::events::{EventAnnouncement, Events};
 use crate::model::Settings;
 use crate::program::Program;
 
-/// Most methods that are listed as not traced, by name.
+/// Maximum number of methods that are listed by name as not traced.
 const MAX_REFUSED: usize = 200;
-/// Most methods whose calls have not ended that are listed by name.
+/// Maximum number of methods that are listed by name as having unfinished calls.
 const MAX_NOT_ENDED: usize = 20;
-/// Most methods that the note on inlined copies names.
+/// Maximum number of methods that the note on inlined copies names.
 const MAX_INLINED: usize = 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Words an error of the runtime's for users.
+/// Returns the text for an error of the runtime.
 fn describe_error(error: Hresult) -> String {
     format!("the runtime answers {error}")
 }
 
-/// Tracing in a process: what the session in force wants, and what has become of it.
+/// Tracing state of a process: the patterns of the running session, and the traced methods.
 #[derive(Debug)]
 pub(crate) struct Trace {
     waker: &'static Waker,
-    /// None without a session that traces.
+    /// Empty without a session that traces.
     patterns: Mutex<Arc<Vec<Pattern>>>,
     state: Mutex<TraceState>,
     clrs: Mutex<Vec<(u8, Arc<ClrTrace>)>>,
-    /// All methods that were there when the session began have become what they are.
+    /// Whether all methods that existed when the session began have been processed.
     has_settled: AtomicBool,
 }
 
 /// The session's methods.
 #[derive(Debug, Default)]
 struct TraceState {
-    /// Changes with each begin and end of a session.
+    /// Incremented at each start and end of a session.
     session: u32,
     limit: usize,
-    /// In the order in which they are told.
+    /// In the order in which they are written.
     traced: Vec<TracedMethod>,
-    /// Where the session's methods are in `traced`.
+    /// Index in `traced` of each of the session's methods.
     admitted: HashMap<(ModuleKey, Token), usize>,
-    /// Those that have probes, by where they are: for good, as their numbers are.
+    /// Methods that have or had probes. Never removed, as their numbers are permanent.
     known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
-    /// How many methods each pattern has met.
+    /// Number of methods that each pattern has matched.
     match_counts: Vec<u64>,
-    /// Files of modules that cannot be traced, once one of it was looked at: a plugin's may be
-    /// loaded a thousand times.
+    /// Files of modules that cannot be traced. Kept since a plugin's file may be loaded a thousand
+    /// times.
     cannot: BTreeSet<Arc<str>>,
-    /// Modules that have been looked at.
+    /// Number of examined modules.
     modules: u64,
     is_summed_up: bool,
-    /// How many are traced.
+    /// Number of traced methods.
     count: usize,
     over_limit: u64,
     refused: usize,
     refused_more: u64,
-    /// Modules of which nothing is traced: why, and how many methods were meant.
+    /// Modules without traced methods, with the reason and the number of matched methods.
     untraced_modules: BTreeMap<(Arc<str>, &'static str), u64>,
-    /// Methods that runtime-async callers compiled before the session may hold inlined copies of.
+    /// Methods of which runtime-async callers compiled before the session may contain inlined
+    /// copies.
     may_be_inlined: BTreeSet<String>,
 }
 
@@ -111,26 +118,26 @@ pub(crate) enum ModuleAge {
     Loaded,
 }
 
-/// A method that was meant.
+/// A matched method, traced or refused.
 #[derive(Clone, Debug)]
 struct TracedMethod {
-    /// Where it counts; none where it is not traced.
+    /// Its number in the table; `None` if it is not traced.
     number: Option<i32>,
     runtime: u8,
     token: Token,
     min_ns: u64,
-    /// It was named, not met by a pattern for many.
+    /// Whether a pattern without wildcards names it.
     is_exact: bool,
     module: Arc<str>,
     type_name: String,
     name: String,
-    /// Empty where it is traced.
+    /// Reason why it is not traced; empty if it is.
     refused: String,
-    /// Something has changed since it was told.
+    /// Whether it has changed since it was last written.
     fresh: bool,
 }
 
-/// A method of a module that a pattern means.
+/// A method of a module that a pattern matches.
 #[derive(Debug)]
 struct MatchedMethod {
     token: Token,
@@ -138,21 +145,21 @@ struct MatchedMethod {
     name: String,
     signature: Vec<u8>,
     min_ns: u64,
-    /// It was named, not met by a pattern for many.
+    /// Whether a pattern without wildcards names it.
     is_exact: bool,
-    /// Why not, if that is known.
+    /// Reason why it cannot be traced, if known already.
     refused: Option<&'static str>,
 }
 
 impl MatchedMethod {
-    /// Whether it is what goes on with an async method.
+    /// Whether it is the `MoveNext` of a state machine.
     fn is_state_machine(&self) -> bool {
         self.name.ends_with(asyncs::MOVE_NEXT)
     }
 }
 
 impl Trace {
-    /// Of a process whose agent thread is woken by this.
+    /// Creates the tracing state of a process. `waker` wakes the agent thread.
     pub(crate) fn new(waker: &'static Waker) -> Trace {
         Trace {
             waker,
@@ -163,7 +170,7 @@ impl Trace {
         }
     }
 
-    /// A session begins.
+    /// Begins a session.
     pub(crate) fn begin(
         &self,
         program: &'static Program,
@@ -202,7 +209,7 @@ impl Trace {
         *lock(&self.patterns) = Arc::new(patterns);
     }
 
-    /// The session has nothing more to trace. Agent thread: all methods get their own code back.
+    /// Ends tracing in the session: reverts all methods to their own code. Agent thread.
     pub(crate) fn end(&self, events: &Events) {
         let had = std::mem::take(&mut *lock(&self.patterns));
         if had.is_empty() {
@@ -221,12 +228,12 @@ impl Trace {
         state.session = state.session.wrapping_add(1);
     }
 
-    /// The session in force.
+    /// Returns the number of the running session.
     fn session(&self) -> u32 {
         lock(&self.state).session
     }
 
-    /// Has the agent thread write what has become of methods.
+    /// Wakes the agent thread to write the results of methods.
     fn settled(&self) {
         self.has_settled.store(true, Relaxed);
         self.waker.wake();
@@ -237,21 +244,21 @@ impl Trace {
         self.has_settled.swap(false, Relaxed)
     }
 
-    /// The last CLR ends, and nothing may be said after that: what a user must know of what was
-    /// asked for.
+    /// Writes the notes for users on the requested methods as the last CLR ends, since nothing can
+    /// be written afterwards.
     pub(crate) fn sum_up(&self, events: &Events) {
         let patterns = Arc::clone(&lock(&self.patterns));
         self.report(&patterns, events);
     }
 
-    /// Says what has become of patterns. Once.
+    /// Writes the results of the patterns, once.
     fn report(&self, patterns: &[Pattern], events: &Events) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.is_summed_up, true) {
             return;
         }
         for (pattern, match_counts) in patterns.iter().zip(&state.match_counts) {
-            // Where nothing could be looked at, the reason is said.
+            // If no module could be examined, the reason is written.
             if *match_counts == 0 && state.modules > 0 {
                 events.announce(EventAnnouncement::Note(format!(
                     "--trace {}: no method of this name in the {} modules searched (names are \
@@ -297,14 +304,14 @@ impl Trace {
         !lock(&self.patterns).is_empty()
     }
 
-    /// A CLR that is recorded.
+    /// Adds a recorded CLR.
     pub(crate) fn add(&self, number: u8, own: Arc<ClrTrace>) {
         let mut clrs = lock(&self.clrs);
         clrs.retain(|(other, _)| *other != number);
         clrs.push((number, own));
     }
 
-    /// It has ended, or was not recorded after all.
+    /// Removes a CLR that has ended or is not recorded.
     pub(crate) fn remove(&self, number: u8) {
         lock(&self.clrs).retain(|(other, _)| *other != number);
     }
@@ -316,8 +323,8 @@ impl Trace {
         found.map(|(_, own)| Arc::clone(own))
     }
 
-    /// A module is being loaded: its methods that are meant are traced when this returns, or the
-    /// reason is kept. Nothing waits for the agent thread.
+    /// Handles a module that is being loaded. When this returns, its matched methods are traced, or
+    /// the reason is recorded. This does not wait for the agent thread.
     pub(crate) fn module<'rt, C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -335,8 +342,7 @@ impl Trace {
         }
     }
 
-    /// The session begins in a CLR that runs: modules that are there are traced, one after the
-    /// other.
+    /// Begins the session in a running CLR: traces its loaded modules, one after the other.
     pub(crate) fn running<C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -362,7 +368,7 @@ impl Trace {
         }
     }
 
-    /// The methods of a module that are to be traced; the others are counted with their reasons.
+    /// Returns the methods of a module to trace. Counts the others with their reasons.
     fn matched_methods<'rt, C: MayTriggerGc>(
         &self,
         task: &RequestContext,
@@ -380,7 +386,7 @@ impl Trace {
             Some((path, match_counts, wanted))
         };
         let (path, match_counts, wanted) = match age {
-            // Its load is under way.
+            // It is being loaded.
             ModuleAge::New => look(cx),
             ModuleAge::Loaded => task.clr.while_loaded(module, || look(cx))?,
         }?;
@@ -395,8 +401,8 @@ impl Trace {
         })
     }
 
-    /// Counts what was found, and leaves out what is not to be traced. The rest has its index among
-    /// the session's methods.
+    /// Counts the matched methods, and leaves out those that cannot be traced. Returns the others
+    /// with their index among the session's methods.
     fn admit(
         &self,
         task: &RequestContext,
@@ -424,8 +430,8 @@ impl Trace {
                 && traced.refused.is_empty()
             {
                 if traced.number.is_none() {
-                    // The other thread's request is under way. This one waits for a request of its
-                    // own.
+                    // The other thread's request is in progress. This thread waits for a request of
+                    // its own.
                     admitted.push((index, wanted));
                 }
                 continue;
@@ -471,7 +477,7 @@ impl Trace {
         admitted
     }
 
-    /// Where a method counts, once it is known; a new one gets a number.
+    /// Returns a method's number and counters. A new method gets a number.
     fn number_of(
         &self,
         module: ModuleKey,
@@ -513,8 +519,8 @@ impl Trace {
         lock(&self.state).may_be_inlined.insert(name);
     }
 
-    /// Has a method take its own code back, where the user has not named it. Answers whether that
-    /// was so.
+    /// Reverts a method to its own code, unless the user has named it. Returns whether it was
+    /// reverted.
     fn leave_out(&self, index: usize) -> bool {
         let state = lock(&self.state);
         let Some(traced) = state.traced.get(index).filter(|traced| !traced.is_exact) else {
@@ -530,7 +536,7 @@ impl Trace {
         self.of(runtime).is_some_and(|own| own.leave_out(key))
     }
 
-    /// The runtime cannot compile one of them.
+    /// Notes that the runtime cannot compile a method.
     pub(crate) fn failed(&self, module: ModuleKey, token: Token, why: Hresult) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -543,7 +549,8 @@ impl Trace {
     }
 }
 
-/// Names the methods whose calls may be missing because runtime-async callers hold inlined copies.
+/// Writes a note on methods whose calls may be missing, as runtime-async callers contain inlined
+/// copies.
 fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
     if methods.is_empty() {
         return None;
@@ -564,7 +571,7 @@ fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
     ))
 }
 
-/// Says which calls of async methods have begun and not ended.
+/// Writes a note on calls of async methods that have not ended.
 fn report_not_ended(events: &Events) {
     let (waiting, no_room) = probes::not_ended();
     if no_room > 0 {
@@ -592,7 +599,7 @@ fn report_not_ended(events: &Events) {
     )));
 }
 
-/// Why nothing of a module is traced, if so.
+/// Returns the reason why a module cannot be traced, if any.
 fn refusal_of(path: &str, flags: ModuleFlags) -> Option<&'static str> {
     if path.rsplit('/').next() == Some("System.Private.CoreLib.dll") {
         return Some("the runtime itself calls methods of System.Private.CoreLib");
@@ -608,7 +615,7 @@ fn refusal_of(path: &str, flags: ModuleFlags) -> Option<&'static str> {
     None
 }
 
-/// The methods of a module that are meant.
+/// Returns the methods of a module that match a pattern.
 fn find<'rt, C: MayTriggerGc>(
     cx: &mut Cx<'rt, C>,
     module: ModuleId<'rt>,
@@ -642,12 +649,12 @@ fn find<'rt, C: MayTriggerGc>(
                 && !pattern.text.contains(asyncs::MOVE_NEXT)
                 && asyncs::is_machinery(&metadata, class, &method.name)
             {
-                // The method that it is of is meant, under its name.
+                // The pattern matches its kickoff, by name.
                 continue;
             }
             let own = own_reason(&method);
             if own.is_some_and(|(_, is_code)| !is_code) && !is_exact {
-                // It was not asked for by name, and it has no code.
+                // No pattern names it exactly, and it has no code.
                 continue;
             }
             **match_counts += 1;
@@ -665,7 +672,8 @@ fn find<'rt, C: MayTriggerGc>(
     Ok(found)
 }
 
-/// Why a method is not traced that is known by its metadata, and whether it has code at all.
+/// Returns the reason, from its metadata, why a method cannot be traced, and whether it has code at
+/// all.
 fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
     /// `miCodeTypeMask`: 0 is IL. `miInternalCall`.
     const CODE_TYPE: u32 = 0x3;
@@ -696,7 +704,7 @@ fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
     None
 }
 
-/// Makes a CLR ready, or says why it cannot be.
+/// Prepares a CLR for tracing. An error is the reason why it cannot be.
 pub(crate) fn enable<C: Context>(own: &ClrTrace, clr: &Clr, events: &Events, cx: &Cx<'_, C>) {
     if let Err(why) = own.enable(cx, clr.is_beside()) {
         let version = events.of(clr.number());

@@ -1,24 +1,25 @@
-//! How many methods are asked for at once, and the pauses in between.
+//! Computes how many methods one ReJIT request contains, and the pause before the next request.
 //!
-//! Invariant: one request takes about [`BUDGET`] at most, or is for a single method.
+//! Invariant: a request takes about [`BUDGET`] at most, or contains a single method.
 
 use std::time::Duration;
 
 use super::MatchedMethod;
 
-/// How long a request may take: the program waits meanwhile for locks that the runtime holds.
+/// Target duration of a request. Meanwhile the program may wait for locks that the runtime holds.
 const BUDGET: Duration = Duration::from_millis(20);
-/// Most methods of a request: one that was inlined into others takes longer than most.
+/// Maximum number of methods in a request. A method that was inlined into others takes longer than
+/// most.
 const MOST: usize = 64;
-/// The program has as long for itself as a request took, and this at most.
+/// Maximum pause after a request. The pause is as long as the request took.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The cost of a method's request.
+/// Cost class of a method's request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum RequestKind {
-    /// There is one body of it.
+    /// The method has one body.
     Plain,
-    /// The runtime looks for its instances in all assemblies.
+    /// The runtime searches all assemblies for its instances.
     Generic,
 }
 
@@ -34,12 +35,12 @@ impl RequestKind {
     }
 }
 
-/// The sizes of requests that take about the budget, learned from those before.
+/// Sizes of requests that take about the budget, adapted after each request.
 #[derive(Debug)]
 pub(super) struct RequestPace {
     plain: usize,
     generic: usize,
-    /// The pause that the program is owed.
+    /// The pause to make before the next request.
     owed: Duration,
 }
 
@@ -61,8 +62,8 @@ impl RequestPace {
         }
     }
 
-    /// The next request for a queue of methods of these kinds: the kind of the first, and how many
-    /// of it.
+    /// Returns the next request for a queue of methods of these kinds: the kind of the first, and
+    /// the number of methods.
     pub(super) fn next(
         &self,
         kinds: impl Iterator<Item = RequestKind>,
@@ -73,7 +74,7 @@ impl RequestPace {
         Some((first, some.take_while(|kind| *kind == first).count()))
     }
 
-    /// A request for so many took so long.
+    /// Adapts the size after a request for this many methods, which took this long.
     pub(super) fn after(&mut self, kind: RequestKind, count: usize, took: Duration) {
         let size = match kind {
             RequestKind::Plain => &mut self.plain,
@@ -88,7 +89,7 @@ impl RequestPace {
         }
     }
 
-    /// The pause that is due now.
+    /// Takes the pause to make now.
     pub(super) fn pause(&mut self) -> Duration {
         std::mem::take(&mut self.owed)
     }
@@ -109,7 +110,7 @@ mod tests {
         }
         pace.after(RequestKind::Plain, MOST, 80 * MS);
         assert_eq!(pace.size(RequestKind::Plain), MOST / 4);
-        // The rest of a module says nothing of more at once.
+        // The last, smaller request of a module does not show that larger ones are fast.
         pace.after(RequestKind::Plain, 1, MS);
         assert_eq!(pace.size(RequestKind::Plain), MOST / 4);
         assert_eq!(pace.size(RequestKind::Generic), 1);

@@ -1,19 +1,19 @@
-//! Patterns: the methods that a user means.
+//! Patterns by which a user names the methods to trace, matched against full method names.
 //!
-//! A pattern is matched against `Namespace.Type.Method`: nested types joined by dots, without the
-//! number of type parameters behind a name (`` `1 ``), a constructor as `Type..ctor`. It must match
-//! the whole of it; `*` stands for any characters. Between slashes it is a regular expression,
-//! which may match anywhere. Invariant: no pattern, whatever it is, takes more than time in
-//! proportion to the pattern and the name.
+//! The full name is `Namespace.Type.Method`: nested types are joined by dots, without the number of
+//! type parameters behind a name (`` `1 ``), and a constructor is `Type..ctor`. A pattern must
+//! match the whole name; `*` stands for any characters. A pattern between slashes is a regular
+//! expression, which may match any part. Invariant: matching takes time in proportion to the
+//! pattern and the name, for any pattern.
 
 use regex_lite::Regex;
 
 use crate::model::TracePattern;
 
-/// One pattern, ready to be asked.
+/// One parsed pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// As it was typed.
+    /// The pattern as typed.
     pub(super) text: String,
     pub(super) min_ns: u64,
     how: MatchKind,
@@ -21,14 +21,14 @@ pub(super) struct Pattern {
 
 #[derive(Debug)]
 enum MatchKind {
-    /// Literal parts, with anything between them.
+    /// Literal parts, with any characters between them.
     Parts(Vec<String>),
     Regex(Regex),
 }
 
 impl Pattern {
     /// # Errors
-    /// Why it is none, for users.
+    /// The reason why the pattern is invalid, for users.
     pub(super) fn new(asked: &TracePattern) -> Result<Pattern, String> {
         let text = asked.text.clone();
         let inside = text.strip_prefix('/').and_then(|t| t.strip_suffix('/'));
@@ -45,7 +45,7 @@ impl Pattern {
         })
     }
 
-    /// Whether it names one method alone.
+    /// Whether the pattern is a single full name.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.how, MatchKind::Parts(parts) if parts.len() == 1)
     }
@@ -61,7 +61,7 @@ impl Pattern {
             || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 
-    /// Whether it means the method of this whole name.
+    /// Whether the pattern matches this full name.
     pub(super) fn matches(&self, name: &str) -> bool {
         match &self.how {
             MatchKind::Regex(regex) => regex.is_match(name),
@@ -86,7 +86,7 @@ impl Pattern {
     }
 }
 
-/// A type's name as patterns have it: `Shop.Cart`1+Item` is `Shop.Cart.Item`.
+/// Returns a type's name in the form of patterns: `Shop.Cart.Item` for `Shop.Cart`1+Item`.
 pub(super) fn plain(type_name: &str) -> String {
     let mut plain = String::with_capacity(type_name.len());
     let mut in_arity = false;
@@ -140,7 +140,7 @@ mod tests {
         ] {
             let matches = pattern(text).matches(name);
             assert_eq!(matches, is_meant, "{text} of {name}");
-            // Types are only ever left out where nothing of them can match.
+            // A type is skipped only if none of its methods can match.
             let (of, _) = name.rsplit_once('.').unwrap_or_default();
             assert!(!matches || pattern(text).may_match_in(of.trim_end_matches('.')));
         }

@@ -1,12 +1,11 @@
-//! Calls of async methods that have returned a task and go on: where the two ends of such a call
-//! meet.
+//! Table of async calls whose returned task has not completed: pairs their starts and ends.
 //!
-//! One end is the method's return, which knows when the call began; the other one is the completion
-//! of the task, on any thread, which may come first. They meet by the method's number and the
-//! task's id, which is unique in its runtime. Only probes come here, in preemptive mode, so they
-//! may take a lock: one of many, for the time of a look into a table. The signal handler never
-//! comes here. Invariants: memory is bounded and taken once; nothing is found twice; what has no
-//! room is counted.
+//! A call has two ends. The method's return knows when the call began. The completion of the task,
+//! on any thread, may come first. They are paired by the method's number and the task's id, which
+//! is unique in its runtime. Only probes use the table, in preemptive mode. They may take a lock:
+//! one of many, for the time of a look-up. The signal handler does not use it. Invariants: memory
+//! is bounded and allocated once. An entry is returned once. A call for which there is no room is
+//! counted.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,17 +14,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::lock;
 
-/// Parts of the table, each with its lock. Ids are given in order, so neighbours are in different
-/// parts.
+/// Number of parts of the table, each with its lock. Ids are assigned in order, so adjacent ids are
+/// in different parts.
 const PARTS: usize = 64;
-/// Places of a part: a power of two.
+/// Number of places in a part: a power of two.
 const PLACES: usize = 2048;
-/// Most calls that wait in a part.
+/// Maximum number of waiting calls in a part.
 const MAX_WAITING: usize = PLACES * 3 / 4;
-/// Most completions of a part whose call has not returned yet, or was never seen to begin: the
-/// oldest makes room.
+/// Maximum number of completions in a part whose call has not returned yet, or whose start was
+/// never recorded. The oldest is dropped for a new one.
 const MAX_EARLY: usize = 64;
-/// Most calls that wait at once.
+/// Maximum number of waiting calls.
 #[cfg(test)]
 const CAPACITY: usize = PARTS * MAX_WAITING;
 
@@ -34,18 +33,18 @@ const CAPACITY: usize = PARTS * MAX_WAITING;
 enum TableEntry {
     #[default]
     Free,
-    /// The method has returned: when the call began.
+    /// The method has returned. Value: the start of the call.
     Waiting(u64),
-    /// The task has completed: when, and whether by an exception.
+    /// The task has completed before the return. Values: the time, and whether by an exception.
     Early(u64, bool),
 }
 
 #[derive(Debug)]
 struct TableShard {
-    /// Keys with what they have; empty until something waits.
+    /// Keys and entries; empty until a call waits.
     places: Vec<(u64, TableEntry)>,
     waiting: usize,
-    /// Keys that came early, in the order in which they did.
+    /// Keys of the early completions, in order of arrival.
     early: [u64; MAX_EARLY],
     next_early: usize,
 }
@@ -54,22 +53,22 @@ struct TableShard {
 #[derive(Debug)]
 pub(super) struct Pending {
     parts: Box<[Mutex<TableShard>]>,
-    /// Calls for which there was no room.
+    /// Number of calls for which there was no room.
     no_room: AtomicU64,
 }
 
-/// The fate of a call whose method returns.
+/// Outcome for a call whose method returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReturnOutcome {
-    /// It is kept until the task completes.
+    /// The call is kept until the task completes.
     Waits,
-    /// The task has completed meanwhile: when, and whether by an exception.
+    /// The task has completed already. Values: the time, and whether by an exception.
     Completed(u64, bool),
-    /// Its end will not be known.
+    /// The end of the call will not be recorded.
     NoRoom,
 }
 
-/// A method's number and a task's id, neither of which is 0 when it is made so.
+/// Returns the key of a method's number and a task's id. Never 0, as the number is stored plus 1.
 fn key(method: i32, task: i32) -> u64 {
     (u64::from(method.cast_unsigned()) + 1) << 32 | u64::from(task.cast_unsigned())
 }
@@ -94,7 +93,7 @@ impl Pending {
         self.parts.get(task.cast_unsigned() as usize % PARTS)
     }
 
-    /// A method returns a task that has not completed, of a call that began then.
+    /// Enters the return of a task that has not completed, by a call that began at `began`.
     pub(super) fn returned(&self, method: i32, task: i32, began: u64) -> ReturnOutcome {
         let Some(part) = self.part(task) else {
             return ReturnOutcome::NoRoom;
@@ -105,7 +104,7 @@ impl Pending {
             && let Some((_, TableEntry::Early(ended, is_error))) = part.places.get(at).copied()
         {
             part.remove(at);
-            // One that was left of a task with the same id, four thousand million ids ago.
+            // A leftover entry of a task with the same id, four thousand million ids ago.
             if ended >= began {
                 return ReturnOutcome::Completed(ended, is_error);
             }
@@ -118,7 +117,7 @@ impl Pending {
         ReturnOutcome::Waits
     }
 
-    /// A task is about to complete: when its call began, if the method has returned.
+    /// Enters the completion of a task. Returns the start of its call, if the method has returned.
     pub(super) fn completed(
         &self,
         method: i32,
@@ -150,8 +149,8 @@ impl Pending {
         None
     }
 
-    /// Forgets everything: the calls that wait and began then or later, by method, and how many
-    /// there was no room for.
+    /// Drops all entries. Returns the waiting calls that began at `since` or later, by method, and
+    /// the number of calls for which there was no room.
     pub(super) fn clear(&self, since: u64) -> (BTreeMap<i32, u64>, u64) {
         let mut waiting = BTreeMap::new();
         for part in &self.parts {
@@ -174,9 +173,9 @@ impl Pending {
 }
 
 impl TableShard {
-    /// Where a key's way through the places begins.
+    /// First place of a key's probe sequence.
     fn home(key: u64) -> usize {
-        // The middle of a product has bits of all of it.
+        // The middle bits of a product depend on all of its bits.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
     }
 
@@ -192,7 +191,7 @@ impl TableShard {
 
     fn find(&self, key: u64) -> Option<usize> {
         let mut place = TableShard::home(key);
-        // There are free places always: see `MAX_WAITING`, `MAX_EARLY`.
+        // Some places are always free: see `MAX_WAITING`, `MAX_EARLY`.
         loop {
             match self.at(place) {
                 (_, TableEntry::Free) => return None,
@@ -202,7 +201,7 @@ impl TableShard {
         }
     }
 
-    /// Puts what a key has, in place of what it had.
+    /// Sets the entry of a key.
     fn put(&mut self, key: u64, is: TableEntry) {
         if self.places.is_empty() {
             self.places = vec![(0, TableEntry::Free); PLACES];
@@ -218,7 +217,7 @@ impl TableShard {
         self.set(place, (key, is));
     }
 
-    /// Frees a place; those behind it that were pushed on by it move up.
+    /// Frees a place, and moves up the entries that it had displaced.
     fn remove(&mut self, place: usize) {
         self.waiting -= usize::from(matches!(self.at(place).1, TableEntry::Waiting(_)));
         let mut hole = place;
@@ -228,7 +227,7 @@ impl TableShard {
             if is == TableEntry::Free {
                 break;
             }
-            // How far each is from where its way began.
+            // Distance of each from the start of its probe sequence.
             let from_home = |place: usize| place.wrapping_sub(TableShard::home(key)) % PLACES;
             if from_home(hole) < from_home(next) {
                 self.set(hole, (key, is));
@@ -248,7 +247,7 @@ mod tests {
     fn both_ends_meet_whichever_comes_first() {
         let pending = Pending::new();
         assert_eq!(pending.returned(7, 1, 100), ReturnOutcome::Waits);
-        // Of another method, of another task: not this one.
+        // Another method or another task does not match.
         assert_eq!(pending.completed(8, 1, 150, false), None);
         assert_eq!(pending.completed(7, 2, 160, true), None);
         assert_eq!(pending.completed(7, 1, 170, false), Some(100));
@@ -256,7 +255,7 @@ mod tests {
             pending.returned(7, 2, 110),
             ReturnOutcome::Completed(160, true)
         );
-        // Each was found once. What completed before a call began is not its own.
+        // Each was returned once. A completion before the start of a call does not belong to it.
         assert_eq!(pending.returned(7, 2, 180), ReturnOutcome::Waits);
         assert_eq!(pending.returned(8, 1, 180), ReturnOutcome::Waits);
         assert_eq!(pending.returned(8, 65, 50), ReturnOutcome::Waits);
@@ -268,7 +267,7 @@ mod tests {
     #[test]
     fn calls_that_want_one_place_are_found_in_any_order() {
         let home = TableShard::home(key(1, 0));
-        // Of one part, which is chosen by the task.
+        // All in one part, which the task's id selects.
         let tasks = (0..).map(|number| number * PARTS as i32);
         let same = tasks.filter(|task| TableShard::home(key(1, *task)) == home);
         let tasks: Vec<i32> = same.take(4).collect();
@@ -310,7 +309,7 @@ mod tests {
     fn no_call_is_lost_between_threads() {
         use std::sync::atomic::AtomicI32;
         const CALLS: i32 = 200_000;
-        /// So far apart at most, as else a completion that came early makes room for others.
+        /// Maximum distance, as otherwise an early completion is dropped for others.
         const APART: i32 = (PARTS * MAX_EARLY / 2) as i32;
         let pending = Pending::new();
         let (met, ends) = (AtomicU64::new(0), [AtomicI32::new(0), AtomicI32::new(0)]);

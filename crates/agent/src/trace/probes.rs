@@ -1,12 +1,11 @@
-//! Functions that traced methods call: at their begin, at their return, and where an exception
-//! leaves them. The state machines of those that are async also call them when they complete.
+//! Probes: functions that traced methods call at their start, return and exceptional exit.
 //!
-//! They are called by address, with the method's number as a constant in its code, on the program's
-//! threads, as a P/Invoke is: in preemptive mode. The number is the process's, not a runtime's:
-//! whichever CLR runs the code, the call is counted for the method whose code it is, and for no
-//! other. Invariants: counting takes no lock, makes no call of the CLR or of the kernel (where the
-//! processor has a clock) and allocates nothing; no panic leaves; a call that had begun before the
-//! session is none of it.
+//! State machines of async methods also call them at their completion. The code calls a probe by
+//! address, with the method's number as a constant, as a P/Invoke: on the program's thread, in
+//! preemptive mode. The number is unique in the process. So a call is counted for the method whose
+//! code it is, whichever CLR runs the code. Invariants: counting takes no lock, makes no call into
+//! the CLR or the kernel (if the processor has a clock) and allocates nothing. No panic leaves a
+//! probe. A call that began before the session is not counted.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
 use std::collections::BTreeMap;
@@ -21,30 +20,31 @@ use crate::events::Events;
 use crate::hooks::Clock;
 use crate::program::Program;
 
-/// Where slow calls go.
+/// The targets of slow calls, and the clocks.
 struct TraceGlobals {
     program: &'static Program,
     events: &'static Events,
     clock: Clock,
     processor: Option<Processor>,
-    /// The processor tells its number with its clock: rdtscp, which takes twice as long as rdtsc.
+    /// Whether the processor has rdtscp, which reads its number with its clock and takes twice as
+    /// long as rdtsc.
     has_rdtscp: bool,
-    /// Calls of async methods that go on.
+    /// Calls of async methods that have not ended.
     pending: Pending,
 }
 
-/// Set before the first method is asked for, and never again.
+/// Set once, before the first method is requested.
 static GLOBALS: AtomicPtr<TraceGlobals> = AtomicPtr::new(std::ptr::null_mut());
-/// Ticks at which the session began; 0 without one.
+/// Ticks at which the session began; 0 without a session.
 static SESSION_START: AtomicU64 = AtomicU64::new(0);
-/// The same, and what it was of the last one without one.
+/// Ticks at which the running or last session began.
 static LAST_SESSION_START: AtomicU64 = AtomicU64::new(0);
-/// The cost of the probes of a call, measured as the session began; picoseconds.
+/// Cost of the probes of a call, measured at the start of the session; picoseconds.
 static COST_PS: AtomicU64 = AtomicU64::new(0);
-/// The further cost of the two calls of them. Only managed code can measure it
+/// Additional cost of the two calls to the probes, picoseconds. Only managed code can measure it
 /// (`cargo xtask bench --only traced`: calls "as any native function").
 const CALLS_PS: u64 = 8_000;
-/// Nanoseconds of 2^32 ticks.
+/// Nanoseconds per 2^32 ticks.
 static RATE: AtomicU64 = AtomicU64::new(1 << 32);
 
 fn globals() -> Option<&'static TraceGlobals> {
@@ -53,7 +53,7 @@ fn globals() -> Option<&'static TraceGlobals> {
     unsafe { globals.as_ref() }
 }
 
-/// A session that traces begins. Agent thread, or before there is one.
+/// Begins a session that traces. Agent thread, or before it exists.
 pub(super) fn begin(program: &'static Program, events: &'static Events) {
     if GLOBALS.load(Relaxed).is_null() {
         let made = Box::into_raw(Box::new(TraceGlobals {
@@ -68,7 +68,7 @@ pub(super) fn begin(program: &'static Program, events: &'static Events) {
     }
     adjust();
     if let Some(globals) = globals() {
-        // Drops the calls that came in while the last session ended.
+        // Drops calls entered while the last session ended.
         globals.pending.clear(0);
         table::take_open();
         COST_PS.store(globals.cost_ps() + CALLS_PS, Relaxed);
@@ -78,8 +78,8 @@ pub(super) fn begin(program: &'static Program, events: &'static Events) {
     }
 }
 
-/// Calls of the session that have not ended, by method, which is not found out again; and how many
-/// more there was no room for. Also after [`end`].
+/// Takes the number of unfinished calls of the session by method, and the number of calls for which
+/// there was no room. Also after [`end`].
 pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
     let since = LAST_SESSION_START.load(Relaxed);
     let Some(globals) = globals() else {
@@ -97,12 +97,12 @@ pub(super) fn cost_ps() -> u64 {
     COST_PS.load(Relaxed)
 }
 
-/// It is over: nothing is counted from here on.
+/// Ends the session: nothing is counted from here on.
 pub(super) fn end() {
     SESSION_START.store(0, Release);
 }
 
-/// Ticks are worth what they were worth over all the time so far. At first that is measured, for a
+/// Calibrates ticks to nanoseconds over all the time so far. The first calibration takes a
 /// millisecond.
 pub(super) fn adjust() {
     const SCALE: u64 = 1 << 32;
@@ -112,7 +112,7 @@ pub(super) fn adjust() {
     }
 }
 
-/// Where calls come from, for reports.
+/// Name of the clock, for reports.
 pub(super) fn source() -> &'static str {
     match globals().is_some_and(|globals| globals.clock.is_tsc()) {
         true => "probes in methods' code, timed by the time stamp counter",
@@ -133,7 +133,8 @@ fn has_rdtscp() -> bool {
 }
 
 impl TraceGlobals {
-    /// Now, and the number of the processor: any number, where it is not told.
+    /// Returns the time and the number of the processor. The number is arbitrary if it cannot be
+    /// read.
     #[inline]
     fn now(&self) -> (u64, u32) {
         if let Some(processor) = self.processor {
@@ -144,7 +145,7 @@ impl TraceGlobals {
             // SAFETY: the processor has the instruction, and the counter is a clock; it writes the
             // number that Linux has set for this processor.
             let ticks = unsafe { __rdtscp(&raw mut processor) };
-            // Behind twelve bits stands its memory node.
+            // Above the lowest twelve bits is the memory node.
             return (ticks, processor & 0xfff);
         }
         (self.clock.now(), 0)
@@ -152,7 +153,7 @@ impl TraceGlobals {
 }
 
 impl TraceGlobals {
-    /// Measures the cost of counting a call, at best: other threads have the processor too.
+    /// Measures the minimum cost of counting a call, as other threads use the processor too.
     fn cost_ps(&'static self) -> u64 {
         const ROUNDS: u64 = 8;
         const CALLS: u64 = 256;
@@ -172,7 +173,8 @@ impl TraceGlobals {
     }
 }
 
-/// The enter probe: when the call began, for the others; 0 for a call that is not counted.
+/// The enter probe. Returns the start of the call, which the other probes get; 0 for a call that is
+/// not counted.
 pub(super) extern "C" fn enter(_method: i32) -> i64 {
     if SESSION_START.load(Relaxed) == 0 {
         return 0;
@@ -185,7 +187,7 @@ pub(super) extern "C" fn leave(began: i64, method: i32) {
     ended(began.cast_unsigned(), method, false, false);
 }
 
-/// The fault probe: an exception leaves the method.
+/// The fault probe, called when an exception leaves the method.
 pub(super) extern "C" fn fault(began: i64, method: i32) {
     ended(began.cast_unsigned(), method, true, false);
 }
@@ -199,22 +201,22 @@ pub(super) extern "C" fn enter_async(number: i32) -> i64 {
     began
 }
 
-/// Its leave probe, on whichever thread it ends.
+/// The leave probe of such a method, on any thread.
 pub(super) extern "C" fn leave_async(began: i64, method: i32) {
     ended(began.cast_unsigned(), method, false, true);
 }
 
-/// Its fault probe.
+/// The fault probe of such a method.
 pub(super) extern "C" fn fault_async(began: i64, method: i32) {
     ended(began.cast_unsigned(), method, true, true);
 }
 
-/// In place of the leave probe, where a method returns a task that has completed.
+/// Replaces the leave probe if a method returns a completed task.
 pub(super) extern "C" fn leave_completed(began: i64, is_success: i32, method: i32) {
     ended(began.cast_unsigned(), method, is_success == 0, false);
 }
 
-/// The same for a task that has not.
+/// Replaces the leave probe if a method returns a task that has not completed.
 pub(super) extern "C" fn leave_pending(began: i64, task: i32, number: i32) {
     let began = began.cast_unsigned();
     let Some((method, globals)) = counts(began, number) else {
@@ -233,9 +235,9 @@ pub(super) extern "C" fn leave_pending(began: i64, task: i32, number: i32) {
     }
 }
 
-/// The state machine of a method is about to complete a task that it has returned.
+/// Called by a state machine that is about to complete a task that its method has returned.
 pub(super) extern "C" fn completes(task: i32, is_error: i32, number: i32) {
-    // It belongs to the session if its begin does.
+    // The call belongs to the session if it began in the session.
     let session = SESSION_START.load(Acquire);
     let Some((method, globals)) = counts(session, number) else {
         return;
@@ -254,7 +256,8 @@ pub(super) extern "C" fn completes(task: i32, is_error: i32, number: i32) {
     }
 }
 
-/// Returns the method that a call that began then counts for; nothing where it does not count.
+/// Returns the method for which a call that began at `began` is counted, or `None` if it is not
+/// counted.
 #[inline]
 fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static TraceGlobals)> {
     let session = SESSION_START.load(Acquire);
@@ -265,7 +268,7 @@ fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static TraceGlo
     (method.min_ns.load(Relaxed) != NEVER).then_some((method, globals))
 }
 
-/// A call has ended; where it was counted as open, it is not any more.
+/// Counts the end of a call. If it was counted as open, it no longer is.
 #[inline(always)]
 fn ended(began: u64, number: i32, is_error: bool, was_open: bool) {
     if let Some((method, globals)) = counts(began, number) {
@@ -311,7 +314,7 @@ fn keep_if_slowest(
     if globals.events.may_keep_call_of(ns) {
         push_slow_call(globals, method, ns, is_error);
     } else if min_ns > 0 {
-        // Where all calls are slow, those that were not looked at are the rest.
+        // If all calls are slow, the skipped ones follow from the difference.
         method.pass(processor, ns);
     }
 }

@@ -1,12 +1,12 @@
-//! The thread that asks a CLR for methods to be compiled again, with probes or as they were.
+//! The ReJIT thread of a CLR: requests recompilation of methods, with probes or with their own IL.
 //!
-//! One for each CLR in which something is traced, from the first session that traces to the CLR's
-//! end: a request makes its thread one of the runtime's, so it is neither the agent thread nor one
-//! of the program. It sleeps in between. A request takes locks of the runtime that the program
-//! needs too, and may take long: for a method of a generic type the runtime looks through all types
-//! of all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So there
-//! are many small ones, with pauses (`work`, `pace`), beside sampling. Invariant: who waits for the
-//! thread does so for a bounded time, and holds no lock.
+//! Each CLR in which methods are traced has one, from the first session that traces to the CLR's
+//! end. The runtime registers a requesting thread as its own, so neither the agent thread nor a
+//! thread of the program can make requests. A request takes locks of the runtime that the program
+//! needs too, and may take long: for a method of a generic type the runtime searches all types of
+//! all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So requests
+//! are small, with pauses (`work`, `pace`), while sampling continues. Invariant: a thread waits for
+//! the ReJIT thread for a bounded time, and holds no lock meanwhile.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -24,37 +24,38 @@ use super::{MatchedMethod, ModuleAge, Trace, lock, refusal_of};
 use crate::clr::Clr;
 use crate::events::{EventAnnouncement, Events};
 
-/// How long a thread of a program that was started with us waits until the methods of a module that
-/// it loads are traced. It takes milliseconds.
+/// Maximum time that a thread waits until the methods of a module that it loads are traced, in a
+/// program started with the agent. Tracing takes milliseconds.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same, where others rely on a program that ran before we came.
+/// The same after an attach, since other programs may depend on this one.
 const ATTACHED_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the agent thread waits, at the end of a session, until methods are as they were.
+/// Maximum time that the agent thread waits at the end of a session until methods have their own
+/// IL.
 const REVERT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same, for the end of the thread in a CLR's shutdown.
+/// Maximum wait for the end of the thread in a CLR's shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A CLR's own state for tracing.
+/// Tracing state of a CLR.
 #[derive(Debug, Default)]
 pub(crate) struct ClrTrace {
     bodies: Arc<PreparedBodies>,
     commands: Mutex<Option<Sender<TraceCommand>>>,
 }
 
-/// A request of the other threads to this one.
+/// A command from another thread to the ReJIT thread.
 pub(super) enum TraceCommand {
-    /// A module is being loaded, and its thread waits.
+    /// Trace a module that is being loaded. The loading thread waits.
     Trace(Box<ModuleMatches>, SyncSender<()>),
-    /// A session begins, and these modules are there.
+    /// Begin a session. The modules are already loaded.
     Begin(RequestContext, Vec<ModuleKey>),
-    /// A method is called too often.
+    /// Stop tracing a method that is called too often.
     LeaveOut(ModuleKey, Token),
-    /// A session ends.
+    /// End a session: give methods their own IL back.
     Revert(SyncSender<Option<String>>),
     End(SyncSender<()>),
 }
 
-/// For whom something is done.
+/// The CLR and session of a request.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) trace: &'static Trace,
@@ -63,7 +64,7 @@ pub(super) struct RequestContext {
     pub(super) session: u32,
 }
 
-/// Methods of a module that are to be traced.
+/// Methods of a module to trace.
 pub(super) struct ModuleMatches {
     pub(super) task: RequestContext,
     pub(super) module: ModuleKey,
@@ -79,7 +80,8 @@ impl ModuleMatches {
 }
 
 impl ClrTrace {
-    /// Makes the runtime allow ReJIT, and starts the thread. Once; it is said why not.
+    /// Enables ReJIT in the runtime, and starts the thread, once. A failure is written with its
+    /// reason.
     pub(super) fn enable<C: Context>(&self, cx: &Cx<'_, C>, beside: bool) -> Result<(), String> {
         let mut commands = lock(&self.commands);
         if commands.is_some() {
@@ -98,7 +100,7 @@ impl ClrTrace {
         let rejit = enable_rejit(cx, low, high).map_err(|refused| refused.to_string())?;
         let (sender, receiver) = channel();
         let bodies = Arc::clone(&self.bodies);
-        // It ends by itself when the sender goes.
+        // It ends by itself when the sender is dropped.
         rejit
             .spawn("sidewalk-trace", move |rejit| {
                 run(rejit, &bodies, &receiver)
@@ -130,16 +132,15 @@ impl ClrTrace {
         }
     }
 
-    /// Has the methods of modules traced that were loaded before the session. Nothing waits for
-    /// that.
+    /// Traces the methods of modules that were loaded before the session. No thread waits for that.
     pub(super) fn begin(&self, task: RequestContext, modules: Vec<ModuleKey>) {
         if let Some(commands) = lock(&self.commands).as_ref() {
-            // Without the thread the runtime ends.
+            // If the thread has ended, the runtime is ending.
             let _sent = commands.send(TraceCommand::Begin(task, modules));
         }
     }
 
-    /// Has a method take its own code back. False: there is no thread left to do it.
+    /// Reverts a method to its own code. Returns false if the thread has ended.
     pub(super) fn leave_out(&self, (module, method): (ModuleKey, Token)) -> bool {
         let commands = lock(&self.commands);
         let sent = |commands: &Sender<_>| commands.send(TraceCommand::LeaveOut(module, method));
@@ -148,7 +149,7 @@ impl ClrTrace {
             .is_some_and(|commands| sent(commands).is_ok())
     }
 
-    /// Waits until nothing is traced any more.
+    /// Waits until all methods are reverted.
     pub(super) fn revert(&self, events: &Events) {
         if !self.can_trace() {
             return;
@@ -164,7 +165,7 @@ impl ClrTrace {
         }
     }
 
-    /// The CLR ends: no more requests.
+    /// Ends the thread, as the CLR ends.
     pub(crate) fn end(&self) {
         if self.can_trace() {
             self.send(SHUTDOWN_TIMEOUT, TraceCommand::End);
@@ -172,7 +173,7 @@ impl ClrTrace {
         }
     }
 
-    /// Says something to the thread, and waits for its answer.
+    /// Sends a command to the thread, and waits for its reply.
     fn send<T>(
         &self,
         timeout: Duration,
@@ -183,7 +184,7 @@ impl ClrTrace {
         answer.recv_timeout(timeout).ok()
     }
 
-    /// The runtime asks for a method's new body, on a thread of the program.
+    /// Returns a method's new body to the runtime. Called on a thread of the program.
     pub(crate) fn parameters<'rt>(
         &self,
         cx: &Cx<'rt, Callback>,
@@ -195,7 +196,7 @@ impl ClrTrace {
     }
 }
 
-/// The thread.
+/// Body of the ReJIT thread.
 fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<TraceCommand>) {
     rejit.enter(|cx| {
         let mut work = TraceWork::new(bodies);
@@ -231,8 +232,8 @@ impl RequestContext {
         self.trace.record_outcome(self.session, index, outcome);
     }
 
-    /// Looks at a module that is loaded. Returns its file, and why nothing of it is traced, if so;
-    /// nothing where it is not known, or its file is cut short.
+    /// Examines a loaded module. Returns its file, and the reason if it cannot be traced. `None` if
+    /// it is unknown, or its file is truncated.
     pub(super) fn inspect_module<'rt, C: MayTriggerGc>(
         &self,
         cx: &Cx<'rt, C>,
@@ -240,7 +241,7 @@ impl RequestContext {
     ) -> Option<(Arc<str>, Option<&'static str>)> {
         let facts = self.clr.module(module.raw())?;
         if facts.is_cut_short() {
-            // The runtime would read what is not there any more.
+            // The runtime would read memory that no longer exists.
             return None;
         }
         let about = cx.info().get_module_info2(cx, module).ok()??;
@@ -250,7 +251,7 @@ impl RequestContext {
         ))
     }
 
-    /// Whether a module is one that stays, and whose metadata is there and does not change.
+    /// Whether a module is never unloaded, and has metadata that does not change.
     pub(super) fn can_read<'rt>(&self, cx: &Cx<'rt, RejitThread>, key: ModuleKey) -> bool {
         cx.info().id(key).is_some_and(|module| {
             let looked_at = self

@@ -1,10 +1,10 @@
-//! The traced methods of the process: what their probes count into.
+//! Table of the traced methods, with the counters that their probes increment.
 //!
-//! A method's number is for life: it is a constant in its code, which stays where it is when
-//! tracing ends. Counters are split by processor, so that threads do not wait for each other's
-//! cache lines, and lie in memory that is taken from the kernel page by page as durations come up.
-//! Invariants: whoever counts takes no lock and allocates nothing; a count is in one batch, and in
-//! no other, however counting and taking meet.
+//! A method's number is permanent: it is a constant in the method's code, which stays in memory
+//! when tracing ends. Counters are split by processor, so that threads do not share cache lines.
+//! Their memory is allocated by the kernel page by page, as durations occur. Invariants: counting
+//! takes no lock and allocates nothing. Each count is in exactly one batch, even if a batch is
+//! taken during counting.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -12,45 +12,46 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use recording::histogram::{BUCKETS, bucket};
 
-/// Most methods that are ever traced in a process.
+/// Maximum number of methods that are ever traced in a process.
 pub(super) const MAX_METHODS: usize = 16 * 1024;
-/// Most parts of a method's counters.
+/// Maximum number of parts of a method's counters.
 const MAX_SHARDS: usize = 16;
-/// Buckets that are looked through together.
+/// Number of buckets per group.
 const GROUP: usize = 64;
 const _: () = assert!(BUCKETS.div_ceil(GROUP) <= 64);
 
-/// One processor's counts of a method.
+/// Counters of a method on one processor.
 #[repr(C, align(64))]
 struct Shard {
-    /// Groups of buckets that may hold something.
+    /// Bit set of the groups with buckets that may not be 0.
     groups: AtomicU64,
     errors: AtomicU64,
     sum_ns: AtomicU64,
     max_ns: AtomicU64,
-    /// Slow calls that were not even looked at, as slower ones are there.
+    /// Slow calls that were skipped, as slower ones are kept.
     passed: AtomicU64,
     passed_ns: AtomicU64,
-    /// Calls of a runtime-async method that have begun, less those that have ended: it wraps, as a
+    /// Calls of a runtime-async method that have begun, minus those that have ended. It wraps, as a
     /// call may end on another processor.
     open: AtomicU64,
     buckets: [AtomicU32; BUCKETS],
 }
 
-/// A method.
+/// A traced method.
 #[derive(Debug)]
 pub(super) struct Method {
-    /// As metadata has it: `Shop.Cart+Item.Checkout`.
+    /// Name as in metadata: `Shop.Cart+Item.Checkout`.
     pub(super) name: Arc<str>,
-    /// Calls that took less are counted and nothing else. [`NEVER`] while it is not traced.
+    /// Minimum duration of a slow call. Shorter calls are only counted. [`NEVER`] while the method
+    /// is not traced.
     pub(super) min_ns: AtomicU64,
-    /// Slow calls that were looked at, and their time.
+    /// Number of slow calls that were considered, and their time.
     pub(super) offered: AtomicU64,
     pub(super) offered_ns: AtomicU64,
     shards: &'static [Shard],
 }
 
-/// A method that is not traced now.
+/// Value of `min_ns` for a method that is not traced now.
 pub(super) const NEVER: u64 = u64::MAX;
 
 impl std::fmt::Debug for Shard {
@@ -59,34 +60,34 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// The methods by number: read by probes, in which nothing but the number is known.
+/// The methods by number. Probes read it, as the number is their only argument.
 static METHODS: [AtomicPtr<Method>; MAX_METHODS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_METHODS];
 
-/// How many there are.
+/// Number of methods.
 static COUNT: Mutex<usize> = Mutex::new(0);
 
-/// Calls that have ended, of one method.
+/// Ended calls of one method since the last batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallBatch {
     pub(super) errors: u64,
     pub(super) sum_ns: u64,
     pub(super) max_ns: u64,
-    /// By bucket.
+    /// Index and count of each bucket.
     pub(super) buckets: Vec<(u32, u64)>,
-    /// Slow calls that were not looked at.
+    /// Slow calls that were skipped.
     pub(super) passed: u64,
     pub(super) passed_ns: u64,
 }
 
 impl CallBatch {
-    /// How many.
+    /// Returns the number of calls.
     pub(super) fn calls(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// The method of this number.
+/// Returns the method with this number.
 #[inline]
 pub(super) fn method(number: i32) -> Option<&'static Method> {
     let place = METHODS.get(usize::try_from(number).ok()?)?;
@@ -95,7 +96,8 @@ pub(super) fn method(number: i32) -> Option<&'static Method> {
     unsafe { method.as_ref() }
 }
 
-/// A method without a number, on which counting is measured. `None` where there is no memory.
+/// Returns a method without a number, on which the cost of counting is measured. `None` if there is
+/// no memory.
 pub(super) fn unlisted() -> Option<&'static Method> {
     static METHOD: OnceLock<Option<Method>> = OnceLock::new();
     METHOD.get_or_init(|| new("".into())).as_ref()
@@ -111,7 +113,8 @@ fn new(name: Arc<str>) -> Option<Method> {
     })
 }
 
-/// A new method, not traced yet, and its number. `None` where there are too many, or no memory.
+/// Adds a method, not traced yet, and returns its number. `None` if there are too many, or no
+/// memory.
 pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     let place = METHODS.get(*count)?;
@@ -122,8 +125,8 @@ pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
     Some((number, method))
 }
 
-/// Calls of runtime-async methods that have begun and not ended, by the method's number. They are
-/// none from here on.
+/// Takes the numbers of unfinished calls of runtime-async methods, by the method's number, and
+/// resets them to 0.
 pub(super) fn take_open() -> Vec<(i32, u64)> {
     let count = *COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     let numbers = 0..i32::try_from(count).unwrap_or(i32::MAX);
@@ -134,13 +137,14 @@ pub(super) fn take_open() -> Vec<(i32, u64)> {
     open.collect()
 }
 
-/// Address space for the counters of a method; pages come when something is counted in them.
+/// Reserves address space for the counters of a method. Pages are allocated at the first count in
+/// them.
 fn new_shards() -> Option<&'static [Shard]> {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
     let count = processors.next_power_of_two().clamp(1, MAX_SHARDS);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: asks for new pages anywhere.
+    // SAFETY: requests new pages at any address.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -161,13 +165,13 @@ fn new_shards() -> Option<&'static [Shard]> {
 }
 
 impl Method {
-    /// Each call of it is a slow one; also where it is traced no more, and its last calls are
-    /// taken.
+    /// Whether each call of it is a slow one. Also valid when its last calls are taken after
+    /// tracing.
     pub(super) fn is_slow_from_0(&self) -> bool {
         matches!(self.min_ns.load(Relaxed), 0 | NEVER)
     }
 
-    /// A call has ended, on this processor, about.
+    /// Counts the end of a call, on the given processor (a recent one of the thread).
     #[inline]
     pub(super) fn count(&self, processor: u32, ns: u64, is_error: bool) {
         let Some(shard) = self.shard(processor) else {
@@ -175,8 +179,8 @@ impl Method {
         };
         let at = bucket(ns);
         if let Some(bucket) = shard.buckets.get(at) {
-            // SeqCst, both: pairs with `take`. Either the group is marked when the count is there,
-            // or who takes comes to it later and finds the count.
+            // SeqCst, both: pairs with `take`. Either the group is marked when the count is stored,
+            // or `take` reads it later and finds the count.
             bucket.fetch_add(1, SeqCst);
             let group = 1u64 << (at / GROUP);
             if shard.groups.load(SeqCst) & group == 0 {
@@ -192,7 +196,7 @@ impl Method {
         }
     }
 
-    /// A slow call is not kept, as there are slower ones.
+    /// Counts a slow call that is not kept, as there are slower ones.
     #[inline]
     pub(super) fn pass(&self, processor: u32, ns: u64) {
         if let Some(shard) = self.shard(processor) {
@@ -201,7 +205,7 @@ impl Method {
         }
     }
 
-    /// A call of a runtime-async method has begun.
+    /// Counts the start of a call of a runtime-async method.
     #[inline]
     pub(super) fn has_begun(&self, processor: u32) {
         if let Some(shard) = self.shard(processor) {
@@ -209,7 +213,7 @@ impl Method {
         }
     }
 
-    /// It has ended, on any thread.
+    /// Counts its end, on any thread.
     #[inline]
     pub(super) fn has_ended(&self, processor: u32) {
         if let Some(shard) = self.shard(processor) {
@@ -220,12 +224,12 @@ impl Method {
     fn take_open(&self) -> u64 {
         let shards = self.shards.iter();
         let open = shards.map(|shard| match shard.open.load(Relaxed) {
-            // A page that is never written to is none.
+            // A page that is never written to is not allocated.
             0 => 0,
             _ => shard.open.swap(0, Relaxed),
         });
         let open = open.fold(0, u64::wrapping_add);
-        // Where calls end while it is taken.
+        // If calls end during the take.
         if open.cast_signed() < 0 { 0 } else { open }
     }
 
@@ -239,7 +243,7 @@ impl Method {
     pub(super) fn take(&self) -> CallBatch {
         let mut batch = CallBatch::default();
         for shard in self.shards {
-            // Only looked at, where nothing was called: a page that is never written to is none.
+            // Read only, if no call was counted: a page that is never written to is not allocated.
             let groups = match shard.groups.load(SeqCst) {
                 0 => 0,
                 _ => shard.groups.swap(0, SeqCst),
@@ -256,7 +260,7 @@ impl Method {
                     }
                 }
             }
-            // The sums of calls of the batch before may come in this one: their buckets were
+            // The sums of calls of the previous batch may be in this one, as their buckets were
             // counted first.
             if shard.sum_ns.load(Relaxed) | shard.errors.load(Relaxed) | shard.passed.load(Relaxed)
                 == 0

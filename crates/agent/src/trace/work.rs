@@ -1,8 +1,8 @@
-//! Pending work of the thread of the requests, and the methods that have probes.
+//! Work queue of the ReJIT thread, and the list of methods that have probes.
 //!
-//! Invariants: a body is ready before it is asked for; each step is one look at a module or about
-//! one request; what a module waits for that is being loaded comes first, methods get their own
-//! code back last.
+//! See `requests` for the thread. Invariants: a body is ready before it is requested. Each step
+//! examines one module or makes about one request. A module that is being loaded comes first, since
+//! a thread waits for it; reverting methods to their own IL comes last.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,17 +18,17 @@ use super::requests::{ModuleMatches, RequestContext, TraceCommand};
 use super::table::{self, NEVER};
 use super::{MatchedMethod, ModuleAge, callers, describe_error};
 
-/// A method that was asked for.
+/// A method that was requested.
 #[derive(Clone, Copy)]
 struct ChangedMethod {
     method: (ModuleKey, Token),
     kind: RequestKind,
-    /// Its number, if it counts.
+    /// Its number, if its calls are counted.
     number: Option<i32>,
 }
 
 impl ChangedMethod {
-    /// Nothing is counted for it from here on.
+    /// Stops counting its calls.
     fn stop(&self) {
         if let Some(method) = self.number.and_then(table::method) {
             method.min_ns.store(NEVER, Relaxed);
@@ -36,17 +36,17 @@ impl ChangedMethod {
     }
 }
 
-/// Pending jobs, and the methods that have probes.
+/// The queued jobs, and the methods that have probes.
 pub(super) struct TraceWork<'a, 'rt> {
     bodies: Bodies<'a>,
-    /// Of modules that are being loaded.
+    /// Jobs of modules that are being loaded.
     urgent: VecDeque<ModuleJob<'rt>>,
     background: VecDeque<BackgroundWork<'rt>>,
     changed: Vec<ChangedMethod>,
-    /// Methods that are to have their own code back soon, and those that have time for it.
+    /// Methods to revert to their own IL soon, and those to revert when nothing else is queued.
     leaving: VecDeque<ChangedMethod>,
     reverts: VecDeque<ChangedMethod>,
-    /// How many did not get their own code back, and who waits for that.
+    /// Number of methods that could not be reverted, and the receiver of the result.
     not_reverted: usize,
     reverted: Option<SyncSender<Option<String>>>,
     pace: RequestPace,
@@ -54,11 +54,11 @@ pub(super) struct TraceWork<'a, 'rt> {
 
 /// Work for which no thread waits.
 enum BackgroundWork<'rt> {
-    /// A module whose methods are held against the patterns.
+    /// Match the methods of a module against the patterns.
     Look(RequestContext, ModuleKey),
     Trace(Box<ModuleJob<'rt>>),
-    /// Callers in these modules, which were loaded before the session, may hold inlined copies of
-    /// what is traced.
+    /// Find callers in these modules, which were loaded before the session, that may contain
+    /// inlined copies of traced methods.
     FindCallers(RequestContext, Vec<ModuleKey>),
     Recompile(RequestContext, Callers),
 }
@@ -68,11 +68,10 @@ type Callers = VecDeque<(ModuleKey, Token)>;
 /// A module whose methods are being traced.
 struct ModuleJob<'rt> {
     matches: ModuleMatches,
-    /// Those that are left; first what is asked for fast, and state machines behind what they are
-    /// of.
+    /// Remaining methods: those with fast requests first, and state machines after their kickoffs.
     left: VecDeque<(usize, MatchedMethod)>,
     module: Option<PreparedModule<'rt>>,
-    /// Found when nothing else is left.
+    /// Searched when no methods are left.
     callers: Option<Callers>,
     done: Option<SyncSender<()>>,
 }
@@ -90,7 +89,7 @@ impl<'rt> ModuleJob<'rt> {
         }
     }
 
-    /// Lets the thread that waits go on.
+    /// Wakes the waiting thread.
     fn end(self) {
         if let Some(done) = self.done {
             let _nobody_waits = done.send(());
@@ -136,7 +135,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 self.background.clear();
                 self.bodies.may_be_inlined.clear();
                 self.changed.iter().for_each(ChangedMethod::stop);
-                // A module that was reported twice is asked for twice, and reverted once.
+                // A module that was reported twice is requested twice, and reverted once.
                 let mut seen: HashSet<_> = self.reverts.iter().map(|one| one.method).collect();
                 self.changed.sort_by_key(|changed| changed.kind);
                 let changed = self.changed.drain(..);
@@ -146,12 +145,13 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 self.reverted = Some(done);
                 self.settle_reverts();
             }
-            // The loop sees to it.
+            // The loop handles it.
             TraceCommand::End(_) => {}
         }
     }
 
-    /// Does the next small piece of work. How long to pause then; `None`: until there is a command.
+    /// Does the next small part of the work. Returns the pause after it, or `None` to wait for a
+    /// command.
     pub(super) fn step(&mut self, cx: &mut Cx<'rt, RejitThread>) -> Option<Duration> {
         if let Some(mut job) = self.urgent.pop_front() {
             match self.trace(cx, &mut job) {
@@ -178,7 +178,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         Some(self.pace.pause())
     }
 
-    /// Does a piece of the work for which no thread waits. Returns what is left of it.
+    /// Does a part of the work for which no thread waits. Returns the rest.
     fn go_on(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -225,7 +225,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         }
     }
 
-    /// Traces some methods of a module. True: all is done.
+    /// Traces some methods of a module. Returns true when all are done.
     fn trace(&mut self, cx: &mut Cx<'rt, RejitThread>, job: &mut ModuleJob<'rt>) -> bool {
         if !job.matches.task.is_in_force() {
             return true;
@@ -290,7 +290,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         Ok(callers.is_empty())
     }
 
-    /// Prepares some methods and asks for them.
+    /// Prepares some methods and requests them.
     ///
     /// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose
     /// tokens code may use at once, and on .NET 11.0.0 the call makes precompiled code of the
@@ -313,16 +313,16 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 _ => without.push(id),
             }
         }
-        // Their bodies are new again.
+        // Their bodies are prepared again.
         let tokens: HashSet<Token> = asked.iter().map(|asked| asked.token).collect();
         let key = module.key;
         self.reverts
             .retain(|ChangedMethod { method, .. }| method.0 != key || !tokens.contains(&method.1));
         let requested: corprof::Result<()> = (|| {
             if !with.is_empty() {
-                // A method that is itself one of those that another one was inlined into is bound
-                // twice in one request, and the second time counts: so the runtime is to ask for
-                // the bodies of inliners too.
+                // A method into which another requested method was inlined is bound twice in one
+                // request, and the second binding counts. So the runtime must also request the
+                // bodies of inliners.
                 let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
                 info.request_rejit_with_inliners(cx, flags, &with)?;
             }
@@ -347,8 +347,8 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         }
     }
 
-    /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them:
-    /// what is traced is not inlined again.
+    /// Requests some callers of traced methods. They keep their own IL, as no body is prepared for
+    /// them, and traced methods are not inlined again.
     fn recompile(
         &mut self,
         cx: &mut Cx<'rt, RejitThread>,
@@ -356,7 +356,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> corprof::Result<()> {
         let kind = RequestKind::Plain;
         let count = callers.len().min(self.pace.size(kind));
-        // Methods that have probes have been compiled again.
+        // Methods with probes have been recompiled already.
         let asked = self.bodies.asked;
         let some = callers.drain(..count);
         let some: Vec<_> = some
@@ -381,7 +381,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         Ok(())
     }
 
-    /// Takes probes out of some of those that have them.
+    /// Reverts some of the methods with probes.
     fn revert(&mut self, cx: &mut Cx<'rt, RejitThread>) {
         let queue = match self.leaving.is_empty() {
             false => &mut self.leaving,
@@ -407,7 +407,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         self.settle_reverts();
     }
 
-    /// Answers who waits, where all have their own code back.
+    /// Replies to the waiting thread, once all methods have their own code.
     fn settle_reverts(&mut self) {
         if !self.reverts.is_empty() {
             return;

@@ -1,6 +1,6 @@
-//! From the counters to the recording. Agent thread only.
+//! Writes the counters of traced methods to the recording. Agent thread only.
 //!
-//! Invariant: a method is told before its calls; each count is told once.
+//! Invariant: a method is written before its calls, and each count once.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,13 +15,13 @@ use crate::record::Recorder;
 /// Writer of trace records, with the records that it has written in this session.
 #[derive(Debug, Default)]
 pub(crate) struct TraceWriter {
-    /// Index among the session's methods, and where they count.
+    /// Index among the session's methods, and the method's number in the table.
     counting: Vec<(u32, i32)>,
     /// Calls so far.
     calls: u64,
-    /// CPU time of the process when calls were last looked at.
+    /// CPU time of the process at the last write.
     cpu_ns: u64,
-    /// Methods whose calls were found distorted.
+    /// Methods whose times the probes distort.
     distorted: HashSet<i32>,
     by_number: HashMap<i32, SlowCalls>,
 }
@@ -31,20 +31,20 @@ pub(crate) struct TraceWriter {
 struct SlowCalls {
     calls: u64,
     ns: u64,
-    /// Of them, how many were looked at or told as not kept.
+    /// Number of these calls that were considered or reported as not kept.
     counted: u64,
     reported_ns: u64,
 }
 
 impl TraceWriter {
-    /// Calls that were counted, and what their probes cost, nanoseconds. None where nothing was
-    /// traced.
+    /// Returns the number of counted calls, and the cost of their probes in nanoseconds. `None` if
+    /// nothing was traced.
     pub(crate) fn cost(&self) -> Option<(u64, u64)> {
         let cost_ns = self.calls.saturating_mul(probes::cost_ps()) / 1_000;
         (!self.counting.is_empty()).then_some((self.calls, cost_ns))
     }
 
-    /// Writes what is new.
+    /// Writes the new methods and counts.
     pub(crate) fn write(&mut self, trace: &Trace, recorder: &mut Recorder) {
         let fresh = {
             let mut state = lock(&trace.state);
@@ -120,17 +120,17 @@ impl TraceWriter {
     }
 }
 
-/// Whether the probes of a method's calls are much of what the program did.
+/// Whether the probes of a method's calls took a large part of the program's CPU time.
 fn is_distorted(calls: u64, cost_ps: u64, used_ns: u64) -> bool {
-    /// Fewer in a second are no trouble.
+    /// Maximum number of calls per second that is never a problem.
     const MANY: u64 = 100_000;
-    /// The share that is too much.
+    /// The cost is too high above 1/`SHARE` of the CPU time.
     const SHARE: u64 = 10;
     let cost_ns = calls.saturating_mul(cost_ps) / 1_000;
     calls > MANY && cost_ns.saturating_mul(SHARE) > used_ns
 }
 
-/// Leaves it out where it was not named, and says so.
+/// Stops tracing the method if no pattern names it exactly, and notes that.
 fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64) -> String {
     let name = &method.name;
     let often = format!(
@@ -143,7 +143,7 @@ fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64)
 }
 
 impl SlowCalls {
-    /// Slow calls of this batch that were not even looked at.
+    /// Slow calls of this batch that were skipped.
     fn not_kept(&mut self, batch: &CallBatch, all_are: bool, method: &table::Method) -> (u64, u64) {
         use std::sync::atomic::Ordering::Relaxed;
         if !all_are {
@@ -172,7 +172,7 @@ mod tests {
         const COST_PS: u64 = 25_000;
         // A loop around a method of some instructions.
         assert!(is_distorted(20_000_000, COST_PS, SECOND));
-        // Fewer beside much else, and few in a program that does nothing else.
+        // Fewer calls beside other work, and few calls in a program that does nothing else.
         assert!(!is_distorted(1_000_000, COST_PS, SECOND));
         assert!(!is_distorted(90_000, COST_PS, 10_000_000));
     }

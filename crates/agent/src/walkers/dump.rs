@@ -1,8 +1,8 @@
-//! The walker of a dump: one stack of each thread, when it is asked for, and nothing before.
+//! The walker of a dump: takes one stack of each thread, on request only.
 //!
-//! The walk is that of the walker `signal`, in a handler on the thread itself. Which threads there
-//! are, and how long they are waited for, is `session::dump`'s. Invariant: a thread has one sample
-//! at most, of weight 1.
+//! The thread walks its own stack in the signal handler, as for the walker `signal`.
+//! `session::dump` selects the threads and limits the wait for them. Invariant: a thread has at
+//! most one sample, of weight 1.
 
 use std::collections::HashSet;
 

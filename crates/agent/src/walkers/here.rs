@@ -1,11 +1,11 @@
-//! The stack of the calling thread, walked in a callback.
+//! Walks the stack of the calling thread, in a callback.
 //!
-//! The walk is that of the signal handler, begun at registers that are captured here. What is on
-//! top of every such stack is left out: this library's frames, and the CLR's way from managed code
-//! to the callback. Where a session wants to know who awaits async methods, the chain is behind the
-//! frames as in a sample (`model::chain`): its gate keeps the collector out for some microseconds,
-//! in any mode of the thread. Ordinary code: it may allocate, but it calls nothing of the CLR, so
-//! that it can be used in any callback.
+//! This is the signal handler's walk, begun at registers that are captured here. The youngest
+//! frames are removed: those of this library, and of the CLR's way from managed code to the
+//! callback. If a session requests chains (the methods that await a resumed one), the chain follows
+//! the frames, as in a sample (`model::chain`). The heap gate delays the collector for some
+//! microseconds meanwhile, in any GC mode of the thread. This code does not run in a signal handler
+//! and may allocate. It makes no call into the CLR, so any callback may use it.
 
 use std::arch::asm;
 use std::cell::RefCell;
@@ -19,10 +19,10 @@ use crate::model::chain::{self, CHAIN_WORDS};
 use crate::program::chains::{self, finder::AsyncFrameFinder};
 use crate::program::hijacks::HijackPlaces;
 
-/// Room for the frames of this library, beside those that are kept.
+/// Room for this library's frames, in addition to those that are kept.
 const OWN_FRAMES: usize = 64;
 
-/// A thread's own state between two walks.
+/// Per-thread state, kept between walks.
 #[derive(Default)]
 struct OwnWalkState {
     stack: Option<Range<u64>>,
@@ -35,9 +35,9 @@ thread_local! {
     static OWN_WALK: RefCell<OwnWalkState> = RefCell::default();
 }
 
-/// The calling thread's stack, leaf first, at most `max_depth` frames, behind them the chain of who
-/// awaits it, where a session wants that and there is one; and how the walk ended. `hijacks` is
-/// what `Threads::own_hijacks` says of it.
+/// Returns the calling thread's stack, leaf first, at most `max_depth` frames, and how the walk
+/// ended. The chain of awaiting methods follows the frames, if there is one and a session requests
+/// it. `hijacks` is the result of `Threads::own_hijacks`.
 pub fn walk_here(
     map: &'static CodeMap,
     max_depth: u32,
@@ -49,11 +49,12 @@ pub fn walk_here(
             Ok(mut own) => walk_into(map, max_depth, hijacks, &mut own),
             Err(_) => walk_into(map, max_depth, hijacks, &mut OwnWalkState::default()),
         })
-        // The thread is so near its end that its locals are gone.
+        // The thread is ending and has destroyed its thread-local variables.
         .unwrap_or_else(|_| walk_into(map, max_depth, hijacks, &mut OwnWalkState::default()))
 }
 
-/// Where the calling thread's stack pointer is, about: deeper in the stack is lower.
+/// Returns the approximate stack pointer of the calling thread. Younger frames have lower
+/// addresses.
 #[inline]
 pub fn stack_pointer() -> u64 {
     let here = 0u8;
@@ -138,7 +139,7 @@ fn walk_into(
     let end = if kept.len() < words.len() {
         End::Truncated
     } else if words.is_empty() {
-        // Nothing but frames of ours: the walk did not get out of them.
+        // Only frames of this library: the walk did not get beyond them.
         End::Broken(Reason::NoRule)
     } else {
         walk.end
@@ -149,11 +150,12 @@ fn walk_into(
     (all.collect(), EndCode(EndCode::of(end)))
 }
 
-/// The stack without the frames by which managed code came to the callback, if it did.
+/// Returns the stack without the frames between managed code and the callback, if the callback came
+/// from managed code.
 ///
-/// The first word is in the CLR's module, which called us. Where the first managed frame called
-/// that module too, everything above it is the CLR's doing (the compiler's, which it calls,
-/// included). Where it called other native code, that code called the CLR, and is kept.
+/// The first word is in the CLR's module, the caller of the callback. If the first managed frame
+/// called that module too, all younger frames are the CLR's (including those of the compiler that
+/// it calls). If it called other native code, that code called the CLR, and is kept.
 fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>) -> &[u64] {
     let Some(clr) = words.first().and_then(|word| region(*word)) else {
         return words;
@@ -172,11 +174,11 @@ fn without_callback_frames(words: &[u64], region: impl Fn(u64) -> Option<Region>
     words.get(beneath..).unwrap_or(words)
 }
 
-/// The alternate signal stack, if the thread runs on it now.
+/// Returns the alternate signal stack, if the thread runs on it now.
 fn alternate_stack() -> Option<Range<u64>> {
     // SAFETY: all-zero is a valid stack_t.
     let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer.
+    // SAFETY: a query; a valid out-pointer.
     if unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) } != 0
         || stack.ss_flags & libc::SS_ONSTACK == 0
     {
@@ -236,7 +238,7 @@ mod tests {
     fn a_walk_begins_outside_this_library_and_ends_at_the_root() {
         MAP.refresh_native(&mut |_| 0);
         let own = MAP.lookup(walk_here as *const () as u64).unwrap();
-        // Here the test binary is "this library": what is left are libc's frames.
+        // Here the test binary is "this library". The remaining frames are libc's.
         let (frames, end) = std::thread::spawn(|| deeper(5, 100)).join().unwrap();
         assert_eq!(end, EndCode(EndCode::of(End::Root)));
         assert!((1..5).contains(&frames.len()), "{frames:x?}");

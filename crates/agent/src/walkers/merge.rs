@@ -1,29 +1,29 @@
-//! One stack out of several walks of a thread, by stack pointer.
+//! Merges several walks of one thread into one stack, ordered by stack pointer.
 //!
-//! Stacks grow downwards, so of two frames on one stack the callee has the lower stack pointer.
-//! That holds for managed frames that two CLRs report, and for the native frames that our own
-//! walk finds between them. The invariant: the result is sorted by stack pointer, and each frame
-//! is in it once.
+//! Stacks grow downwards, so the callee has the lower stack pointer of two frames on one stack.
+//! That holds for managed frames that two CLRs report, and for the native frames that the agent's
+//! own walk finds between them. Invariant: the result is sorted by stack pointer, and contains each
+//! frame once.
 
 use stackwalk::{ADDRESS, CodeMap, EXACT, Traced};
 
 use super::stopped::FrameRecord;
 use crate::model::NATIVE_RUN;
 
-/// A word of a stack and where it is.
+/// A word of a stack and its frame's stack pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Placed {
     pub(super) sp: u64,
     pub(super) word: u64,
 }
 
-/// The frames of one `DoStackSnapshot`, placed.
+/// Appends the frames of one `DoStackSnapshot`, with their stack pointers.
 pub(super) fn place(map: &CodeMap, frames: &[FrameRecord], into: &mut Vec<Placed>) {
     let mut last_sp = 0;
     for frame in frames {
         if frame.function == 0 {
-            // Where the run is in the stack is known by its callee alone: the runtime's context of
-            // it is that of the native code before the transition.
+            // Only the callee shows the position of a native run: the runtime's context for the run
+            // is that of the native code before the transition.
             into.push(Placed {
                 sp: last_sp,
                 word: frame.ip & ADDRESS | NATIVE_RUN,
@@ -38,20 +38,20 @@ pub(super) fn place(map: &CodeMap, frames: &[FrameRecord], into: &mut Vec<Placed
     }
 }
 
-/// The word of a managed frame. `DoStackSnapshot` does not tell an interrupted instruction from a
-/// return address; what is not behind a call is none.
+/// Returns the word of a managed frame. `DoStackSnapshot` does not distinguish an interrupted
+/// instruction from a return address. An address that is not behind a call is no return address.
 pub(super) fn word_of(map: &CodeMap, ip: u64) -> u64 {
     let exact = if map.is_behind_call(ip) { 0 } else { EXACT };
     ip & ADDRESS | exact
 }
 
-/// Brings the frames of several CLRs, each in order, into one stack: managed frames and runs.
+/// Sorts the frames of several CLRs (managed frames and native runs) into one stack.
 pub(super) fn by_stack_pointer(placed: &mut [Placed]) {
     // Stable: a run stays behind its callee, with which it shares the stack pointer.
     placed.sort_by_key(|frame| frame.sp);
 }
 
-/// Appends the words, leaf first, with neighbouring runs told once.
+/// Appends the words, leaf first. Adjacent native runs become one.
 pub(super) fn words(placed: &[Placed], into: &mut Vec<u64>) {
     for frame in placed {
         let run = frame.word & NATIVE_RUN != 0;
@@ -62,9 +62,9 @@ pub(super) fn words(placed: &[Placed], into: &mut Vec<u64>) {
     }
 }
 
-/// Puts the frames of our own walk into the holes: its native frames, and the managed ones that
-/// `DoStackSnapshot` leaves out (dynamic methods, stubs). A frame that both have is taken from our
-/// own walk, which knows whether its instruction has run.
+/// Adds the frames of the agent's own walk: its native frames, and the managed ones that
+/// `DoStackSnapshot` leaves out (dynamic methods, stubs). A frame in both is taken from the agent's
+/// walk, which knows whether its instruction has run.
 pub(super) fn fill(placed: &mut Vec<Placed>, trace: &[Traced]) {
     placed.retain(|frame| {
         frame.word & NATIVE_RUN == 0 && !trace.iter().any(|own| own.sp == frame.sp)
@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_stack_that_crosses_two_runtimes_twice() {
-        // A calls B calls A calls B; each CLR tells its own frames and takes the others for native.
+        // A calls B calls A calls B. Each CLR reports its own frames and treats the others as
+        // native.
         let mut placed = vec![
             managed(300, 0xa2),
             run(300),

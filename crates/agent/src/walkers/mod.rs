@@ -1,22 +1,22 @@
-//! The walkers: who takes the stacks of samples, behind one trait.
+//! The walkers: implementations of `Walker`, which collect the stacks of samples.
 //!
-//! A walker gives stacks as lists of addresses with marks, the shape that `resolve` makes frames
-//! of, each for a thread, a time and an event. It names nothing. Which walkers there are:
+//! A walker returns stacks as lists of addresses with marks, each with a thread, a time and an
+//! event. `record::resolve` makes named frames of them. The walkers:
 //!
-//! | walker | where it runs | module |
+//! | walker | where it walks | module |
 //! | --- | --- | --- |
-//! | `signal` | in a handler on the thread that is walked; here its rings are emptied | `signal` |
-//! | `suspend` | here: the runtime stands still, `DoStackSnapshot` of each thread | `suspend` |
-//! | `seeded` | as `suspend`, its holes filled by our own walk of the same instant | `suspend`, `seed`, `merge` |
-//! | `shadow` | in hooks on every call; here their trees are written | `shadow`, `crate::hooks` |
+//! | `signal` | in a signal handler on the walked thread; the module drains the ring buffers | `signal` |
+//! | `suspend` | on the agent thread, with the runtime suspended: `DoStackSnapshot` of each thread | `suspend` |
+//! | `seeded` | as `suspend`, with missing frames added from the agent's own walk of the same instant | `suspend`, `seed`, `merge` |
+//! | `shadow` | in hooks on every call; the module writes their call trees | `shadow`, `crate::hooks` |
 //! | `snapshot` | in callbacks, on the current thread, for events | `snapshot` |
 //!
-//! For the stacks of events without it, our own walk of the current thread is in `here`. The crate
-//! `oracle` holds them against each other.
+//! Without `snapshot`, `here` walks the current thread for events. The crate `oracle` compares the
+//! walkers.
 //!
-//! Invariant: while a runtime stands still the agent thread takes no lock, allocates nothing and
+//! Invariant: while a runtime is suspended, the agent thread takes no lock, allocates nothing and
 //! calls nothing of the runtime but `EnumThreads`, `DoStackSnapshot`, `GetFunctionFromIP` and
-//! `ResumeRuntime`; everything else is done before and after (rules 15 to 20 of the articles).
+//! `ResumeRuntime`. Everything else is done before and after (rules 15 to 20 of the articles).
 
 mod dump;
 pub mod here;
@@ -39,26 +39,26 @@ use crate::model::{Settings, WalkerKind};
 use crate::program::Program;
 use crate::record::Recorder;
 
-/// The means of a walker in one round of the agent thread.
+/// What a walker may use in one round (drain of the ring buffers) of the agent thread.
 pub(crate) struct Round<'a, 'r> {
     pub(crate) program: &'static Program,
     pub(crate) runtimes: Runtimes<'r>,
     pub(crate) reader: &'a mut Reader,
-    /// Slots that were given back; whose threads they were can be forgotten.
+    /// Slots that the sampler has closed. Their threads can be dropped.
     pub(crate) closed: Vec<SlotId>,
     /// CLOCK_MONOTONIC.
     pub(crate) now_ns: u64,
 }
 
 impl Round<'_, '_> {
-    /// For a walker that takes nothing from the sampler's rings.
+    /// Drains the ring buffers, for a walker that does not use their samples.
     fn empty_rings(&mut self) {
         let closed = &mut self.closed;
         self.reader.drain_all(|_, _| {}, |slot| closed.push(slot));
     }
 }
 
-/// Returns the recording's name of an event of the sampler's.
+/// Converts the sampler's event to the recording's.
 fn event_of(event: SampleEvent) -> Event {
     match event {
         SampleEvent::Cpu => Event::Cpu,
@@ -66,19 +66,19 @@ fn event_of(event: SampleEvent) -> Event {
     }
 }
 
-/// A walker of stacks that are taken by time. Agent thread only.
+/// A walker for time-based samples. Agent thread only.
 pub(crate) trait Walker {
-    /// When [`Walker::round`] must be called at the latest, CLOCK_MONOTONIC; `None`: at any
-    /// round of the agent thread.
+    /// Returns the latest time for the next [`Walker::round`], CLOCK_MONOTONIC. `None`: any round
+    /// of the agent thread.
     fn due_ns(&self) -> Option<u64>;
 
-    /// Asks threads for the samples that are due, where that is all that a round would have to do
-    /// for it; else false.
+    /// Signals threads for the samples that are due, if a round would do nothing else for this
+    /// walker. Returns false otherwise.
     fn tick(&mut self, _reader: &mut Reader, _now_ns: u64) -> bool {
         false
     }
 
-    /// Takes the stacks that are due, and empties the sampler's rings.
+    /// Takes the stacks that are due, and drains the ring buffers.
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder);
 
     /// Whether a dump has the stack of this thread.
@@ -86,40 +86,40 @@ pub(crate) trait Walker {
         false
     }
 
-    /// A managed thread ended, with so much CPU time used in all.
+    /// Notes that a managed thread ended, with its total CPU time.
     fn thread_ended(&mut self, _thread: u32, _cpu_ns: u64) {}
 
-    /// Its name, for [`Record::Engine`].
+    /// Returns the walker's name, for [`Record::Engine`].
     fn name(&self) -> &'static str;
 
-    /// How it takes its samples, for [`Record::Engine`].
+    /// Returns the name of the engine that triggers its samples, for [`Record::Engine`].
     fn engine(&self, event: Event) -> &'static str;
 
-    /// A runtime, or the recording, is about to end: writes what has been kept back.
+    /// Writes what has been held back, as a runtime or the recording is about to end.
     fn finish(&mut self, _round: &mut Round<'_, '_>, _recorder: &mut Recorder) {}
 
-    /// Takes the numbers of stacks that could not be taken since the last call, by reason.
+    /// Takes the numbers of lost stacks since the last call, by reason.
     fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
         Vec::new()
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     fn memory(&self) -> u64 {
         0
     }
 }
 
-/// The parts of which a walker is made.
+/// Inputs for the creation of a walker.
 pub(crate) struct WalkerInputs<'a> {
     pub(crate) program: &'static Program,
     pub(crate) settings: &'a Settings,
     pub(crate) sampler: &'static Sampler,
-    /// Where the process has hooks.
+    /// Set if the process has hooks.
     pub(crate) shadow: Option<&'static ShadowStacks>,
     pub(crate) now_ns: u64,
 }
 
-/// The walker of a session: the table in which a new one is entered.
+/// Creates the walker of a session.
 pub(crate) fn make(inputs: &WalkerInputs<'_>) -> Box<dyn Walker> {
     if inputs.settings.dump {
         return Box::new(dump::DumpWalker::new(inputs));

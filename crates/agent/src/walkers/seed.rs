@@ -1,10 +1,10 @@
-//! Seeds: register contexts from which `DoStackSnapshot` may begin.
+//! Seeds: register contexts from which `DoStackSnapshot` begins a walk.
 //!
-//! A wrong stack pointer inside the right stack makes the runtime read what it takes for return
-//! addresses, and it does not survive that (measured on 3.1.23 and 8.0.4). So a seed is made of
-//! nothing but a frame that our own walk has reached, on a thread that stands still: whatever
-//! differs from that frame in its instruction, stack or frame pointer is refused before the
-//! runtime is asked (rule 14 of the articles).
+//! With a wrong stack pointer inside the right stack, the runtime reads other words as return
+//! addresses and crashes (measured on 3.1.23 and 8.0.4). So a seed is made only of a frame that the
+//! agent's own walk has reached, on a suspended thread. A seed whose instruction, stack or frame
+//! pointer differs from that frame is refused before the runtime is called (rule 14 of the
+//! articles).
 
 use std::ops::Range;
 
@@ -13,32 +13,32 @@ use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeKind, CodeMap, HEURISTIC, Traced,
 
 use crate::program::code::{Owner, can_query_runtime};
 
-/// The outcome of a thread's seed.
+/// Outcome of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedState {
-    /// There is no managed frame to make one of, or no walk of our own.
+    /// No seed: there is no managed frame, or no walk by the agent.
     None,
-    /// Given to the runtime, which may use it.
+    /// Passed to the runtime.
     Given,
-    /// Refused before the runtime was asked.
+    /// Refused before the runtime was called.
     SeedRefusal(SeedRefusal),
 }
 
-/// Why a seed is not given to the runtime.
+/// Reason why a seed is not passed to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedRefusal {
-    /// No frame of our own walk is the seed.
+    /// No frame of the agent's own walk equals the seed.
     NoSuchFrame,
-    /// That frame was guessed, lies behind one that was, or is no return address.
+    /// The frame was guessed, is older than a guessed one, or is no return address.
     Guessed,
-    /// It is not managed code of this runtime.
+    /// The instruction is not in managed code of this runtime.
     NotManaged,
-    /// It is not on the thread's stack.
+    /// The stack pointer is not on the thread's stack.
     NotOnTheStack,
 }
 
 impl SeedState {
-    /// After the runtime was asked; `corprof` looks at the seed once more.
+    /// Returns the state after the call. `corprof` checks the seed once more.
     pub(super) fn of_answer(error: Option<WalkError>) -> SeedState {
         match error {
             Some(WalkError::Seed(SeedRefused::NotManaged)) => {
@@ -52,7 +52,7 @@ impl SeedState {
     }
 }
 
-/// A frame to begin at: three registers are all that a walk of managed frames follows.
+/// A frame to begin at. A walk of managed frames uses these three registers only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// Instruction pointer.
@@ -63,7 +63,7 @@ pub struct Candidate {
     pub bp: u64,
 }
 
-/// The first managed frame of `runtime` in a walk.
+/// Returns the first managed frame of `runtime` in a walk.
 pub fn candidate(map: &CodeMap, runtime: u8, trace: &[Traced]) -> Option<Candidate> {
     let frame = trace
         .iter()
@@ -75,7 +75,7 @@ pub fn candidate(map: &CodeMap, runtime: u8, trace: &[Traced]) -> Option<Candida
     })
 }
 
-/// The piece of managed code of `runtime` that a frame is in: from its start to the frame.
+/// Returns the range of managed code of `runtime` from its start to a frame in it.
 fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
     let ip = frame.word & ADDRESS;
     let lookup = lookup_address(frame.word);
@@ -90,7 +90,7 @@ fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
     }
 }
 
-/// The seed that a candidate is, if it is a frame of `trace`, of managed code of `runtime`, and
+/// Returns the candidate as a seed, if it is a frame of `trace`, in managed code of `runtime`, and
 /// on `stack`.
 pub fn check(
     map: &CodeMap,
@@ -131,13 +131,13 @@ pub fn check(
     let (Some(code), Some(stack)) = (bytes(&code), bytes(stack)) else {
         return Err(SeedRefusal::NotManaged);
     };
-    // SAFETY: a frame that our own walk reached by exact rules, on a thread whose managed frames
-    // stand still for as long as the runtime is stopped; callee-saved registers other than rbp are
-    // not needed to unwind managed frames.
+    // SAFETY: a frame that the agent's own walk reached by exact rules, on a thread whose managed
+    // frames do not change while the runtime is suspended; callee-saved registers other than rbp
+    // are not needed to unwind managed frames.
     Ok(unsafe { Seed::new(registers, code, stack) })
 }
 
-/// The seed of a thread that stands still.
+/// Returns the seed of a stopped thread.
 pub(super) fn of_trace(
     map: &CodeMap,
     runtime: u8,

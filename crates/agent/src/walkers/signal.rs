@@ -1,8 +1,8 @@
-//! The walker `signal`: stacks come from the handlers' rings.
+//! The walker `signal`: reads the stacks that signal handlers have written to the ring buffers.
 //!
-//! The walk itself is `stackwalk`'s, in a signal handler on the thread that is walked
-//! (`crate::handler`); this end empties the rings, and ticks where samples are taken by wall
-//! time. Supported for any thread, managed or not, at any instruction.
+//! The walk itself is `stackwalk`'s. It runs in a signal handler on the walked thread
+//! (`crate::handler`). This module runs on the agent thread. It drains the ring buffers, and sends
+//! the ticks of wall-clock sampling. Supports any thread, managed or native, at any instruction.
 
 use recording::Event;
 use sampler::Sampler;

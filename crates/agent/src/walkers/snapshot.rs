@@ -1,7 +1,7 @@
-//! The walker `snapshot`: the current thread, synchronously, inside a callback.
+//! The walker `snapshot`: walks the current thread by `DoStackSnapshot`, inside a callback.
 //!
-//! It is for the stacks of events. There is nothing to time with it: a thread that is interrupted
-//! at any instruction cannot be walked by the runtime (docs/walkers.md says what happens).
+//! It takes the stacks of events only. It cannot take time-based samples, as the runtime cannot
+//! walk a thread that was interrupted at an arbitrary instruction (docs/walkers.md).
 
 use std::ops::ControlFlow;
 
@@ -12,13 +12,12 @@ use stackwalk::{ADDRESS, CodeMap};
 use super::merge;
 use crate::model::{EndCode, NATIVE_RUN};
 
-/// Walks the calling thread by `DoStackSnapshot` into `words`, in the shape of every walker: leaf
-/// first, at most `max_depth` words. For a callback, where the runtime needs no seed (rule 7 of
-/// the articles). Dynamic methods and stubs are left out by the runtime; a run of unmanaged frames
-/// is one word ([`NATIVE_RUN`]).
+/// Walks the calling thread by `DoStackSnapshot` into `words`, leaf first, at most `max_depth`
+/// words. For a callback, where the runtime needs no seed (rule 7 of the articles). The runtime
+/// leaves out dynamic methods and stubs. A run of unmanaged frames is one word ([`NATIVE_RUN`]).
 ///
 /// # Errors
-/// See [`WalkError`]; `words` then holds what was walked.
+/// See [`WalkError`]. `words` then contains the frames found so far.
 pub fn snapshot_here<'rt, C: Context>(
     map: &CodeMap,
     cx: &mut Cx<'rt, C>,

@@ -1,11 +1,12 @@
-//! A runtime that stands still, and what can be seen of its threads then.
+//! Suspends one runtime, walks the requested threads in the requested ways, and resumes it.
 //!
-//! It stops one CLR, walks the threads it is told to in the ways it is told to, and lets the CLR
-//! go on. It decides nothing about time or samples, and names nothing.
+//! Runs on the agent thread, for the walkers `suspend` and `seeded` and for the oracle. The caller
+//! decides when to suspend and makes samples of the result.
 //!
 //! Invariants: between `SuspendRuntime` and `ResumeRuntime` no lock is taken and nothing is
-//! allocated (all room is there before; what does not fit is cut and counted); every thread that
-//! is walked is pinned, so that its `ThreadDestroyed` waits; two CLRs are never stopped at once.
+//! allocated. All memory is reserved before; what does not fit is truncated and counted. Every
+//! walked thread is pinned, so that its `ThreadDestroyed` waits. Two CLRs are never suspended at
+//! once.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -24,30 +25,31 @@ use crate::clr::Runtimes;
 use crate::model::ThreadTarget;
 use crate::program::Program;
 
-/// Most frames of one stop, all threads: 2 MiB, touched as far as it is used.
+/// Maximum number of frames of all threads in one stop: 2 MiB, of which only the used part is
+/// touched.
 const ROOM: usize = 64 * 1024;
-/// Most managed threads that are listed.
+/// Maximum number of managed threads.
 const MAX_THREADS: usize = 4096;
-/// How long a stopped runtime is held for threads that do not answer a request for a trace.
+/// Maximum time that a runtime stays suspended for threads that do not respond to a walk request.
 const TRACE_WAIT_NS: u64 = 20_000_000;
-/// A thread that has not answered so often in a row blocks our signal: a runtime that was held for
-/// it at each stop would get nothing done.
+/// Number of missed requests in a row after which a thread counts as blocking the signal. If the
+/// runtime stayed suspended for it at each stop, the program would make no progress.
 const UNRESPONSIVE_AFTER: u32 = 3;
-/// Such a thread is asked again once in so many stops.
+/// Number of stops after which such a thread is requested again.
 const RETRY_AFTER: u32 = 256;
 
-/// In which ways a thread is walked.
+/// The ways in which a thread is walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalkKinds {
     /// `DoStackSnapshot` without a seed.
     pub plain: bool,
-    /// Our own walk, in a signal handler.
+    /// The agent's own walk, in a signal handler.
     pub trace: bool,
     /// `DoStackSnapshot` with a seed from that walk.
     pub seeded: bool,
 }
 
-/// A frame as `DoStackSnapshot` tells it.
+/// A frame as `DoStackSnapshot` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRecord {
     /// FunctionID; 0 for a run of unmanaged frames.
@@ -58,23 +60,23 @@ pub struct FrameRecord {
     pub sp: u64,
 }
 
-/// The outcome of one `DoStackSnapshot`; the frames lie in [`StoppedWalker::frames`].
+/// Result of one `DoStackSnapshot`. The frames are in [`StoppedWalker::frames`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotWalk {
-    /// Where they lie.
+    /// Index range of the frames.
     pub frames: Range<usize>,
-    /// It was cut: too deep, or no room.
+    /// Whether the walk was truncated: too deep, or no room.
     pub cut: bool,
     /// The runtime's refusal.
     pub error: Option<WalkError>,
 }
 
-/// Our own walk of a thread; the frames lie in [`StoppedWalker::traces`].
+/// Result of the agent's own walk of a thread. The frames are in [`StoppedWalker::traces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnTrace {
-    /// Where they lie.
+    /// Index range of the frames.
     pub frames: Range<usize>,
-    /// As [`crate::model::EndCode`] has it.
+    /// How the walk ended, as an [`crate::model::EndCode`].
     pub end: u8,
 }
 
@@ -94,29 +96,29 @@ pub struct ObservedThread {
     asked: bool,
 }
 
-/// How long a runtime stood, nanoseconds.
+/// Times of one suspension of a runtime, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuntimeStop {
-    /// CLOCK_MONOTONIC when it stood.
+    /// CLOCK_MONOTONIC when the runtime was suspended.
     pub at_ns: u64,
-    /// From the wish until it stood.
+    /// From the request until the runtime was suspended.
     pub stopping_ns: u64,
-    /// For how long it stood.
+    /// Duration of the suspension.
     pub stopped_ns: u64,
-    /// CLOCK_MONOTONIC when it went on.
+    /// CLOCK_MONOTONIC when it resumed.
     pub end_ns: u64,
 }
 
-/// Why a CLR was not stopped.
+/// Reason why a CLR was not suspended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotStopped {
     /// It ends, has ended, or its snapshots are not enabled.
     Gone,
-    /// It would not.
+    /// The runtime refused.
     Refused(SuspendError),
 }
 
-/// Our own walk of a thread that stands still.
+/// The agent's own walk of a stopped thread.
 #[derive(Clone, Copy)]
 pub struct OwnWalk<'a> {
     /// The code map: the code at each address.
@@ -129,10 +131,10 @@ pub struct OwnWalk<'a> {
     pub stack: &'a Range<u64>,
 }
 
-/// Further work with each thread while its runtime stands and before it is walked with a seed. No
+/// Additional work with each thread while its runtime is suspended, before the walk with a seed. No
 /// lock, no allocation.
 pub trait ExtraWalk {
-    /// One thread.
+    /// Walks one thread.
     fn walk<'rt>(
         &mut self,
         suspension: &mut Suspension<'_, 'rt>,
@@ -142,7 +144,7 @@ pub trait ExtraWalk {
     );
 }
 
-/// Nothing else.
+/// No extra walk.
 #[derive(Clone, Copy, Debug)]
 pub struct NoExtraWalk;
 
@@ -157,30 +159,30 @@ impl ExtraWalk for NoExtraWalk {
     }
 }
 
-/// Facts that a walk needs and that are asked for before the runtime stands.
+/// Facts that a walk needs, read before the runtime is suspended.
 struct StopContext {
     map: &'static CodeMap,
     sampler: Option<&'static Sampler>,
     runtime: u8,
 }
 
-/// Room for one stop, used again for each.
+/// Buffers of one stop, reused for each.
 pub struct StoppedWalker {
     program: &'static Program,
     max_depth: usize,
     /// Frames of `DoStackSnapshot`.
     pub frames: Vec<FrameRecord>,
-    /// Frames of our own walks.
+    /// Frames of the agent's own walks.
     pub traces: Vec<Traced>,
     /// Sorted by ThreadID.
     pub seen: Vec<ObservedThread>,
     pins: Vec<ThreadPin<'static>>,
-    /// Threads that have not answered, and stops since they last did.
+    /// Threads that did not respond, with the number of stops since they last did.
     unresponsive: HashMap<u32, u32>,
 }
 
 impl StoppedWalker {
-    /// For the threads of `program`, with room for stacks of so many frames.
+    /// Creates a walker for the threads of `program`, with stacks of at most `max_depth` frames.
     pub fn new(program: &'static Program, max_depth: u32) -> StoppedWalker {
         StoppedWalker {
             program,
@@ -193,15 +195,15 @@ impl StoppedWalker {
         }
     }
 
-    /// Forgets what was seen before.
+    /// Drops the results of earlier stops.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.traces.clear();
         self.seen.clear();
     }
 
-    /// Stops a CLR, walks `targets`, lets it go on. Those that it does not list (any more) are
-    /// not in [`StoppedWalker::seen`] with an outcome.
+    /// Suspends a CLR, walks `targets` and resumes the CLR. Targets that the CLR does not list (any
+    /// more) have no outcome in [`StoppedWalker::seen`].
     pub fn stop(
         &mut self,
         runtimes: &mut Runtimes<'_>,
@@ -262,7 +264,7 @@ impl StoppedWalker {
         }
     }
 
-    /// Makes all room, and pins each thread so that it stays.
+    /// Reserves all memory, and pins each thread so that it is not destroyed.
     fn prepare(
         &mut self,
         index: RuntimeIndex,
@@ -271,8 +273,8 @@ impl StoppedWalker {
     ) {
         self.clear();
         for target in targets.take(MAX_THREADS) {
-            // SAFETY: the id came from `ThreadAssignedToOSThread` of this runtime and has not been
-            // told to be destroyed.
+            // SAFETY: the id came from `ThreadAssignedToOSThread` of this runtime and
+            // `ThreadDestroyed` was not reported for it.
             let key = unsafe { ThreadKey::from_parts(index, target.managed) };
             let Some(pin) = key.and_then(|key| self.program.threads.pins.pin(key)) else {
                 continue;
@@ -293,7 +295,7 @@ impl StoppedWalker {
         }
     }
 
-    /// Takes note of who has answered. After the runtime has gone on, as it may allocate.
+    /// Records which threads have responded. After the runtime has resumed, as this may allocate.
     fn note_unresponsive(&mut self) {
         if self.unresponsive.len() > MAX_THREADS {
             self.unresponsive.clear();
@@ -310,7 +312,7 @@ impl StoppedWalker {
         }
     }
 
-    /// Has each thread walk itself.
+    /// Makes each thread walk itself.
     fn take_traces(&mut self, reader: &mut Reader, deadline_ns: u64) {
         for seen in &mut self.seen {
             let stops = self
@@ -414,8 +416,8 @@ impl StoppedWalker {
                 Err(state) => (state, None),
             };
             seen.seed = state;
-            // The first managed frame may be a dynamic method, which the runtime does not report
-            // and takes for no seed: it finds its own way then.
+            // The first managed frame may be a dynamic method, which the runtime neither reports
+            // nor accepts as a seed. It then walks without the seed.
             let refused = matches!(
                 walked,
                 None | Some(SnapshotWalk {
@@ -441,7 +443,7 @@ type Each<'f> = dyn for<'c, 'rt> FnMut(
     ) -> ControlFlow<()>
     + 'f;
 
-/// One `DoStackSnapshot` into `frames`, within their room.
+/// Runs one `DoStackSnapshot` into `frames`, without growing it.
 fn snap(
     frames: &mut Vec<FrameRecord>,
     max_depth: usize,

@@ -1,13 +1,13 @@
-//! The walkers `suspend` and `seeded`: each CLR stands still while its threads are walked.
+//! The walkers `suspend` and `seeded`: suspend each CLR and walk its threads.
 //!
-//! A tick looks which threads have used CPU time since they were last walked (or, by wall time,
-//! takes all), stops each recorded CLR that has such threads, one after the other, and makes one
-//! stack per thread out of what was seen. Threads are seen where they could be stopped: at
-//! safepoints, or in native code. A CLR's own native threads are not its managed threads and are
-//! not seen.
+//! Runs on the agent thread. At each tick it finds the threads that have used CPU time since their
+//! last walk (for wall time: all threads). It suspends each recorded CLR that has such threads, one
+//! after the other, and makes one stack per thread. Threads are stopped at safepoints or in native
+//! code, so only those places are sampled. A CLR's own native threads are not its managed threads
+//! and are not walked.
 //!
-//! Invariant: a value is accounted for only once a stack was given for it; a thread that could not
-//! be walked keeps its value for the next tick.
+//! Invariant: a thread's time is accounted for only once a stack was written for it. A thread that
+//! could not be walked keeps its time for the next tick.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -23,29 +23,29 @@ use crate::model::{EndCode, NATIVE_RUN, ThreadTarget, WalkedStack};
 use crate::program::Program;
 use crate::record::Recorder;
 
-/// How often within one tick the walk of a thread is tried again that holds a lock of its CLR's.
+/// Maximum number of retries per tick for a thread that holds a lock of its CLR.
 const RETRIES: u32 = 2;
-/// A thread that used no more CPU time than this since it was last walked has been idle: what it
-/// cost to wake it up for that walk (walker `seeded`), or to go back to where it waits.
+/// CPU time since its last walk up to which a thread counts as idle. It is the cost of waking the
+/// thread for that walk (walker `seeded`), or of its return to the wait.
 const IDLE_CPU_NS: u64 = 50_000;
 
-/// Up to when samples stand for a thread, nanoseconds.
+/// Time of a thread that samples already represent, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct SampledTime {
     cpu_ns: u64,
     wall_ns: u64,
 }
 
-/// A thread in this tick.
+/// The stack of a thread in this tick.
 #[derive(Debug, Default)]
 struct TickStack {
     placed: Vec<Placed>,
     time_ns: u64,
     end: EndCode,
-    /// Nanoseconds since it was last accounted for.
+    /// Nanoseconds since the thread's time was last accounted for.
     cpu_ns: u64,
     wall_ns: u64,
-    /// It was walked.
+    /// Whether the thread was walked.
     taken: bool,
 }
 
@@ -56,15 +56,15 @@ pub(super) struct SuspendWalker {
     due_ns: u64,
     last_tick_ns: u64,
     stopped: StoppedWalker,
-    /// Of threads that have not ended, also where their CLR has.
+    /// Accounts of threads that have not ended, even if their CLR has.
     accounts: HashMap<u32, SampledTime>,
     stacks: BTreeMap<u32, TickStack>,
-    /// Samples that could not be taken, by reason.
+    /// Lost samples, by reason.
     lost: BTreeMap<Cow<'static, str>, u64>,
-    /// Stacks without their native frames, by reason, and all stacks of this walker.
+    /// Number of stacks without their native frames, by reason, and of all stacks.
     holes: BTreeMap<&'static str, u64>,
     walked_stacks: u64,
-    /// CPU time of threads that ended before they were walked, less what `lost` has of it.
+    /// CPU time of threads that ended before they were walked, minus the part counted in `lost`.
     unwalked_ns: u64,
     words: Vec<u64>,
 }
@@ -89,7 +89,7 @@ impl SuspendWalker {
         }
     }
 
-    /// The threads of a CLR that are to be walked in this tick.
+    /// Returns the threads of a CLR to walk in this tick.
     fn targets(&mut self, round: &Round<'_, '_>, runtime: u8) -> Vec<ThreadTarget> {
         let by_wall = self.events.contains(&Event::Wall);
         let mut targets = round.program.threads.managed_of(runtime);
@@ -149,7 +149,7 @@ impl SuspendWalker {
                 }
                 Err(NotStopped::Gone | NotStopped::Refused(SuspendError::NotStarted)) => return,
                 Err(NotStopped::Refused(error)) => {
-                    // Not waited for: the next tick comes, and what was not walked keeps its value.
+                    // No wait: a thread that was not walked keeps its value for the next tick.
                     self.count_lost(error.to_string(), 1);
                     return;
                 }
@@ -161,7 +161,7 @@ impl SuspendWalker {
         *self.lost.entry(reason.into()).or_insert(0) += count;
     }
 
-    /// Takes what was seen of each thread; answers those to be tried again.
+    /// Takes the results of each thread. Returns the threads to retry.
     fn collect(&mut self, program: &Program, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
         let mut again = Vec::new();
         for seen in std::mem::take(&mut self.stopped.seen) {
@@ -171,12 +171,12 @@ impl SuspendWalker {
                 &seen.plain
             };
             let Some(snap) = snap else {
-                // Not listed by the CLR: it ends, or has not begun.
+                // Not listed by the CLR: the thread ends, or has not begun.
                 continue;
             };
             match snap.error {
                 None | Some(WalkError::NoManagedFrames) => {}
-                // E_NOTIMPL under a suspension: the thread was on its way into the runtime.
+                // E_NOTIMPL during a suspension: the thread was entering the runtime.
                 Some(WalkError::Unsafe | WalkError::NotSuspended) if !last => {
                     again.push(seen.target);
                     continue;
@@ -218,7 +218,7 @@ impl SuspendWalker {
         again
     }
 
-    /// Gives a sample for each thread that was walked.
+    /// Writes a sample for each walked thread.
     fn write_samples(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         for (thread, stack) in &mut self.stacks {
             if !stack.taken {
@@ -283,9 +283,9 @@ impl Walker for SuspendWalker {
         if !self.events.contains(&Event::Cpu) {
             return;
         }
-        // The CPU time that it used since it was last walked can no longer be attributed.
+        // The CPU time since the thread's last walk can no longer be attributed.
         let unwalked = cpu_ns.saturating_sub(known.map_or(0, |account| account.cpu_ns));
-        // Of all such threads together: each alone may have lived for less than an interval.
+        // Summed over all such threads, as each may have lived for less than an interval.
         self.unwalked_ns = self.unwalked_ns.saturating_add(unwalked);
         let samples = self.unwalked_ns / self.interval_ns;
         if samples > 0 {
@@ -323,7 +323,7 @@ impl Walker for SuspendWalker {
         if round.now_ns < self.due_ns {
             return;
         }
-        // Late ticks are not made up for: each sample's value is what really passed.
+        // Late ticks are not repeated, as each sample's value is the time that really passed.
         self.due_ns = (self.due_ns + self.interval_ns).max(round.now_ns);
         for runtime in round.runtimes.recorded() {
             self.stop(round, runtime, recorder);

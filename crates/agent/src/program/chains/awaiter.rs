@@ -1,16 +1,14 @@
-//! Finds the awaiter of a task that is done: the task has no reference to it any more, but the
-//! awaiter still refers to the task.
+//! Finds what awaited a completed task, by searching registers and stack for the awaiter.
 //!
-//! A task that is done takes what waits for it out of its field, and runs it. Until that has gone
-//! on, its address is in registers and on the stack of the methods that run it, and maybe nowhere
-//! else. So the words there are looked at, those of old calls among them. One is believed if it
-//! leads to what waits, and if that refers to the task where it is now: a suspended state machine
-//! has its awaiter, a promise what it was made of. Nothing else does, wherever its address was
-//! found.
+//! A task that completes removes its continuation from its field and runs it. Until the
+//! continuation runs, its address is in registers and on the stack of the methods that run it, and
+//! maybe nowhere else. So the words there are checked, including those left by old calls. A word is
+//! accepted if it leads to a continuation that refers to the task at its present address: a
+//! suspended state machine has its awaiter, a promise the tasks that it was made of. No other
+//! object refers to the task in this way.
 //!
-//! Invariants: all is read by the kernel, as a word may be an address of before; so many words are
-//! looked at, and so many questions asked, and no more; runs in the signal handler, inside the
-//! gate.
+//! Invariants: all memory is read through the kernel, as a word may be a stale address. The number
+//! of words and of kernel calls is bounded. Runs in the signal handler, inside the heap gate.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,35 +19,35 @@ use super::reader::{ChainReader, DONE, Heap, TABLE};
 use super::types::LinkKind;
 use crate::model::chain::{ChainEnd, NO_STATE, Role};
 
-/// Words of the younger frames, and of the method's own, that are looked at.
+/// Maximum number of words that are checked in the younger frames, and in the method's own.
 const MOST_WORDS: u64 = 128;
 const MOST_OWN_WORDS: u64 = 48;
-/// Words for which the kernel is asked at once.
+/// Number of words read by one kernel call.
 const AT_ONCE: usize = 16;
-/// Questions to the kernel for the search, and again for the chain that it finds.
+/// Maximum number of kernel calls for the search, and again for the chain that it finds.
 const MOST_QUESTIONS: u32 = 96;
-/// Objects that are remembered to have been looked at.
+/// Number of objects remembered as already checked.
 const SEEN: usize = 16;
-/// Registers that can have an object: all but stack and frame pointer.
+/// Registers that can hold an object: all but stack and frame pointer.
 const REGISTERS: [u8; 14] = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-/// Words of an object that are looked at, at once and at most.
+/// Number of words of an object that are read at once, and maximum number of such reads.
 const PIECE: usize = 32;
 const MOST_PIECES: u64 = 8;
-/// Entries of a list of continuations that are.
+/// Maximum number of checked entries of a list of continuations.
 const MOST_LISTED: u32 = 4;
-/// Where an array of references has its first one.
+/// Offset of the first element in an array of references.
 const ARRAY: u64 = 16;
-/// Entries of an array that are.
+/// Maximum number of checked entries of an array.
 const MOST_ENTRIES: usize = 64;
-/// Delegates and the like between a continuation and what waits.
+/// Maximum number of objects (delegates and the like) between a continuation and the awaiter.
 const MOST_HOPS: usize = 4;
-/// Before its method table an object has a word, which counts for its size.
+/// Size of the word before an object's method table, which is part of the object's size.
 const HEADER: u64 = 8;
 
-/// Memory that the kernel reads, a block at a time.
+/// Memory read through the kernel, a block at a time.
 struct BlockReader<'a> {
     careful: &'a CheckedHeap,
-    /// Where the last block is, and how many of its words are there.
+    /// Address of the last block, and the number of its words that were read.
     known: Cell<(u64, usize)>,
     block: RefCell<[u64; PIECE]>,
 }
@@ -86,8 +84,8 @@ impl Heap for BlockReader<'_> {
 }
 
 impl AsyncFrameFinder<'_> {
-    /// The chain of a method's task, or of a dispatcher's; if all that it says is that the task is
-    /// done, the one of who awaited it, as far as that can be found.
+    /// Returns `chain`, the chain of a method's task or a dispatcher's. If it only shows that the
+    /// task is completed, returns the chain of its awaiter, if that can be found.
     pub(super) fn or_awaiter(
         &mut self,
         frame: &AsyncFrame,
@@ -116,8 +114,8 @@ impl AsyncFrameFinder<'_> {
         (reader.count, end)
     }
 
-    /// Finds the object that waits for a task, and the class of the promise between them. It is
-    /// found by the contents of the youngest frames. 0 for none, or where it is not known.
+    /// Finds the object that waits for a task, and the class of the promise between them, in the
+    /// contents of the youngest frames. 0 if there is none or it is not known.
     fn awaiter(&self, frame: &AsyncFrame, task: u64) -> Option<(u64, u64)> {
         // An async iterator is awaited by its state machine.
         let iterator = match self.kind_at(task) {
@@ -132,9 +130,9 @@ impl AsyncFrameFinder<'_> {
         }) {
             return found.ok().map(|waits| (waits, 0));
         }
-        // A promise that it has run is done in its turn, and forgets what it was made of: who waits
-        // for that is the only one here who waits for a promise that is done, or the promise the
-        // only one.
+        // A promise that the task has run completes in turn and drops the tasks that it was made
+        // of. The awaiter of the promise is then the only object here that waits for a completed
+        // promise, or the promise is the only one.
         let promise = self.promise?;
         let is_it = |table: u64, kind| {
             matches!(kind, LinkKind::Task(_)) && [0, table].contains(&promise.body.class)
@@ -187,9 +185,8 @@ impl AsyncFrameFinder<'_> {
         }
     }
 
-    /// The first of the words of the frames, from a method's on towards the youngest, that is an
-    /// object of a known kind and of which `is_it` finds something. `Err` where not all could be
-    /// looked at.
+    /// Returns the first word of the frames, from a method's to the youngest, that is an object of
+    /// a known kind for which `is_it` returns a result. `Err` if not all words could be checked.
     fn find(
         &self,
         frame: &AsyncFrame,
@@ -199,7 +196,7 @@ impl AsyncFrameFinder<'_> {
         let youngest = (frame.depth + 1).saturating_sub(KEPT);
         let low = *self.sps.get(youngest % KEPT)?;
         let registers = REGISTERS.iter().filter_map(|at| self.register(*at));
-        // From the call that the method has made on, towards the youngest.
+        // From the method's callee towards the youngest frame.
         let younger = (1..=MOST_WORDS).map_while(|back| {
             let at = frame.sp.checked_sub(8 * back)?;
             self.place(low, at)
@@ -225,7 +222,7 @@ impl AsyncFrameFinder<'_> {
             if count == 0 {
                 return None;
             }
-            // Something that is there.
+            // An existing object.
             some.get_mut(count..)?.fill(task);
             let mut tables = [0; AT_ONCE];
             let asked = own_memory::peek_words(&some, &mut tables);
@@ -257,7 +254,7 @@ impl AsyncFrameFinder<'_> {
         }
     }
 
-    /// Whether what is at an address leads to what waits for a task: one that `is_it`.
+    /// Whether the object at an address leads to an awaiter of a task for which `is_it` holds.
     fn waits(&self, at: u64, kind: LinkKind, is_it: &dyn Fn(u64) -> bool) -> bool {
         match kind {
             LinkKind::List { items, size } => self.has_one_that_waits(at, (items, size), is_it),
@@ -265,7 +262,7 @@ impl AsyncFrameFinder<'_> {
         }
     }
 
-    /// The same of what is no list of continuations, and leads to none.
+    /// The same for an object that is not a list of continuations and leads to none.
     fn is_one_that_waits(&self, at: u64, kind: LinkKind, is_it: &dyn Fn(u64) -> bool) -> bool {
         let heap = BlockReader::new(&self.careful);
         let reader = self.reader(&heap);
@@ -290,7 +287,7 @@ impl AsyncFrameFinder<'_> {
                 }
                 LinkKind::OfAwait { .. } => return Self::fields(&reader, at, 8, is_it),
                 LinkKind::Task(places) | LinkKind::Runtime(places) => {
-                    // A class derived from a task has its fields behind those.
+                    // A class derived from a task has its own fields behind the task's.
                     let own = (u64::from(places.flags) + 4).next_multiple_of(8);
                     return !is_done(places.flags) && self.is_made_of(&reader, at, own, is_it);
                 }
@@ -310,7 +307,7 @@ impl AsyncFrameFinder<'_> {
         false
     }
 
-    /// Whether an entry of a list leads to what waits for such a task.
+    /// Whether an entry of a list leads to an awaiter of such a task.
     fn has_one_that_waits(
         &self,
         list: u64,
@@ -360,7 +357,7 @@ impl AsyncFrameFinder<'_> {
         })
     }
 
-    /// The same, or one to an array that has.
+    /// The same, or a reference to an array that has one.
     fn is_made_of(
         &self,
         reader: &ChainReader<'_, BlockReader<'_>>,
@@ -372,7 +369,7 @@ impl AsyncFrameFinder<'_> {
             || Self::fields(reader, at, from, |field| self.has_entry(field, is_it))
     }
 
-    /// Whether there is an array of references at what may be an address, and a task among them.
+    /// Whether a possible address is that of an array of references that contains a task.
     fn has_entry(&self, array: u64, is_it: &dyn Fn(u64) -> bool) -> bool {
         let mut words = [0; PIECE];
         let Some(count) = self.careful.words_into(array, &mut words) else {

@@ -1,72 +1,69 @@
-//! The bodies of async methods, and where in their frames the state machine's address is: for the
-//! handler.
+//! Table of async methods' code, with the stack slots (homes) of their state machines' addresses.
 //!
-//! A table by pieces of code of [`PIECE`] bytes, open-addressed, of a fixed size, which only grows:
-//! code that may be freed is never entered. So asking for code that is no async method's is one
-//! load and a comparison. Invariant: an entry is seen whole or not at all; no lock and no
-//! allocation for who asks.
+//! The signal handler reads it. It is open-addressed, by pieces of code of [`PIECE`] bytes, has a
+//! fixed size and only grows: code that may be freed is never entered. The look-up of code that is
+//! not an async method's is one load and a comparison. Invariant: a reader sees an entry whole or
+//! not at all, without a lock or an allocation.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PIECE_BITS: u32 = 8;
-/// Bytes of code for which there is one entry.
+/// Bytes of code per entry.
 pub const PIECE: u64 = 1 << PIECE_BITS;
-/// Most pieces, of twice as many places.
+/// Maximum number of pieces, half the number of places.
 const MAX_PIECES: usize = 32 * 1024;
 
-/// Where a frame has the address of its state machine.
+/// Stack slot (home) of the state machine's address in a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MachineHome {
-    /// From the frame pointer.
+    /// Offset from the frame pointer.
     pub from_bp: i32,
-    /// Offsets in the body between which it is there.
+    /// Code offsets in the body between which the address is live.
     pub live: Box<[Range<u32>]>,
-    /// It is told by its contents only: one of several places, any of which may hold something
-    /// else.
+    /// Whether only the slot's content shows that it is the home: it is one of several slots, any
+    /// of which may hold something else.
     pub is_guess: bool,
 }
 
-/// Where a frame that has made a call keeps an object, which may be the task that it resumes.
+/// Place where a frame that has made a call keeps an object, which may be the task that it resumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldTask {
-    /// Offsets in the body to which the call returns.
+    /// Code offsets in the body to which the call returns.
     pub at: Range<u32>,
-    /// A register that calls preserve, numbered as in instructions, or a place from the frame
-    /// pointer.
+    /// A callee-saved register, numbered as in instructions, or a stack slot.
     pub place: HeldIn,
 }
 
 /// See [`HeldTask`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeldIn {
-    /// The frame that it has called has saved it, if that uses it.
+    /// A register. The called frame has saved it if it uses it.
     Register(u8),
-    /// From the frame pointer.
+    /// Offset from the frame pointer.
     FromBp(i32),
 }
 
-/// The role of a body of code in a chain.
+/// Role of a method body in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodeRole {
-    /// `MoveNext` of a state machine that is a value: on the stack when it runs for the first time,
-    /// then in its task.
+    /// `MoveNext` of a state machine that is a value: on the stack in its first run, then in its
+    /// task.
     OfValue,
-    /// `MoveNext` of a state machine that is an object of its own: always in the heap.
+    /// `MoveNext` of a state machine that is an object: always in the heap.
     OfObject,
-    /// It resumes async methods, and calls none for the first time.
+    /// Resumes async methods, and calls none for the first time.
     Resumer,
-    /// A promise's own, which a task that is done runs: of `Task.WhenAll` and the like.
+    /// A promise's own code, which a completed task runs: of `Task.WhenAll` and the like.
     Promise,
-    /// Code that such a one may have been made part of by the compiler: it keeps the task then.
+    /// Code into which the compiler may have inlined a promise's code. It then keeps the task.
     TaskHolder,
-    /// It dispatches continuations of runtime async: each home is where its frame may have the
-    /// continuation of who awaits what runs, and behind that the task that it runs
-    /// (`AsyncDispatcherInfo`).
+    /// Dispatches continuations of runtime async. Each home may hold the continuation of the method
+    /// that awaits the running one, followed by the task that it runs (`AsyncDispatcherInfo`).
     Dispatcher,
-    /// `Task.ExecuteWithThreadLocal`, which runs a task: its home leads to where the thread has the
-    /// task that it runs.
+    /// `Task.ExecuteWithThreadLocal`, which runs a task. Its home leads to the thread's reference
+    /// to that task.
     OfTask,
 }
 
@@ -80,44 +77,45 @@ impl CodeRole {
 /// The offsets that a chain needs in a state machine that is an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectAt {
-    /// Where `<>1__state` is in it.
+    /// Offset of `<>1__state` in the state machine.
     pub state: u16,
-    /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
+    /// Offset of an async iterator's promise, through which a caller waits for its next value; 0 if
+    /// it is no iterator.
     pub promise: u16,
 }
 
-/// One body of code of an async method's `MoveNext`, or of what calls those to resume them.
+/// One body of an async method's `MoveNext`, or of code that resumes async methods.
 #[derive(Debug)]
 pub struct AsyncBody {
-    /// The kind of body.
+    /// Role of the body.
     pub code: CodeRole,
-    /// Addresses.
+    /// Address range.
     pub range: Range<u64>,
-    /// The gate of its runtime.
+    /// Index of its runtime's gate.
     pub gate: usize,
     /// Number of its runtime.
     pub runtime: u8,
-    /// Where its state machine's address may be, best first.
+    /// Homes of its state machine's address, best first.
     pub homes: Box<[MachineHome]>,
-    /// Of code that resumes: where it keeps the task that it resumes, if it does.
+    /// For code that resumes tasks: the places where it keeps the resumed task, if any.
     pub held: Box<[HeldTask]>,
-    /// Of a task's own code, or a promise's, the class of that; 0 where the runtime does not say.
+    /// For the code of a task or promise: its class; 0 if the runtime does not report it.
     pub class: u64,
-    /// Where in the state machine the builder is, which begins with the task or with what comes
-    /// before it; `None` where the runtime does not say (code that several types share, before .NET
-    /// 10).
+    /// Offset of the builder in the state machine. The builder begins with the task or with the
+    /// field before it. `None` if the runtime does not report it (code that several types share,
+    /// before .NET 10).
     pub builder: Option<u16>,
-    /// Where in the state machine the task was found, if that has been searched for, and 1: the
-    /// types that share the code have it in the same place, mostly.
+    /// Offset in the state machine at which the task was found, plus 1; 0 if not searched. Types
+    /// that share the code mostly have the same offset.
     pub task_found_at: AtomicU32,
-    /// Of a state machine that is an object, where the runtime says.
+    /// Fields of a state machine that is an object, if the runtime reports them.
     pub object: Option<ObjectAt>,
-    /// The runtime has ended.
+    /// Whether the runtime has ended.
     pub is_gone: AtomicBool,
 }
 
 impl AsyncBody {
-    /// Where its state machine's address may be at an instruction.
+    /// Returns the homes of its state machine's address that are live at an instruction.
     pub fn homes_at(&self, lookup: u64) -> impl Iterator<Item = &MachineHome> {
         let offset = lookup.wrapping_sub(self.range.start);
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
@@ -126,7 +124,8 @@ impl AsyncBody {
         self.homes.iter().filter(is_live)
     }
 
-    /// Where the task that it resumes may be, when the call whose last byte is at `lookup` returns.
+    /// Returns the places where the resumed task may be when the call whose last byte is at
+    /// `lookup` returns.
     pub fn held_at(&self, lookup: u64) -> impl Iterator<Item = HeldIn> {
         let offset = lookup.wrapping_add(1).wrapping_sub(self.range.start);
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
@@ -152,7 +151,7 @@ pub struct AsyncBodies {
 }
 
 impl AsyncBodies {
-    /// Nothing known.
+    /// Returns an empty table.
     pub fn new() -> AsyncBodies {
         let slot = || BodySlot {
             piece: AtomicU64::new(0),
@@ -171,7 +170,7 @@ impl AsyncBodies {
         (0..64usize).filter_map(move |step| self.slots.get(start.wrapping_add(step) & mask))
     }
 
-    /// The body that an instruction belongs to. Async-signal-safe.
+    /// Returns the body that contains an instruction. Async-signal-safe.
     #[inline]
     pub fn at(&self, lookup: u64) -> Option<&'static AsyncBody> {
         let piece = (lookup >> PIECE_BITS) + 1;
@@ -195,8 +194,8 @@ impl AsyncBodies {
         None
     }
 
-    /// Adds a body of code that stays as long as its runtime. Not in a handler. False: there is no
-    /// room, or it is there.
+    /// Adds a body that lives as long as its runtime. Not in a handler. Returns false if there is
+    /// no room, or if it exists already.
     pub fn add(&self, body: AsyncBody) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let pieces =
@@ -220,7 +219,8 @@ impl AsyncBodies {
         true
     }
 
-    /// A runtime has ended: its number, and its code's addresses, may be another's.
+    /// Removes the bodies of a runtime that has ended. Its number and its code's addresses may be
+    /// reused.
     pub fn forget(&self, runtime: u8) {
         for slot in &self.slots {
             // SAFETY: as in `at`.
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_body_is_found_at_all_its_addresses_and_at_no_other() {
         let bodies = AsyncBodies::new();
-        // Two in one piece of code, one over several.
+        // Two bodies in one piece of code, one body over several pieces.
         assert!(bodies.add(body(0x7f00_0010..0x7f00_0050, 0)));
         assert!(bodies.add(body(0x7f00_0060..0x7f00_0700, 1)));
         assert!(
@@ -285,7 +285,7 @@ mod tests {
         bodies.forget(1);
         assert_eq!(runtime_at(0x7f00_0100), None);
         assert_eq!(runtime_at(0x7f00_0020), Some(0));
-        // Memory that is used again.
+        // Reused memory.
         assert!(bodies.add(body(0x7f00_0060..0x7f00_0200, 2)));
         assert_eq!(runtime_at(0x7f00_0100), Some(2));
     }

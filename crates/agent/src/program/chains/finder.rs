@@ -1,14 +1,14 @@
-//! Finds the youngest async method of a stack that was resumed, while the stack is walked, and
-//! reads its chain.
+//! Finds the youngest resumed async method of a stack during the walk, and reads its chain.
 //!
-//! Frames come leaf first. An async method whose state machine lies on the thread's own stack runs
-//! for the first time: its callers are the physical ones, and the search goes on. One whose state
-//! machine lies in its task was resumed: what is older is whoever resumed it, and the chain begins
-//! at the task. Whatever else is found ends the search: better no chain than another task's.
+//! The chain is the list of methods that await the resumed one. Frames arrive leaf first. An async
+//! method whose state machine is on the thread's stack is in its first run: its callers are the
+//! physical ones, and the search continues. An async method whose state machine is in its task was
+//! resumed: older frames are those of the code that resumed it, and the chain begins at the task.
+//! Any other finding ends the search: a missing chain is better than another task's chain.
 //!
-//! Invariants: an address that is not proved to be an object's is read by the kernel, which does
-//! not fault; objects are read inside the gate alone; runs in the signal handler, with no lock and
-//! no allocation.
+//! Invariants: an address that may not be an object's is read through the kernel, which does not
+//! fault. Objects are read only inside the heap gate. Runs in the signal handler, without locks or
+//! allocations.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,16 @@ use super::types::LinkKind;
 use super::{ChainTables, HeapGate, gate};
 use crate::model::chain::{CHAIN_WORDS, ChainBegin, ChainEnd, ChainHead};
 
-/// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
+/// Maximum time inside the gate, in ticks of the processor's clock: some 200 µs.
 const LONGEST: u64 = 600_000;
-/// Most that a link counts for, some 10 µs: what takes longer is another thread's turn on the
-/// processor, and who closes the gate has waited for its end already.
+/// Maximum time charged for a link, some 10 µs. A longer one was preempted, and the thread that
+/// closes the gate has already waited for the end of that.
 const LONGEST_LINK: u64 = 30_000;
-/// Before its state machine a task has no more than this.
+/// Maximum number of bytes in a task before its state machine.
 const MOST_BEFORE: u64 = 1 << 16;
 
-/// Frames between an async method's and the one of its task that resumes it: what an
-/// ExecutionContext needs.
+/// Maximum number of frames between an async method and the code of its task that resumes it: those
+/// of the ExecutionContext.
 const MOST_BETWEEN: usize = 4;
 
 /// Numbers of registers in instructions.
@@ -39,23 +39,23 @@ const RDI: u8 = 7;
 
 const PAGE: u64 = 4096;
 
-/// Most questions to the kernel for one sample, some 130 µs. One whose method's type is known asks
-/// two or three.
+/// Maximum number of reads through the kernel for one sample, some 130 µs. A method of a known type
+/// needs two or three.
 const MOST_QUESTIONS: u32 = 64;
 
-/// Fields of a state machine that are looked at at once, and how often.
+/// Number of fields of a state machine that are read at once, and maximum number of such reads.
 const PIECE: usize = 8;
 const MOST_PIECES: u64 = 32;
 
-/// Where objects can be.
+/// Whether an object can be at the address.
 pub(super) fn is_plausible(at: u64) -> bool {
     at.is_multiple_of(8) && (0x1_0000..1 << 47).contains(&at)
 }
 
-/// Objects, read where they are.
+/// Heap objects, read by plain loads inside the gate.
 struct GatedHeap<'g> {
     gate: &'g HeapGate,
-    /// When the link before had been read.
+    /// Time at which the previous link had been read.
     last: Cell<u64>,
     spent: Cell<u64>,
 }
@@ -85,9 +85,9 @@ impl Heap for GatedHeap<'_> {
     }
 }
 
-/// The same by the kernel, which takes 2 µs for each question on a virtual machine.
+/// Heap objects, read through the kernel at 2 µs per call on a virtual machine.
 pub(super) struct CheckedHeap {
-    /// Questions that may still be asked.
+    /// Remaining number of kernel calls.
     pub(super) left: Cell<u32>,
 }
 
@@ -103,13 +103,13 @@ impl Heap for CheckedHeap {
 }
 
 impl CheckedHeap {
-    /// Words at an address that may be anything; `None` also where there was no question left.
+    /// Reads words at an unverified address. `None` also if no kernel call is left.
     pub(super) fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         let mut words = [0u64; N];
         (self.words_into(at, &mut words)? == N).then_some(words)
     }
 
-    /// Reads as many of the words at an address that may be anything as there are; says how many.
+    /// Reads as many words as are mapped at an unverified address. Returns their number.
     pub(super) fn words_into<const N: usize>(
         &self,
         at: u64,
@@ -126,21 +126,21 @@ impl CheckedHeap {
         Some(own_memory::peek(at, bytes).len() / 8)
     }
 
-    /// So many questions are asked; `None` where fewer are left.
+    /// Counts kernel calls. `None` if fewer are left.
     pub(super) fn spend(&self, questions: u32) -> Option<()> {
         self.left.set(self.left.get().checked_sub(questions)?);
         Some(())
     }
 
-    /// The method table of what may be an object at `at`, which the word at `field` names: that has
-    /// just been read.
+    /// Returns the method table of a possible object at `at`. The word at `field` is its address
+    /// and has just been read.
     fn table_named_at(&self, field: u64, at: u64) -> Option<u64> {
         if !is_plausible(at) {
             return None;
         }
         let word = if at / PAGE == field / PAGE {
-            // SAFETY: aligned, and in the page of a word that has just been read, in the gate:
-            // nothing of the heap goes away meanwhile.
+            // SAFETY: aligned, and in the page of a word that has just been read, in the gate: no
+            // heap memory is released meanwhile.
             unsafe { (at as *const u64).read_volatile() }
         } else {
             let [word] = self.words_at(at)?;
@@ -153,7 +153,7 @@ impl CheckedHeap {
 /// The result of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FoundChain {
-    /// Frames before it: those that the method has called, and its own.
+    /// Number of frames before the chain: the method's callees and its own frame.
     callers: usize,
     links: usize,
     end: ChainEnd,
@@ -161,7 +161,8 @@ struct FoundChain {
 }
 
 impl FoundChain {
-    /// Of the frame at a depth, which was resumed: so many links, and how they end.
+    /// Returns the chain of the resumed frame at a depth, with the number of its links and their
+    /// end.
     fn at(depth: usize, (links, end): (usize, ChainEnd)) -> FoundChain {
         FoundChain {
             callers: depth + 1,
@@ -172,7 +173,7 @@ impl FoundChain {
     }
 }
 
-/// A word of the thread's stack. Only [`AsyncFrameFinder::place`] makes one.
+/// Address of a word on the thread's stack. Only [`AsyncFrameFinder::place`] makes one.
 #[derive(Clone, Copy)]
 pub(super) struct StackWord(u64);
 
@@ -184,26 +185,26 @@ impl StackWord {
     }
 }
 
-/// Takes a walk's frames, and looks at each.
+/// Receives the frames of a walk, and checks each for an async method.
 pub struct AsyncFrameFinder<'a> {
     /// Frames, up to `room`; behind them room for a chain.
     pub(super) out: &'a mut [u64],
     pub(super) room: usize,
     pub(super) tables: &'static ChainTables,
-    /// Where the thread's stack ends.
+    /// End of the thread's stack.
     pub(super) stack_end: u64,
-    /// The gate that we are inside of, + 1: for the code that finds out that we have never come
-    /// back.
+    /// Index of the gate that the handler is inside of, plus 1. Read by the code that detects a
+    /// handler that never returned.
     inside: &'a mut u32,
     found: Option<FoundChain>,
-    /// The frame before, whose state machine is an object: it was resumed if this one is of who
-    /// resumes.
+    /// The previous frame, whose state machine is an object. It was resumed if this frame is of
+    /// code that resumes.
     undecided: Option<AsyncFrame>,
-    /// The frame that begins a chain if nothing older does, and the agent thread says so: the
-    /// youngest that runs a task; else the youngest whose next frame is of code that is not known.
+    /// The frame that begins a chain if no older one does and the agent thread confirms it: the
+    /// youngest that runs a task, else the youngest whose next frame is in unknown code.
     unsure: Option<AsyncFrame>,
-    /// The one that was looked for, without a home: the frame of its task that resumes it may say
-    /// which.
+    /// The resumed frame, if its home is not known. The task's frame that resumes it may hold its
+    /// task.
     without_home: Option<(AsyncFrame, ChainEnd)>,
     code: &'static CodeMap,
     pub(super) careful: CheckedHeap,
@@ -215,7 +216,7 @@ pub struct AsyncFrameFinder<'a> {
     pub(super) sps: [u64; KEPT],
 }
 
-/// Frames of which the stack pointers are kept.
+/// Number of frames whose stack pointers are kept.
 pub(super) const KEPT: usize = 16;
 
 /// A word that a frame keeps.
@@ -223,7 +224,7 @@ pub(super) const KEPT: usize = 16;
 enum KeptWord {
     /// On the stack.
     Here(StackWord),
-    /// In a register that was not saved since.
+    /// In a register that no younger frame has saved.
     Register(u64),
 }
 
@@ -273,9 +274,9 @@ impl Out for AsyncFrameFinder<'_> {
 }
 
 impl<'a> AsyncFrameFinder<'a> {
-    /// Into `out`, which has room for frames and, behind them, a chain. `registers` are those of
-    /// the context that is walked ([`stackwalk::Regs::all`]). `inside` is the thread's, 0 at first;
-    /// `None` where there is no room for a chain.
+    /// Creates a finder that writes into `out`, which has room for frames and, behind them, a
+    /// chain. `registers` are those of the walked context ([`stackwalk::Regs::all`]). `inside`
+    /// belongs to the thread and is 0 at first. `None` if there is no room for a chain.
     pub fn new(
         tables: &'static ChainTables,
         code: &'static CodeMap,
@@ -284,7 +285,7 @@ impl<'a> AsyncFrameFinder<'a> {
         out: &'a mut [u64],
         inside: &'a mut u32,
     ) -> Option<AsyncFrameFinder<'a>> {
-        // The handler that was inside has been jumped out of.
+        // The program has jumped out of the handler that was inside.
         let left = std::mem::take(inside);
         if let Some(gate) = (left as usize).checked_sub(1).and_then(gate) {
             gate.leave();
@@ -310,8 +311,7 @@ impl<'a> AsyncFrameFinder<'a> {
         })
     }
 
-    /// The walk has ended with so many frames: puts the chain behind them. Answers how many words
-    /// there are.
+    /// Appends the chain to the `depth` frames of a completed walk. Returns the number of words.
     pub fn finish(mut self, depth: usize) -> usize {
         self.cannot_tell_task();
         if self.found.is_none()
@@ -350,7 +350,7 @@ impl<'a> AsyncFrameFinder<'a> {
         end + 1
     }
 
-    /// A frame of code that is in the table, or one behind a frame that could not be decided about.
+    /// Handles a frame of code in the table, or the next older frame of an undecided one.
     #[cold]
     #[inline(never)]
     fn look(
@@ -378,8 +378,8 @@ impl<'a> AsyncFrameFinder<'a> {
         }
         let before = self.undecided.take();
         let Some(body) = body else {
-            // Precompiled code that resumes others is learned when it has been met: the agent
-            // thread will know.
+            // Precompiled code that resumes methods is entered only after a sample contained it.
+            // The agent thread will decide.
             self.unsure = self.unsure.or(before);
             return;
         };
@@ -413,20 +413,20 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// The word at an address, if it is one of this stack from `sp` on.
+    /// Returns the word at an address, if it is on this stack at or above `sp`.
     pub(super) fn place(&self, sp: u64, at: u64) -> Option<StackWord> {
         let last = self.stack_end.saturating_sub(8);
         let is_here = (sp..=last).contains(&at) && at.is_multiple_of(8);
         is_here.then_some(StackWord(at))
     }
 
-    /// The word of a frame at an offset from its frame pointer.
+    /// Returns the word of a frame at an offset from its frame pointer.
     fn place_of(&self, frame: &AsyncFrame, from_bp: i32) -> Option<StackWord> {
         let at = frame.bp.wrapping_add_signed(from_bp.into());
         self.place(frame.sp, at)
     }
 
-    /// Does something inside the gate of a body's runtime; `None` where that is closed.
+    /// Runs a function inside the gate of a body's runtime. `None` if the gate is closed.
     fn inside<R>(
         &mut self,
         body: &AsyncBody,
@@ -443,8 +443,8 @@ impl<'a> AsyncFrameFinder<'a> {
         done
     }
 
-    /// A frame of an async method that was resumed, or runs for the first time if its state machine
-    /// is on the stack.
+    /// Handles a frame of an async method. It is in its first run if its state machine is on the
+    /// stack, else it was resumed.
     fn visit_resumed(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut end = ChainEnd::NotLive;
@@ -454,11 +454,11 @@ impl<'a> AsyncFrameFinder<'a> {
                 continue;
             };
             if (frame.sp..self.stack_end).contains(&place.read()) {
-                // It runs for the first time.
+                // First run.
                 return;
             }
             let read = self.inside(body, |finder, gate| {
-                // Once more: what was there before may have moved since.
+                // Read again inside the gate: the object may have moved.
                 let this = place.read();
                 if let Some(task) = finder.task_of(body, this) {
                     let chain = finder.chain(gate, body, task, this);
@@ -488,9 +488,9 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Whether an async method without a home runs for the first time: its state machine lies with
-    /// its caller, on the stack, and the place that will be or was its home says so, as the
-    /// collector changes no addresses of the stack.
+    /// Whether an async method without a live home is in its first run. Its state machine is then
+    /// on the stack, in its caller's frame. The slot that will be or was its home shows that, as
+    /// the collector does not change addresses of the stack.
     fn is_called(&self, frame: &AsyncFrame) -> bool {
         let callers = frame.bp.max(frame.sp)..self.stack_end;
         let offset = frame.lookup.wrapping_sub(frame.body.range.start);
@@ -513,9 +513,9 @@ impl<'a> AsyncFrameFinder<'a> {
         places.any(|place| callers.contains(&place.read()))
     }
 
-    /// An interrupted register, numbered as in instructions.
+    /// Returns an interrupted register, numbered as in instructions.
     pub(super) fn register(&self, register: u8) -> Option<u64> {
-        // Those of instructions, in the order of their numbers, as `gregs` has them.
+        // Indices in `gregs` of the registers, in the order of their numbers in instructions.
         const PLACES: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
         let index = *PLACES.get(usize::from(register))?;
         let at = (self.registers as *const i64).wrapping_add(index);
@@ -530,7 +530,7 @@ impl<'a> AsyncFrameFinder<'a> {
             HeldIn::FromBp(offset) => return self.place_of(frame, offset).map(KeptWord::Here),
             HeldIn::Register(register) => register,
         };
-        // The first that it has called, and that uses the register, has saved it.
+        // The oldest callee that uses the register has saved it.
         for depth in (0..frame.depth).rev().take(KEPT - 1) {
             let word = self.out.get(depth)?;
             let saved = self.code.saved_registers(lookup_address(*word))?;
@@ -545,8 +545,8 @@ impl<'a> AsyncFrameFinder<'a> {
             .map(KeptWord::Register)
     }
 
-    /// A frame of a task's own code, which is about to resume its method or has done so: nothing
-    /// younger was resumed that is known.
+    /// Handles a frame of a task's own code, which is about to resume its method or has done so. No
+    /// younger frame is known to be resumed.
     fn visit_resumer(&mut self, resumer: AsyncFrame) {
         let body = resumer.body;
         let is_youngest = resumer.depth == 0;
@@ -585,22 +585,22 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Nothing says which task it is.
+    /// Ends the search without a task for the resumed frame.
     fn cannot_tell_task(&mut self) {
         if let Some((frame, end)) = self.without_home.take() {
             self.found = Some(FoundChain::at(frame.depth, (0, end)));
         }
     }
 
-    /// A frame of a task's own code that has called what resumes the one without a home: it has the
-    /// task in what a collection would look for there. Whether it is the task of that method is
-    /// told by the agent thread.
+    /// Handles a frame of a task's own code, a caller of the resumed frame without a home. It has
+    /// the task in one of its GC references. The agent thread checks that it is that method's task.
     fn visit_task(&mut self, resumer: AsyncFrame) {
         let Some((frame, _)) = self.without_home else {
             return;
         };
         let body = resumer.body;
-        // Where it has, or had, its state machine: what a collection has moved since is not there.
+        // The slots that hold, or held, its state machine. An object that a collection has moved
+        // since is not found.
         let is_its = |finder: &Self, machine: u64| {
             frame.body.homes.iter().any(|home| {
                 let place = finder.place_of(&frame, home.from_bp);
@@ -659,7 +659,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// A frame that runs a task, of a thread that runs no async method that was resumed.
+    /// Handles a frame that runs a task, on a thread without a resumed async method.
     fn visit_running(&mut self, frame: AsyncFrame) {
         let body = frame.body;
         let mut found = (0, ChainEnd::NotLive);
@@ -670,8 +670,8 @@ impl<'a> AsyncFrameFinder<'a> {
             };
             let held = place.read();
             let read = self.inside(body, |finder, gate| {
-                // The thread's own `t_currentTask`, which has the task; in code that was not
-                // optimised the task itself.
+                // The address of the thread's `t_currentTask`, which refers to the task. In
+                // unoptimised code: the task itself.
                 let task = finder
                     .careful
                     .words_at(held)
@@ -697,8 +697,8 @@ impl<'a> AsyncFrameFinder<'a> {
         });
     }
 
-    /// A frame that dispatches continuations of runtime async: what it has called is a method that
-    /// was resumed, or the agent thread says that it is not.
+    /// Handles a frame that dispatches continuations of runtime async. Its callee is a resumed
+    /// method, unless the agent thread decides otherwise.
     fn visit_dispatcher(&mut self, frame: AsyncFrame) {
         let mut found = None;
         let mut end = ChainEnd::NotLive;
@@ -714,7 +714,7 @@ impl<'a> AsyncFrameFinder<'a> {
             };
             let read = self.inside(frame.body, |finder, gate| {
                 let (outer, next, task) = (outer.read(), next.read(), task.read());
-                // The dispatcher that it runs in is an older frame's.
+                // Its dispatcher is an older frame.
                 let is_outer = outer == 0 || (at..finder.stack_end).contains(&outer);
                 let is_next = next == 0 || finder.is_suspended(next);
                 let is_it = is_outer && is_next && finder.is_dispatched(task);
@@ -731,7 +731,7 @@ impl<'a> AsyncFrameFinder<'a> {
                     break;
                 }
                 (Some(None), _) => end = self.end_without_task(),
-                // One of several places that can be it, which say the same.
+                // Another possible slot with the same content.
                 (Some(Some((here, _))), Some((before, _))) if here == before => {}
                 (Some(Some(_)), Some(_)) => {
                     found = None;
@@ -742,7 +742,7 @@ impl<'a> AsyncFrameFinder<'a> {
             }
         }
         if frame.depth == 0 && found.is_none() {
-            // It may have nothing yet: what is older was resumed.
+            // It may not have resumed anything yet. An older frame was resumed.
             return;
         }
         let chain = found.map_or((0, end), |(_, chain)| chain);
@@ -753,8 +753,8 @@ impl<'a> AsyncFrameFinder<'a> {
         });
     }
 
-    /// Whether there is a continuation of runtime async at an address that may be anything, or an
-    /// object of a class of which nothing is known yet.
+    /// Whether a runtime-async continuation is at an unverified address, or an object of a class
+    /// that is not known yet.
     fn is_suspended(&self, at: u64) -> bool {
         match self.kind_at(at) {
             Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. }) => true,
@@ -769,8 +769,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
     }
 
-    /// Whether there is a task at an address that may be anything, and one that a dispatcher may
-    /// run.
+    /// Whether a task that a dispatcher may run is at an unverified address.
     fn is_dispatched(&self, at: u64) -> bool {
         matches!(
             self.kind_at(at),
@@ -778,13 +777,13 @@ impl<'a> AsyncFrameFinder<'a> {
         )
     }
 
-    /// Returns the kind of object at an address that may be anything.
+    /// Returns the kind of the object at an unverified address.
     pub(super) fn kind_at(&self, at: u64) -> Option<LinkKind> {
         let [table] = self.careful.words_at(at)?;
         self.careful().kind(table & !7)
     }
 
-    /// Returns the chain's end where the word in question was no task, as far as could be asked.
+    /// Returns the end of a chain for a word that was not found to be a task.
     fn end_without_task(&self) -> ChainEnd {
         if self.careful.is_late() {
             ChainEnd::TooSlow
@@ -806,8 +805,7 @@ impl<'a> AsyncFrameFinder<'a> {
         this: u64,
     ) -> (usize, ChainEnd) {
         self.read_chain(gate, |reader| match body.code {
-            // How it goes on is in the state machine, of which nothing may be known yet but by its
-            // code.
+            // Its continuation is in the state machine, of which only the code may be known yet.
             CodeRole::OfObject => reader.read_object(task, this, body.object),
             _ => reader.read(task),
         })
@@ -833,8 +831,8 @@ impl<'a> AsyncFrameFinder<'a> {
         (reader.count, end)
     }
 
-    /// The task that a state machine at `this` lies in: the one that its builder names, if it does
-    /// lie in it.
+    /// Returns the task that contains a state machine at `this`: the one to which its builder
+    /// refers, if it contains `this`.
     fn task_of(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         if !is_plausible(this) {
             return None;
@@ -856,9 +854,9 @@ impl<'a> AsyncFrameFinder<'a> {
         tasks.next().map(|(_, task)| task)
     }
 
-    /// Returns the unknown class of the object in which a state machine at `this` seems to lie.
-    /// That of a box without a task, whose code several types share, is not reported before. The
-    /// word that may be asked about is a class for certain: it derives from `object`.
+    /// Returns the unknown class of the object in which a state machine at `this` seems to lie. The
+    /// class of a box without a task, whose code several types share, is not reported earlier. The
+    /// returned word is certainly a class, as it derives from `object`.
     fn unknown_box(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let at = this.checked_add(body.builder?.into())?;
         let [task] = self.careful.words_at(at)?;
@@ -871,8 +869,8 @@ impl<'a> AsyncFrameFinder<'a> {
         (types.get(table).is_none() && self.careful().is_class(table)).then_some(table)
     }
 
-    /// The task that a state machine at `this` lies in, by all that it has: one of its fields names
-    /// the task.
+    /// Returns the task that contains a state machine at `this`, by a search of its fields for a
+    /// reference to the task.
     fn task_anywhere(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let found = body.task_found_at.load(Ordering::Relaxed);
         if let Some(before) = found.checked_sub(1) {
@@ -898,7 +896,7 @@ impl<'a> AsyncFrameFinder<'a> {
         None
     }
 
-    /// A reader that no address harms.
+    /// Returns a reader that may read any address.
     fn careful(&self) -> ChainReader<'_, CheckedHeap> {
         ChainReader {
             heap: &self.careful,
@@ -918,7 +916,7 @@ impl<'a> AsyncFrameFinder<'a> {
             let field = task.checked_add(machine.into());
             return field.and_then(|at| self.careful.words_at(at)) == Some([this]);
         }
-        // Of a class that is not known yet: a task with a field that refers to it.
+        // A task of a class that is not known yet, with a field that refers to the state machine.
         let is_task = matches!(self.careful().kind(table), Some(LinkKind::Task(_)));
         let fields: Option<[u64; 16]> = self.careful.words_at(task);
         is_task && fields.is_some_and(|fields| fields.contains(&this))
@@ -940,8 +938,7 @@ impl<'a> AsyncFrameFinder<'a> {
                 | LinkKind::Pooled { machine, .. },
             ) => task + u64::from(machine) == this,
             Some(LinkKind::Task(_)) | None => {
-                // A box of a class that is not known yet: derived from a task, and so large that it
-                // can be.
+                // A box of a class that is not known yet: derived from a task, and large enough.
                 let Some([first]) = self.careful.words_at::<1>(table) else {
                     return false;
                 };
@@ -969,11 +966,11 @@ mod tests {
         let word = 7u64;
         let at = &raw const word as u64;
         let careful = CheckedHeap { left: Cell::new(2) };
-        // A word that cannot be an address is no question.
+        // A word that cannot be an address needs no kernel call.
         assert_eq!(careful.words_at::<1>(at + 1), None);
         assert_eq!(careful.words_at(at), Some([7]));
         assert!(!careful.is_late());
-        // Nothing is there, which is an answer.
+        // No memory is there, which is a result.
         assert_eq!(careful.words_at::<1>(0x1_0000), None);
         assert!(careful.is_late());
         assert_eq!(careful.words_at::<1>(at), None);

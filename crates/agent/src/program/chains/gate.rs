@@ -1,24 +1,24 @@
-//! The gate between readers of a runtime's heap and its collector.
+//! Heap gate: keeps the signal handler from reading heap objects while the collector moves them.
 //!
 //! The collector moves objects only between `RuntimeSuspendStarted` and `RuntimeResumeStarted`. A
-//! handler that reads the heap counts itself in first and looks whether the gate is closed then;
-//! the callback closes it and waits until no reader is left inside, as the collector waits for any
-//! thread that runs managed code. The handler never waits.
+//! handler that reads the heap first increments the number of readers, then checks whether the gate
+//! is closed. The callback closes the gate and waits until no reader is inside, as the collector
+//! waits for any thread that runs managed code. The handler never waits.
 //!
-//! Invariants: a read inside the gate is before or after all moving, never during it; the callback
-//! waits for a bounded time. A reader that does not come out (the program jumped out of a handler
-//! that had interrupted ours) breaks the gate, which then stays closed for good, and one that was
-//! only late sees that before its next read.
+//! Invariants: a read inside the gate is before or after all moving, never during it. The callback
+//! waits for a bounded time. A reader that does not leave in that time (the program jumped out of a
+//! handler that had interrupted the agent's) breaks the gate, which then stays closed for good. A
+//! reader that was only late detects that before its next read.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Looks without giving the processor away: a reader takes some microseconds.
+/// Number of checks without yielding the processor: a reader takes some microseconds.
 const SPINS: u32 = 2000;
-/// Looks that give it away.
+/// Number of checks that yield the processor.
 const YIELDS: u32 = 200;
-/// Looks with a sleep between them. Counted and not timed: a process that is stopped meanwhile goes
-/// on with as many.
+/// Number of checks with a sleep between them. Counted, not timed, so that a process that is
+/// stopped meanwhile still makes all of them.
 const SLEEPS: u32 = 2000;
 const SLEEP: Duration = Duration::from_micros(500);
 
@@ -26,17 +26,17 @@ const SLEEP: Duration = Duration::from_micros(500);
 #[derive(Debug)]
 pub struct HeapGate {
     closed: AtomicBool,
-    /// The callbacks that close and open it come.
+    /// Whether the callbacks that close and open it are enabled.
     watched: AtomicBool,
     broken: AtomicBool,
     readers: AtomicU32,
-    /// How often it was closed, and for how long it had to be waited for.
+    /// Number of closings, and total time waited for readers.
     closings: AtomicU64,
     waits: AtomicU64,
 }
 
 impl HeapGate {
-    /// A gate that is closed: nothing is known of the runtime yet.
+    /// Returns a closed gate, as nothing is known of the runtime yet.
     pub const fn new() -> HeapGate {
         HeapGate {
             closed: AtomicBool::new(true),
@@ -48,10 +48,10 @@ impl HeapGate {
         }
     }
 
-    /// A reader asks to come in; `false` where the gate is closed. After `true`,
+    /// Enters the gate as a reader. Returns `false` if it is closed. After `true` call
     /// [`HeapGate::leave`]. Async-signal-safe.
     pub fn enter(&self) -> bool {
-        // SeqCst, as the store and the load of `close`: of the two sides at least one sees the
+        // SeqCst, as the store and the load of `close`: at least one of the two sides sees the
         // other.
         self.readers.fetch_add(1, Ordering::SeqCst);
         if self.closed.load(Ordering::SeqCst) {
@@ -61,13 +61,13 @@ impl HeapGate {
         true
     }
 
-    /// A reader leaves, or one that was inside is known to be gone. Async-signal-safe.
+    /// Leaves the gate, for a reader, or for one that is known not to return. Async-signal-safe.
     pub fn leave(&self) {
-        // Release: what it has read comes before, for who waits in `close`.
+        // Release: the reads happen before `close` sees the new count.
         self.readers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether a reader that is inside may go on. Async-signal-safe.
+    /// Whether a reader inside may continue. Async-signal-safe.
     pub fn holds(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
@@ -95,19 +95,19 @@ impl HeapGate {
         self.broken.store(true, Ordering::SeqCst);
     }
 
-    /// The runtime goes on. In the callback.
+    /// Opens the gate as the runtime resumes. In the callback.
     pub fn open(&self) {
         if self.watched.load(Ordering::SeqCst) && !self.broken.load(Ordering::Relaxed) {
             self.closed.store(false, Ordering::SeqCst);
-            // Between the two another thread may have said that this was the last callback.
+            // Between the two, another thread may have turned off the callbacks.
             if !self.watched.load(Ordering::SeqCst) {
                 self.closed.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    /// From now on the runtime tells us when it stops and goes on. What it does now is not known:
-    /// the gate stays closed until it has gone on once.
+    /// Notes that suspension callbacks are enabled. The present state of the runtime is unknown, so
+    /// the gate stays closed until the runtime has resumed once.
     pub fn watch(&self) {
         if self.readers.load(Ordering::SeqCst) == 0 {
             self.broken.store(false, Ordering::Relaxed);
@@ -115,8 +115,8 @@ impl HeapGate {
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// Closes the gate for good, as the runtime has ended or reports nothing any more: no reader
-    /// gets in.
+    /// Closes the gate until [`HeapGate::watch`], as the runtime has ended or its callbacks are
+    /// off.
     pub fn close_for_good(&self) {
         self.watched.store(false, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(gate.readers.load(Ordering::Relaxed), 0);
     }
 
-    /// A reader's value is never half of one that the collector writes.
+    /// A reader never sees a half-written value of the collector's.
     #[test]
     fn no_handler_reads_while_objects_move() {
         let gate = Arc::new(HeapGate::new());
@@ -214,7 +214,7 @@ mod tests {
         assert!(gate.is_broken() && !gate.holds());
         gate.open();
         assert!(!gate.enter());
-        // Until it is known that no reader is inside.
+        // Waits until no reader is inside.
         gate.watch();
         assert!(gate.is_broken());
         gate.leave();

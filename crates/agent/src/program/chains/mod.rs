@@ -1,15 +1,19 @@
-//! Chains of async methods: what the handler knows and does to find who awaits the method that it
-//! interrupted.
+//! Finds chains: the methods that await the async method which a sample interrupted.
 //!
-//! `bodies` says which frames are async methods' and where they have their state machine, `types`
-//! what the objects are that refer to each other, `gate` when they may be read, `reader` how;
-//! `finder` puts it together, while the stack is walked; `awaiter` finds who awaited a task that is
-//! done; `suspended` reads the chains of all suspended methods, which no thread runs, in a walk of
-//! the heap. All of it is learned in callbacks and on the agent thread (`clr::async_types`).
-//! Nothing here names anything.
+//! Runs in the signal handler, from tables that callbacks and the agent thread fill
+//! (`clr::async_types`). A chain is a list of method tables and states; `record::chains` names
+//! them.
 //!
-//! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never
-//! freed and only grow, so the handler needs no grace period, and their size is fixed.
+//! - `bodies`: which code is async methods', and the stack slots (homes) of their state machines.
+//! - `types`: the kinds of objects in a chain.
+//! - `gate`: when heap objects may be read.
+//! - `reader`: reads a chain.
+//! - `finder`: finds the start of a chain while the stack is walked.
+//! - `awaiter`: finds what awaited a completed task.
+//! - `suspended`: reads the chains of all suspended methods, which no thread runs, in a heap walk.
+//!
+//! Invariants: before [`prepare`] no tables exist and every gate is closed. Tables have a fixed
+//! size, only grow and are never freed, so the handler needs no grace period.
 
 mod awaiter;
 pub mod bodies;
@@ -29,35 +33,35 @@ pub use gate::HeapGate;
 pub use suspended::Survey;
 pub use types::{LinkKind, SuspendedAt, TaskAt, Types};
 
-/// The tables in which the handler looks things up.
+/// The tables that the handler reads.
 #[derive(Debug, Default)]
 pub struct ChainTables {
-    /// Code.
+    /// Async code, by address.
     pub bodies: AsyncBodies,
-    /// Objects.
+    /// Object kinds, by method table.
     pub types: Types,
 }
 
-/// About 1.3 MiB, made when a session first asks for chains.
+/// About 1.3 MiB, allocated when a session first requests chains.
 static TABLES: OnceLock<ChainTables> = OnceLock::new();
 
-/// One for each CLR that runs at once, by its place in the row (`program::hijacks`).
+/// One for each CLR that can run at once, by the CLR's index (`program::hijacks`).
 static GATES: [HeapGate; HIJACKS] = [const { HeapGate::new() }; HIJACKS];
 
-/// The tables, made where there are none yet. Not in a handler.
+/// Returns the tables, and allocates them on the first call. Not in a handler.
 pub fn prepare() -> &'static ChainTables {
     TABLES.get_or_init(ChainTables::default)
 }
 
-/// The tables, where they have been made. Async-signal-safe: a load.
+/// Returns the tables, if allocated. Async-signal-safe: a load.
 pub fn tables() -> Option<&'static ChainTables> {
     TABLES.get()
 }
 
-/// A session wants chains: what is compiled from now on is looked at.
+/// Whether a session requests chains, so that newly compiled code is examined.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a session wants chains. Where it does, the tables are there.
+/// Sets whether a session requests chains. If so, allocates the tables.
 pub fn set_wanted(wanted: bool) {
     if wanted {
         prepare();
@@ -65,12 +69,12 @@ pub fn set_wanted(wanted: bool) {
     WANTED.store(wanted, Ordering::Release);
 }
 
-/// The tables, where a session wants chains.
+/// Returns the tables, if a session requests chains.
 pub fn tables_if_wanted() -> Option<&'static ChainTables> {
     tables().filter(|_| WANTED.load(Ordering::Acquire))
 }
 
-/// A CLR's gate, by its place.
+/// Returns a CLR's gate, by the CLR's index.
 pub fn gate(place: usize) -> Option<&'static HeapGate> {
     GATES.get(place)
 }

@@ -1,55 +1,57 @@
-//! Reads a chain: from the task of a method that runs to who awaits it, and so on to the root.
+//! Reads a chain: from a method's task to the methods that await it, up to the root.
 //!
-//! One rule for each kind of continuation that `Task.RunContinuations` knows
-//! (System.Private.CoreLib, Task.cs). It runs in the signal handler, inside the gate, and reads by
-//! plain loads: each address is an object's that the one before refers to.
+//! Input: the address of a task. Output: links (method table and state) in a buffer, and the reason
+//! of the end. There is one rule for each kind of continuation in `Task.RunContinuations`
+//! (System.Private.CoreLib, Task.cs). Runs in the signal handler, inside the heap gate, with plain
+//! loads: each address is that of an object to which the one before refers.
 //!
-//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, and no longer than it is
-//! given; what it does not know ends the chain, and is said.
+//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, within the time limit of
+//! the [`Heap`]. An unknown object ends the chain, with that reason.
 
 use super::bodies::ObjectAt;
 use super::types::{LinkKind, PARENT, Types};
 use crate::model::chain::{ChainEnd, Link, MAX_LINKS, NO_STATE, Role};
 
-/// Objects between two tasks of a chain, at most.
+/// Maximum number of objects between two tasks of a chain.
 const MAX_HOPS: usize = 8;
-/// Parents of a class that are looked at for one that is known.
+/// Maximum number of parents of a class that are searched for a known class.
 const MAX_PARENTS: usize = 6;
-/// Entries of a list that are looked at.
+/// Maximum number of list entries that are read.
 const MAX_ENTRIES: u64 = 8;
-/// `Task.m_stateFlags` of a task that is done: TASK_STATE_FAULTED, _CANCELED, _RAN_TO_COMPLETION.
+/// Bits of `Task.m_stateFlags` of a completed task: TASK_STATE_FAULTED, _CANCELED,
+/// _RAN_TO_COMPLETION.
 pub(super) const DONE: u64 = 0x160_0000;
-/// `<>1__state` of a method that is done.
+/// `<>1__state` of a completed method.
 const DONE_STATE: i32 = -2;
-/// The lowest bits of an object's first word are the collector's.
+/// Mask of the method table in an object's first word. The lowest bits belong to the collector.
 pub(super) const TABLE: u64 = !7;
-/// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the
-/// references of a value whose fields the runtime places come first, in the order of their
-/// declaration, and these two are first (3.1 to 10). What is there is believed only where it leads
-/// to a task.
+/// Offset of `_continuationState` in a `ManualResetValueTaskSourceCore`, behind `_continuation`. If
+/// the runtime lays out a value's fields, references come first, in the order of their declaration,
+/// and these two are first (3.1 to 10). The field is used only if it leads to a task.
 pub const PROMISE_STATE: u64 = 8;
-/// Where an array of references has its first one.
+/// Offset of the first element in an array of references.
 const ARRAY: u64 = 16;
-/// Fields of a task that are looked at for its state machine, behind the method table.
+/// Maximum number of fields of a task, behind the method table, that are searched for its state
+/// machine.
 const MOST_FIELDS: u16 = 16;
 
-/// Where objects are.
+/// Memory in which objects are read.
 pub trait Heap {
-    /// The word at an address; `None` where no object can be, or no more may be read.
+    /// Returns the word at an address, or `None` if no object can be there or reading must stop.
     fn word(&self, at: u64) -> Option<u64>;
-    /// Whether it is time to stop.
+    /// Whether the time limit is reached.
     fn is_late(&self) -> bool;
 }
 
-/// A chain that is read into words.
+/// Reads a chain into words.
 pub struct ChainReader<'a, H> {
     /// The heap that is read.
     pub heap: &'a H,
     /// The known classes.
     pub types: &'a Types,
-    /// Where the links go.
+    /// Output buffer of the links.
     pub links: &'a mut [u64],
-    /// How many there are.
+    /// Number of links.
     pub count: usize,
 }
 
@@ -60,8 +62,8 @@ pub(super) enum NextLink {
 }
 
 impl<H: Heap> ChainReader<'_, H> {
-    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. Where
-    /// nothing is known of the task's own class, `known` tells what is of the state machine's.
+    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. `known`
+    /// describes the state machine's class, for a task whose own class is not known.
     pub fn read_object(&mut self, task: u64, machine: u64, known: Option<ObjectAt>) -> ChainEnd {
         let Some((table, kind)) = self.object(task) else {
             return ChainEnd::Strange;
@@ -89,12 +91,12 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// Reads from `task`, whose method runs, to the root.
+    /// Reads the chain from `task`, whose method runs, to the root.
     pub fn read(&mut self, task: u64) -> ChainEnd {
         self.read_from(task, None, true)
     }
 
-    /// As [`ChainReader::read`], from what waits for a task, behind the links that there are.
+    /// As [`ChainReader::read`], from a task's continuation. Appends to the existing links.
     pub fn read_on(&mut self, continuation: u64) -> ChainEnd {
         match self.task_of(continuation) {
             NextLink::Task(next) => self.read_waiting(next),
@@ -102,12 +104,12 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// As [`ChainReader::read`], from a task that waits.
+    /// As [`ChainReader::read`], from the task of a suspended method.
     fn read_waiting(&mut self, task: u64) -> ChainEnd {
         self.read_from(task, None, false)
     }
 
-    /// As [`ChainReader::read`], where the first task is known to be `own`.
+    /// As [`ChainReader::read`], with `own` as the kind of the first task.
     fn read_from(&mut self, task: u64, mut own: Option<LinkKind>, mut is_first: bool) -> ChainEnd {
         let mut at = task;
         loop {
@@ -121,7 +123,7 @@ impl<H: Heap> ChainReader<'_, H> {
                     return ChainEnd::Strange;
                 };
                 if !is_first && state < 0 {
-                    // It runs somewhere else, or is another method's by now.
+                    // It runs on another thread, or has been reused for another method.
                     return ChainEnd::Stale;
                 }
                 if !self.put(table, Role::Task, state) {
@@ -141,7 +143,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 is_first = false;
                 continue;
             }
-            // Where the next continuation is.
+            // Address of the next continuation.
             let (places, mut next) = match kind {
                 Some(
                     LinkKind::Task(task)
@@ -181,7 +183,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 return ChainEnd::Strange;
             };
             if !is_first && state == -1 {
-                // It runs somewhere else.
+                // It runs on another thread.
                 return ChainEnd::Stale;
             }
             let Some(flags) = self.half(at, places.flags) else {
@@ -200,7 +202,7 @@ impl<H: Heap> ChainReader<'_, H> {
             if places.state != 0 {
                 let suspended = match self.field(at, places.state) {
                     Some(0) => 0,
-                    // A state of the program's own is an object of another class.
+                    // A state object of the program's is of another class.
                     Some(first) => match self.object(first) {
                         Some((_, Some(LinkKind::Suspended(_) | LinkKind::OfAwait { .. }))) => first,
                         _ => 0,
@@ -208,26 +210,26 @@ impl<H: Heap> ChainReader<'_, H> {
                     None => return ChainEnd::Strange,
                 };
                 if suspended == 0 && !is_first && matches!(kind, Some(LinkKind::Runtime(_))) {
-                    // It runs somewhere else.
+                    // It runs on another thread.
                     return ChainEnd::Stale;
                 }
                 if let Some(end) = self.suspended(suspended) {
                     return end;
                 }
             }
-            // An iterator that has yielded, or has come to its end, has told who waited.
+            // An iterator that has yielded or ended has already notified its awaiter.
             let mut after = self.after(next, is_source && state < -1);
             if let (Some(LinkKind::Worker { work, .. }), NextLink::End(ChainEnd::Root)) =
                 (kind, &after)
             {
-                // Its work is a source of a task that is awaited.
+                // Its work object is the source of an awaited task.
                 after = match self.field(at, work) {
                     Some(0) | None => after,
                     Some(work) => self.task_of(work),
                 };
             }
             match after {
-                // It may be an iterator's, which goes on elsewhere.
+                // It may be an iterator's, whose continuation is elsewhere.
                 NextLink::End(ChainEnd::Root)
                     if own.is_none() && self.types.get(table).is_none() =>
                 {
@@ -241,13 +243,13 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// As [`ChainReader::read`], of a method of runtime async that runs: from the continuation of
-    /// its caller, 0 for none, and the task that its dispatcher runs.
+    /// As [`ChainReader::read`], for a running runtime-async method: from its caller's continuation
+    /// (0 for none) and the task that its dispatcher runs.
     pub fn read_dispatched(&mut self, next: u64, task: u64) -> ChainEnd {
         if let Some(end) = self.suspended(next) {
             return end;
         }
-        // The method that the task suspended is running, so nothing is in its state.
+        // The method that the task had suspended is running, so its state is empty.
         let Some((_, Some(LinkKind::Runtime(at) | LinkKind::Task(at)))) = self.object(task) else {
             return ChainEnd::Strange;
         };
@@ -260,8 +262,8 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// Puts the methods of a list of continuations of runtime async, the youngest first; an end
-    /// where it does not lead to its own.
+    /// Appends the methods of a list of runtime-async continuations, the youngest first. Returns an
+    /// end if the list does not lead to the expected one.
     fn suspended(&mut self, first: u64) -> Option<ChainEnd> {
         let mut at = first;
         for _ in 0..=MAX_LINKS {
@@ -273,8 +275,8 @@ impl<H: Heap> ChainReader<'_, H> {
                     _,
                     Some(LinkKind::Suspended(at) | LinkKind::OfAwait { suspended: at, .. }),
                 )) => at,
-                // The class of a continuation is made for it, and no callback reports it: only its
-                // parent can be learned.
+                // The class of a continuation is created for it and reported by no callback. Only
+                // its parent is known.
                 Some((table, None)) => {
                     let parent = self.types.has_parents().then_some(table + PARENT);
                     let parent = parent.and_then(|at| self.heap.word(at));
@@ -286,7 +288,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 _ => return Some(ChainEnd::Strange),
             };
             let code = match self.field(at, places.resume) {
-                // Continuations that the runtime's library makes by hand have none.
+                // Continuations that the runtime's library creates itself have none.
                 Some(0) => Some(0),
                 Some(resume) => self.field(resume, places.code),
                 None => None,
@@ -305,9 +307,9 @@ impl<H: Heap> ChainReader<'_, H> {
         Some(ChainEnd::TooDeep)
     }
 
-    /// Returns the object after a task, whose continuation is at `next`. A task that is done keeps
-    /// it until it takes it to run it, and has the sentinel from then on. A source of value tasks
-    /// that is done may have been made ready for another one (`is_reused`).
+    /// Returns the object after a task, whose continuation is at `next`. A completed task keeps its
+    /// continuation until it removes it to run it, and has the sentinel from then on. A completed
+    /// source of value tasks may have been reset for reuse (`is_reused`).
     fn after(&mut self, next: u64, is_reused: bool) -> NextLink {
         match self.heap.word(next) {
             None => NextLink::End(ChainEnd::Strange),
@@ -317,7 +319,7 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// The task that a continuation leads to.
+    /// Returns the task to which a continuation leads.
     pub(super) fn task_of(&mut self, continuation: u64) -> NextLink {
         let mut at = continuation;
         for _ in 0..MAX_HOPS {
@@ -344,12 +346,12 @@ impl<H: Heap> ChainReader<'_, H> {
                 Some(LinkKind::Blocked) => return NextLink::End(ChainEnd::Blocked),
                 Some(LinkKind::Sentinel) => return NextLink::End(ChainEnd::Completing),
                 Some(LinkKind::Other) => return NextLink::End(self.last(table, ChainEnd::Other)),
-                // Those that are awaited are above.
+                // Awaited objects are handled above.
                 Some(_) => return NextLink::End(ChainEnd::Strange),
                 None => return NextLink::End(self.last(table, ChainEnd::Unknown)),
             };
             match next {
-                // A delegate without a target: a static method.
+                // A delegate without a target: of a static method.
                 Some(0) => return NextLink::End(self.last(table, ChainEnd::Other)),
                 Some(next) => at = next,
                 None => return NextLink::End(ChainEnd::Strange),
@@ -358,15 +360,15 @@ impl<H: Heap> ChainReader<'_, H> {
         NextLink::End(ChainEnd::Strange)
     }
 
-    /// The first entry of a list that leads to a task, or the first there is; notes how many others
-    /// there are. 0: none.
+    /// Returns the first entry of a list that leads to a task, else the first entry, or 0 if the
+    /// list is empty. Notes the number of other entries.
     fn first_of(&mut self, list: u64, items: u16, size: u16) -> Option<u64> {
         let array = self.field(list, items)?;
         let size = u64::from(self.half(list, size)?);
         if array == 0 {
             return Some(0);
         }
-        // The array may be an older one than the size: its own length holds.
+        // The array may be older than the size, so its own length is the limit.
         let length = u64::from(self.half(array, 8)?);
         let (mut found, mut first, mut others) = (0, 0, 0u64);
         for index in 0..size.min(length).min(MAX_ENTRIES) {
@@ -417,7 +419,7 @@ impl<H: Heap> ChainReader<'_, H> {
         false
     }
 
-    /// An object's method table, and what is known of it.
+    /// Returns an object's method table, and its kind if known.
     pub(super) fn object(&self, at: u64) -> Option<(u64, Option<LinkKind>)> {
         let table = self.heap.word(at)? & TABLE;
         if table == 0 {
@@ -467,7 +469,7 @@ impl<H: Heap> ChainReader<'_, H> {
         self.heap.word(object.checked_add(place.into())?)
     }
 
-    /// A number of 32 bits.
+    /// Reads a 32-bit number.
     pub(super) fn half(&self, object: u64, place: u16) -> Option<u32> {
         let at = object.checked_add(place.into())?;
         let word = self.heap.word(at & !7)?;
@@ -490,7 +492,7 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    /// A chain that ends at an object of this class.
+    /// Ends the chain at an object of this class.
     pub(super) fn last(&mut self, table: u64, end: ChainEnd) -> ChainEnd {
         if self.put(table, Role::Last, NO_STATE) {
             end
@@ -529,7 +531,7 @@ pub(super) mod tests {
     pub(in super::super) const RUNTIME: u64 = 0x4200;
     const SUSPENDED: u64 = 0x4300;
     const OF_AWAIT: u64 = 0x4400;
-    /// One that the runtime makes for a method, of which only its parent is known.
+    /// A class that the runtime creates for a method, of which only the parent is known.
     pub(in super::super) const SHAPE: u64 = 0x4500;
     const PLACES: SuspendedAt = SuspendedAt {
         next: 8,
@@ -624,7 +626,7 @@ pub(super) mod tests {
         types
     }
 
-    /// A continuation of runtime async, whose method has code at `code`; 0 for none.
+    /// A runtime-async continuation, whose method has code at `code`; 0 for none.
     pub(in super::super) fn suspended(made: &mut Made, table: u64, code: u64, next: u64) -> u64 {
         made.class(SHAPE, SUSPENDED);
         let resume = made.object(0, &[(PLACES.code, code)]);
@@ -635,7 +637,7 @@ pub(super) mod tests {
         (Role::Suspended, at, NO_STATE)
     }
 
-    /// As [`read`], of what a dispatcher runs.
+    /// As [`read`], for the task that a dispatcher runs.
     fn read_dispatched(made: &Made, next: u64, task: u64) -> (Vec<(Role, u64, i32)>, ChainEnd) {
         let types = types();
         types.set_parents();
@@ -670,12 +672,12 @@ pub(super) mod tests {
             read_dispatched(&made, caller, inner),
             (with_caller, ChainEnd::Root)
         );
-        // It is the oldest of its task.
+        // It is the oldest method of its task.
         assert_eq!(
             read_dispatched(&made, 0, inner),
             (behind.to_vec(), ChainEnd::Root)
         );
-        // A list of those who wait, through their continuations.
+        // A list of awaiters, by their continuations.
         let array = made.object(0x3000, &[(8, 1), (16, awaits)]);
         let list = made.object(LIST, &[(8, array), (16, 1)]);
         made.words
@@ -684,7 +686,7 @@ pub(super) mod tests {
             read_dispatched(&made, 0, inner),
             (behind.to_vec(), ChainEnd::Root)
         );
-        // It is resumed somewhere else.
+        // It is being resumed on another thread.
         made.words.insert(outer + u64::from(SUSPENDS), 0);
         let (links, end) = read_dispatched(&made, 0, inner);
         assert_eq!((links.len(), end), (2, ChainEnd::Stale));
@@ -704,7 +706,7 @@ pub(super) mod tests {
                 (vec![code(0x7001)], end)
             );
         }
-        // Its class is of nothing that is known, and is asked about.
+        // Its class is unknown, and will be queried.
         made.class(STRANGE, DERIVED);
         made.class(DERIVED, OBJECT);
         let asked = (Role::Last, DERIVED, NO_STATE);
@@ -712,7 +714,7 @@ pub(super) mod tests {
             read_dispatched(&made, unknown, task),
             (vec![asked], ChainEnd::Unknown)
         );
-        // One that leads to itself, and has no method.
+        // A continuation that refers to itself and has no method.
         let endless = suspended(&mut made, SHAPE, 0, 0);
         made.words.insert(endless + u64::from(PLACES.next), endless);
         assert_eq!(
@@ -741,7 +743,7 @@ pub(super) mod tests {
         let first = made.boxed(0, second);
         let (links, end) = read(&made, &types, first);
         assert_eq!((links.len(), end), (2, ChainEnd::Root));
-        // A task of runtime async whose class is not known derives from one that is.
+        // A runtime-async task of an unknown class derives from a known one.
         let head = suspended(&mut made, SHAPE, 0x7001, 0);
         made.words.insert(second + u64::from(SUSPENDS), head);
         let (links, end) = read(&made, &types, first);
@@ -865,7 +867,8 @@ pub(super) mod tests {
             assert_eq!(end, ChainEnd::Stale);
             assert_eq!(links.len(), 1 + usize::from(sentinel));
         }
-        // The one that runs may be done itself: those who wait are its own until it takes them.
+        // The running task may be completed itself. It keeps its awaiters until it removes them to
+        // run them.
         let mut made = Made::default();
         let waits = made.boxed(4, 0);
         let first = made.object(
@@ -929,11 +932,11 @@ pub(super) mod tests {
         let iterator = made.object(ITERATOR, &[(0x40, machine)]);
         let expected = (vec![task(ITERATOR, 3), task(BOX, 6)], ChainEnd::Root);
         assert_eq!(read(&made, &types, iterator), expected);
-        // One that was not asked for a value.
+        // An iterator from which no value is requested.
         made.words.insert(machine + 0x28, 0);
         let (links, end) = read(&made, &types, iterator);
         assert_eq!((links.len(), end), (1, ChainEnd::Root));
-        // It has yielded one, and told who waited.
+        // It has yielded a value, and notified its awaiter.
         let yielded = u64::from((-4i32).cast_unsigned());
         made.words.insert(machine + 0x10, yielded);
         assert_eq!(read(&made, &types, iterator).1, ChainEnd::Completing);
@@ -991,13 +994,13 @@ pub(super) mod tests {
         let inner = made.object(POOLED, &[(state, running), (promise + 8, action)]);
         let chain = vec![task(POOLED, -1), task(POOLED, 4), task(BOX, 6)];
         assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Root));
-        // The waiting method runs, or has gone on and is another method's.
+        // The waiting method runs, or its box has been reused for another method.
         for state_of_outer in [-1i32, -2] {
             let value = u64::from(state_of_outer.cast_unsigned());
             made.words.insert(outer + u64::from(state), value);
             assert_eq!(read(&made, &types, inner).1, ChainEnd::Stale);
         }
-        // It is done itself, and tells who waits, or has told.
+        // It is completed itself, and notifies its awaiter or has done so.
         let done = u64::from((-2i32).cast_unsigned());
         made.words.insert(inner + u64::from(state), done);
         made.words.insert(inner + u64::from(promise) + 8, root);
@@ -1038,7 +1041,7 @@ pub(super) mod tests {
         let link = |role, table, state| Link { table, role, state };
         let chain = [link(Role::Task, ITERATOR, 3), link(Role::Task, BOX, 6)];
         assert_eq!(read(machine, Some(known)), (chain.to_vec(), ChainEnd::Root));
-        // Nothing says where it keeps who waits, or it is another task's.
+        // The offset of its awaiter is unknown, or it is another task's.
         let unknown = (
             vec![link(Role::Last, ITERATOR, NO_STATE)],
             ChainEnd::Unknown,
@@ -1078,7 +1081,7 @@ pub(super) mod tests {
                 .iter()
                 .any(|at| reader(&made, &types).is_class(*at))
         );
-        // But not every object is what the root of all classes stands for.
+        // But not every object is an instance of `object` itself.
         made.class(STRANGE, OBJECT);
         assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);
     }

@@ -1,13 +1,13 @@
-//! Suspended async methods, which no thread runs: found in a walk of the heap, with the chains of
-//! who awaits them, and counted by equal chains.
+//! Finds suspended async methods in a heap walk, and counts them by equal chains.
 //!
-//! At the end of a collection a runtime that is asked to reports each object that is left, and
-//! stands still meanwhile. Two such walks are needed. The first lists classes, of which the agent
-//! thread asks the runtime in between; the second one finds tasks whose method is suspended, and at
-//! its end reads the chains of those that no other one awaits.
+//! No thread runs a suspended method; its chain is the list of methods that await it. On request a
+//! suspended runtime reports each surviving object at the end of a collection. Two such walks are
+//! needed. The first lists classes, which the agent thread then queries from the runtime. The
+//! second finds tasks whose method is suspended, and at its end reads the chains of those that no
+//! other one awaits.
 //!
-//! Invariants: objects are read only between the beginning and the end of a collection that took
-//! all generations, so all of them are alive and none moves; memory is bounded by `MAX_CLASSES`,
+//! Invariants: objects are read only between the start and the end of a collection of all
+//! generations, so all of them are alive and none moves. Memory is bounded by `MAX_CLASSES`,
 //! `MAX_TASKS`, `MAX_GROUPS` and `MAX_WORDS`, and what does not fit is counted.
 
 use std::collections::HashMap;
@@ -18,17 +18,17 @@ use super::types::{LinkKind, PARENT, TaskAt, Types};
 use crate::base::numbers::NumberMap;
 use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
 
-/// Most classes that are looked at.
+/// Maximum number of classes.
 const MAX_CLASSES: usize = 64 * 1024;
-/// Most suspended methods that are kept during a walk, in 8 bytes each, and as much for those that
-/// await others.
+/// Maximum number of suspended methods that are kept during a walk, 8 bytes each, and as many again
+/// for those that await others.
 const MAX_TASKS: usize = 8 << 20;
-/// Most different chains.
+/// Maximum number of different chains.
 const MAX_GROUPS: usize = 64 * 1024;
-/// Most words of all chains together.
+/// Maximum number of words of all chains together.
 const MAX_WORDS: usize = 4 << 20;
 
-/// The heap of a runtime that stands still.
+/// The heap of a suspended runtime.
 #[derive(Debug)]
 pub struct StoppedHeap;
 
@@ -38,9 +38,9 @@ impl Heap for StoppedHeap {
             return None;
         }
         // SAFETY: the address is a field of an object that a live object refers to, or of its
-        // class. The survey reads only while the runtime stands still at the end of a collection of
-        // all generations, so that objects that are reported, and those that they refer to, are
-        // alive and stay where they are.
+        // class. The survey reads only while the runtime is suspended at the end of a collection of
+        // all generations, so reported objects, and those that they refer to, are alive and do not
+        // move.
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
@@ -49,7 +49,7 @@ impl Heap for StoppedHeap {
     }
 }
 
-/// Chains as words with their numbers, and how many methods there was no room for.
+/// Chains as words with their counts, and the number of methods for which there was no room.
 pub type ChainGroups = (Vec<(Box<[u64]>, u64)>, u64);
 
 /// The purpose of a walk.
@@ -57,24 +57,23 @@ pub type ChainGroups = (Vec<(Box<[u64]>, u64)>, u64);
 enum SurveyStep {
     Classes,
     Chains,
-    /// For nothing any more: the program may collect once more, before the runtime is asked for no
-    /// more walks.
+    /// None: the program may run another collection before the runtime's heap walks are turned off.
     Over,
 }
 
-/// The walks, and what they find.
+/// The two walks and their results.
 #[derive(Debug)]
 pub struct Survey<'t, H> {
     heap: H,
     types: &'t Types,
     step: SurveyStep,
-    /// A collection of all generations is at its end.
+    /// Whether a collection of all generations is at its end.
     is_open: bool,
-    /// Walks that have come to their end.
+    /// Number of completed walks.
     walks: u32,
-    /// Method tables, and the word where each one's parent is expected.
+    /// Method tables, each with the word at the offset of its parent.
     classes: NumberMap<u64, u64>,
-    /// The kinds of the objects of each class, of those that are awaited.
+    /// Kind of the objects of each class that can be awaited.
     kinds: NumberMap<u64, Option<LinkKind>>,
     tasks: Vec<u64>,
     awaiting: Vec<u64>,
@@ -84,7 +83,7 @@ pub struct Survey<'t, H> {
 }
 
 impl<'t, H: Heap> Survey<'t, H> {
-    /// The one that has found nothing yet, in a heap whose classes are in `types`.
+    /// Creates an empty survey of a heap whose classes are in `types`.
     pub fn new(heap: H, types: &'t Types) -> Survey<'t, H> {
         Survey {
             heap,
@@ -102,13 +101,13 @@ impl<'t, H: Heap> Survey<'t, H> {
         }
     }
 
-    /// A collection has begun, which takes `generations`.
+    /// Notes that a collection of `generations` has begun.
     pub fn collection_begins(&mut self, generations: &[bool]) {
         let all = generations.get(..3);
         self.is_open = all.is_some_and(|all| all.iter().all(|is_taken| *is_taken));
     }
 
-    /// A live object, of the walk at the end of a collection.
+    /// Handles a live object, reported by the walk at the end of a collection.
     pub fn object(&mut self, object: u64) {
         if !self.is_open {
             return;
@@ -123,7 +122,7 @@ impl<'t, H: Heap> Survey<'t, H> {
         }
     }
 
-    /// The walk is over, while the runtime stands still.
+    /// Handles the end of a walk, while the runtime is still suspended.
     pub fn collection_ends(&mut self) {
         if !std::mem::take(&mut self.is_open) {
             return;
@@ -135,25 +134,25 @@ impl<'t, H: Heap> Survey<'t, H> {
         }
     }
 
-    /// How many walks have come to their end.
+    /// Returns the number of completed walks.
     pub fn walks(&self) -> u32 {
         self.walks
     }
 
-    /// Whether chains have been looked for.
+    /// Whether the walk for chains is completed.
     pub fn is_over(&self) -> bool {
         self.step == SurveyStep::Over
     }
 
-    /// The classes that were met, by their method tables, and what is in each where its parent is
-    /// expected. From here on chains are looked for.
+    /// Returns the method tables of the found classes, each with the word at the offset of its
+    /// parent. The next walk searches for chains.
     pub fn take_classes(&mut self) -> Vec<(u64, u64)> {
         self.step = SurveyStep::Chains;
         std::mem::take(&mut self.classes).into_iter().collect()
     }
 
-    /// The chains as words of [`crate::model::chain`], the head last, with the number of each; and
-    /// how many suspended methods there was no room for.
+    /// Returns the chains as words of [`crate::model::chain`], the head last, with the count of
+    /// each, and the number of suspended methods for which there was no room.
     pub fn into_groups(self) -> ChainGroups {
         let mut groups: Vec<_> = self.groups.into_iter().collect();
         groups.sort_unstable_by(|(words, count), (others, other)| {
@@ -198,11 +197,11 @@ impl<'t, H: Heap> Survey<'t, H> {
         self.awaiting.extend(next);
     }
 
-    /// Reads the chains of what no other one awaits.
+    /// Reads the chains of the tasks that no other one awaits.
     fn group(&mut self) {
         let mut tasks = std::mem::take(&mut self.tasks);
         let mut awaiting = std::mem::take(&mut self.awaiting);
-        // Mostly in order already.
+        // Mostly sorted already.
         tasks.sort_unstable();
         awaiting.sort_unstable();
         let mut others = awaiting.into_iter().peekable();
@@ -256,7 +255,7 @@ fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: LinkKind)
         let flags = reader.half(task, at.flags);
         flags.is_none_or(|flags| u64::from(flags) & DONE != 0)
     };
-    // Negative while it runs, and where it is done.
+    // Negative while the method runs, and when it is completed.
     let waits = |object: u64, place: u16| {
         let state = reader.half(object, place).map(u32::cast_signed);
         state.is_some_and(|state| state >= 0)
@@ -287,7 +286,7 @@ fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: LinkKind)
     }
 }
 
-/// The next task of a suspended method that a chain from `task` comes to.
+/// Returns the next task of a suspended method in the chain from `task`.
 fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: LinkKind) -> Option<u64> {
     let (mut at, mut kind) = (task, kind);
     for _ in 0..MAX_LINKS {
@@ -307,7 +306,7 @@ fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: LinkKind)
             _ => None,
         };
         let next = reader.heap.word(place?).filter(|next| *next != 0)?;
-        // The links between are of no interest here.
+        // The links between are ignored here.
         reader.count = 0;
         let NextLink::Task(next) = reader.task_of(next) else {
             return None;
@@ -380,7 +379,7 @@ mod tests {
             all.extend([leaf, root]);
         }
         let alone = made.boxed(7, 0);
-        // Two that a promise joins, which is no method.
+        // Two methods joined by a promise, which is no method.
         let joined = made.boxed(2, 0);
         let promise = made.object(TASK, &[(AT.continuation, joined)]);
         let left = made.boxed(3, promise);
@@ -446,7 +445,7 @@ mod tests {
         walk(&mut survey, &[true, false, false], &[leaf]);
         survey.object(leaf);
         assert_eq!((survey.walks(), survey.is_over()), (1, false));
-        // The program collects as well.
+        // The program also causes a collection.
         for walks in 2..5 {
             walk(&mut survey, &ALL, &[leaf]);
             assert_eq!((survey.walks(), survey.is_over()), (walks, true));

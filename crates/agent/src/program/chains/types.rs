@@ -1,78 +1,80 @@
-//! The kinds of the objects of a chain, by their method tables: for the handler to ask, for others
-//! to teach.
+//! Table of the object kinds in a chain, by method table: the handler reads it, callbacks fill it.
 //!
-//! An open-addressed table of a fixed size, which only grows: classes that may be unloaded are
-//! never entered, so what it says of an address stays true. Invariant: a reader sees an entry whole
-//! or not at all; no lock, no allocation after [`Types::new`].
+//! A chain is the list of methods that await a resumed one. The table is open-addressed, has a
+//! fixed size and only grows. Classes that may be unloaded are never entered, so an entry stays
+//! true. Invariant: a reader sees an entry whole or not at all. No locks for readers, no allocation
+//! after [`Types::new`].
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// The kind of an object, and where in it the next one's address lies.
+/// Kind of an object, and the offset of the reference to the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkKind {
     /// A task.
     Task(TaskAt),
     /// An async method's task: the box of its state machine.
     Box {
-        /// As of any task.
+        /// Offsets of any task.
         task: TaskAt,
-        /// Where `<>1__state` is in the box.
+        /// Offset of `<>1__state` in the box.
         state: u16,
-        /// Where the state machine begins.
+        /// Offset of the state machine in the box.
         machine: u16,
     },
-    /// The same, where the state machine is an object of its own: async iterators, and what was
-    /// compiled for a debugger.
+    /// A task whose state machine is an object of its own: of async iterators and debug builds.
     Object {
-        /// As of any task.
+        /// Offsets of any task.
         task: TaskAt,
-        /// Where the task refers to it.
+        /// Offset of the task's reference to the state machine.
         machine: u16,
-        /// Where `<>1__state` is in it.
+        /// Offset of `<>1__state` in the state machine.
         state: u16,
-        /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
+        /// Offset of an async iterator's promise, through which a caller waits for its next value;
+        /// 0 if it is no iterator.
         promise: u16,
     },
-    /// A stand-in for an async method that has no task: `PoolingAsyncValueTaskMethodBuilder`'s box,
-    /// which is used again and again.
+    /// Box of an async method without a task: `PoolingAsyncValueTaskMethodBuilder`'s, which is
+    /// reused.
     Pooled {
-        /// Where the state machine begins.
+        /// Offset of the state machine in the box.
         machine: u16,
-        /// Where `<>1__state` is in the box.
+        /// Offset of `<>1__state` in the box.
         state: u16,
-        /// Where it has who waits for it, as an iterator.
+        /// Offset of its promise, as for an iterator.
         promise: u16,
     },
     /// The box of a worker of `Parallel.ForEachAsync`. It is not awaited itself, and has a
     /// reference to an awaited object.
     Worker {
-        /// As of any task.
+        /// Offsets of any task.
         task: TaskAt,
-        /// Where `<>1__state` is in the box.
+        /// Offset of `<>1__state` in the box.
         state: u16,
-        /// Where the state machine begins.
+        /// Offset of the state machine in the box.
         machine: u16,
-        /// Where the box refers to it.
+        /// Offset of the box's reference to that object.
         work: u16,
     },
-    /// `RuntimeAsyncTask`, the task of methods of runtime async: what it suspends is in its state.
+    /// `RuntimeAsyncTask`, the task of runtime-async methods. Its state object is the suspended
+    /// continuation.
     Runtime(TaskAt),
-    /// A method of runtime async that is suspended.
+    /// A suspended runtime-async method.
     Suspended(SuspendedAt),
-    /// The same that stands for an await of a task, which has it for its continuation.
+    /// A suspended runtime-async method that is the continuation of a task.
     OfAwait {
-        /// As of any.
+        /// Offsets of any continuation.
         suspended: SuspendedAt,
-        /// Where the task is that goes on, a `RuntimeAsyncTask`.
+        /// Offset of the task that continues, a `RuntimeAsyncTask`.
         task: u16,
     },
-    /// `Action`: where its target is.
+    /// `Action`, with the offset of its target.
     Action(u16),
-    /// Something that has the address of what goes on: `AwaitTaskContinuation`,
+    /// An object with the offset of its reference to the continuation: `AwaitTaskContinuation`,
     /// `ContinuationWrapper`.
     Through(u16),
-    /// The same of a continuation that has a task of its own: `ContinueWith`.
+    /// As [`Through`](LinkKind::Through), for a continuation with a task of its own:
+    /// `ContinueWith`.
     ContinueWith(u16),
     /// `List<object>`: its array, and its size.
     List {
@@ -81,34 +83,34 @@ pub enum LinkKind {
         /// `_size`.
         size: u16,
     },
-    /// The object that a blocked thread waits for.
+    /// The object on which a blocked thread waits.
     Blocked,
-    /// `object` itself: stands for "completed".
+    /// An instance of `object` itself: marks a task as completed.
     Sentinel,
-    /// Nothing that goes on.
+    /// An object that continues nothing.
     Other,
 }
 
-/// Where a task keeps what a chain needs.
+/// Offsets of the fields of a task that a chain needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskAt {
     /// `m_continuationObject`.
     pub continuation: u16,
     /// `m_stateFlags`.
     pub flags: u16,
-    /// `m_stateObject`, which may be what a task of runtime async suspends; 0 where the runtime has
-    /// no such tasks, and for boxes.
+    /// `m_stateObject`, which may be the suspended continuation of a runtime-async task; 0 if the
+    /// runtime has no such tasks, and for boxes.
     pub state: u16,
 }
 
-/// Where a continuation of runtime async keeps what a chain needs.
+/// Offsets of the fields of a runtime-async continuation that a chain needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuspendedAt {
     /// `Next`: the method that awaits this one.
     pub next: u16,
     /// `ResumeInfo`.
     pub resume: u16,
-    /// Where in that the address of the method's code is, `DiagnosticIP`.
+    /// Offset in `ResumeInfo` of the address of the method's code, `DiagnosticIP`.
     pub code: u16,
 }
 
@@ -116,8 +118,8 @@ pub struct SuspendedAt {
 const FIELD: u32 = 12;
 
 impl LinkKind {
-    /// As one word, which is never 0: four bits for the kind, five offsets of twelve. A kind with a
-    /// greater offset is packed as another.
+    /// Packs the kind into one word, which is never 0: four bits for the kind, five offsets of
+    /// twelve bits. A kind with a larger offset is packed as another kind.
     fn pack(self) -> u64 {
         let fields = |kind: u64, places: &[u16], otherwise: LinkKind| {
             if places.iter().any(|at| u32::from(*at) >= 1 << FIELD) {
@@ -163,7 +165,7 @@ impl LinkKind {
                 promise,
             } => {
                 let places = [at.continuation, at.flags, machine, state, promise];
-                // Where it goes on is not known then.
+                // The offset of the next object is then unknown.
                 fields(10, &places, LinkKind::Other)
             }
             LinkKind::Pooled {
@@ -276,7 +278,7 @@ struct TypeSlot {
     kind: AtomicU64,
 }
 
-/// Most classes, of twice as many places.
+/// Maximum number of classes, half the number of places.
 const MAX_TYPES: usize = 8192;
 
 /// The table.
@@ -286,21 +288,22 @@ pub struct Types {
     taken: AtomicUsize,
     /// Lock of the writers; readers take none.
     writer: Mutex<()>,
-    /// The word at [`PARENT`] of a method table is its parent's: seen to be true of this runtime's.
+    /// Whether the word at [`PARENT`] of a method table was verified to be its parent's address:
+    /// one of the constants below.
     parents: AtomicU8,
 }
 
-/// Whether parents are where they are expected.
+/// Whether parents are at the expected offset.
 const NOT_SEEN: u8 = 0;
 const SEEN: u8 = 1;
 const OTHERWISE: u8 = 2;
 
-/// Where a method table has its parent's address (src/coreclr/vm/methodtable.h,
+/// Offset of the parent's address in a method table (src/coreclr/vm/methodtable.h,
 /// `m_pParentMethodTable`, of 3.1 to 10).
 pub const PARENT: u64 = 16;
 
 impl Types {
-    /// Nothing known.
+    /// Returns an empty table.
     pub fn new() -> Types {
         let slot = || TypeSlot {
             table: AtomicU64::new(0),
@@ -314,7 +317,7 @@ impl Types {
         }
     }
 
-    /// The slot of a method table, or the free one where it belongs.
+    /// Returns the slot of a method table, or the free slot for it.
     fn slot(&self, table: u64) -> Option<&TypeSlot> {
         let mask = self.slots.len().wrapping_sub(1);
         let start = (table.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize;
@@ -326,7 +329,7 @@ impl Types {
         })
     }
 
-    /// Returns the kind of an object with this method table, if that is known. Async-signal-safe.
+    /// Returns the kind of objects with this method table, if known. Async-signal-safe.
     pub fn get(&self, table: u64) -> Option<LinkKind> {
         let slot = self.slot(table)?;
         if slot.table.load(Ordering::Acquire) != table {
@@ -335,8 +338,8 @@ impl Types {
         LinkKind::unpack(slot.kind.load(Ordering::Relaxed))
     }
 
-    /// From now on objects with this method table are known. Not in a handler. False: there is no
-    /// room.
+    /// Enters the kind of objects with this method table. Not in a handler. Returns false if there
+    /// is no room.
     pub fn learn(&self, table: u64, kind: LinkKind) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let Some(slot) = self.slot(table).filter(|_| table != 0) else {
@@ -358,20 +361,20 @@ impl Types {
         self.parents.load(Ordering::Relaxed) == SEEN
     }
 
-    /// It has been seen to be so.
+    /// Notes that a parent was found at the expected offset.
     pub fn set_parents(&self) {
-        // Not if some class was seen to be otherwise.
+        // Not if some class had its parent elsewhere.
         let (now, seen) = (NOT_SEEN, SEEN);
         let order = Ordering::Relaxed;
         let _once = self.parents.compare_exchange(now, seen, order, order);
     }
 
-    /// It has been seen not to be so, for good.
+    /// Notes that a parent was not at the expected offset. Permanent.
     pub fn forbid_parents(&self) {
         self.parents.store(OTHERWISE, Ordering::Relaxed);
     }
 
-    /// How many are known.
+    /// Returns the number of known classes.
     pub fn known(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
@@ -448,7 +451,7 @@ mod tests {
         }
         assert_eq!(types.get(0x5000), None);
         assert_eq!(types.get(0), None);
-        // A state behind 4 KiB of other fields is left out, and the rest stays.
+        // A state behind 4 KiB of other fields is left out. The other fields stay.
         let far = LinkKind::Box {
             task: AT,
             state: 5000,

@@ -1,8 +1,7 @@
-//! The CPU time of threads, and the part that their ticks have reported:
-//! [`Threads::settle_accounts`].
+//! Compares each thread's CPU time with what its ticks have reported: [`Threads::settle_accounts`].
 //!
-//! It asks the kernel for clocks and signal masks; what follows from them is in `accounts`.
-//! Invariant: the lock is not held meanwhile.
+//! Reads clocks and signal masks from the kernel. `accounts` evaluates them. Invariant: the lock is
+//! not held during these reads.
 
 use std::sync::MutexGuard;
 
@@ -12,14 +11,14 @@ use super::{ThreadTable, Threads};
 use crate::base::proc;
 use crate::program::accounts::{self, Report, UnattributedReason};
 
-/// Between two looks at a thread's signal mask: less than between two reports.
+/// Minimum time between two reads of a thread's signal mask: less than between two reports.
 const LOOK_NS: u64 = 500_000_000;
 
-/// Most signal masks that are looked at for one report; each is a file.
+/// Maximum number of signal masks read for one report; each is a file.
 pub(super) const MOST_SUSPECTS: usize = 64;
 
-/// The clocks of these threads and of the calling one; of all where none is named. A list costs
-/// more than all its clocks.
+/// Returns the clocks of these threads and of the calling one, or of all threads if `ids` is empty.
+/// Listing the threads costs more than reading all clocks.
 fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
     if ids.is_empty() {
         proc::thread_ids(ids);
@@ -31,7 +30,7 @@ fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
 }
 
 impl Threads {
-    /// Opens the accounts of CPU time: a thread is about to be sampled.
+    /// Opens the accounts of CPU time, as a thread is about to be sampled.
     pub(super) fn open_accounts<'a>(
         &'a self,
         state: MutexGuard<'a, ThreadTable>,
@@ -51,9 +50,9 @@ impl Threads {
         state
     }
 
-    /// Holds what threads have used against what their ticks have told, and looks which of those
-    /// that owe much block the signal. `ids` is what the last scan found, or nothing. Agent thread
-    /// only. Does nothing where no thread is sampled by its CPU time.
+    /// Compares the CPU time of threads with what their ticks have reported. Of threads with a
+    /// large difference it checks whether they block the signal. `ids` is the result of the last
+    /// scan, or empty. Agent thread only. Does nothing if no thread is sampled by its CPU time.
     pub fn settle_accounts(&self, ids: &mut Vec<u32>) {
         let Some(sampler) = self.sampler() else {
             return;
@@ -98,7 +97,7 @@ impl Threads {
             .make_report(process_ns, agent, &clocks, accounts, (sampler, others));
     }
 
-    /// Looks which of these threads hold our signal off.
+    /// Checks which of these threads block the signal.
     pub(super) fn check_signal_masks(&self, suspects: &[u32], sampler: &Sampler) {
         let now = proc::now_ns();
         for &tid in suspects {

@@ -1,6 +1,7 @@
-//! The entry kept of each thread, under the lock of [`Threads`](super::Threads).
+//! The table entry of each thread, and operations on it.
 //!
-//! Map operations only: nothing here asks a CLR or reads a file.
+//! The operations run under the lock of [`Threads`](super::Threads), so none calls a CLR or reads a
+//! file.
 
 use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;
@@ -21,7 +22,7 @@ use crate::program::hijacks::{self, HijackPlaces};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagedRun {
     pub(super) id: ManagedThread,
-    /// Its runtime's place in the table of hijacks.
+    /// Its runtime's index in the table of hijacks.
     pub(super) place: Option<usize>,
 }
 
@@ -29,28 +30,28 @@ pub(super) struct ManagedRun {
 pub(super) struct ThreadEntry {
     pub(super) thread: u32,
     pub(super) slot: Option<SlotId>,
-    /// By which signal it is sampled, if it has a slot.
+    /// Signal by which it is sampled, if it has a slot.
     pub(super) route: Route,
-    /// Another thread is calling the sampler about it, outside the lock.
+    /// Another thread is calling the sampler for it, outside the lock.
     pub(super) busy: bool,
-    /// Managed threads that run on it: one for each CLR it has entered, which is one, mostly.
+    /// Managed threads that run on it: one for each CLR it has entered, mostly a single one.
     pub(super) managed: SmallVec<[ManagedRun; 1]>,
     pub(super) was_managed: bool,
-    /// Where these keep replaced return addresses.
+    /// Addresses at which their runtimes keep replaced return addresses.
     pub(super) hijacks: HijackPlaces,
-    /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
+    /// The name is the CLR's, which takes precedence over the kernel's, truncated at 15 bytes.
     pub(super) named_by_clr: bool,
     pub(super) name: Arc<str>,
-    /// Its stack is known, so it is sampled.
+    /// Whether its stack is known, so that it is sampled.
     pub(super) armed: bool,
-    /// Seen in the last look at /proc/self/task.
+    /// Found in the last scan of /proc/self/task.
     pub(super) alive: bool,
-    /// It has used CPU time since its name was last looked at.
+    /// Whether it has used CPU time since its name was last read.
     pub(super) ran: bool,
-    /// How many threads its ticks stand for while it is young; 0: other threads' ticks stand for
-    /// it.
+    /// Number of threads for which its ticks stand while it is young. 0: other threads' ticks stand
+    /// for it.
     pub(super) stands_for: u32,
-    /// A runtime has reported it, and no scan has found it since.
+    /// Whether a runtime has reported it and no scan has found it since.
     pub(super) is_young: bool,
     /// CPU time that no sample stands for.
     pub(super) account: Account,
@@ -62,26 +63,26 @@ pub(super) struct ThreadTable {
     pub(super) by_managed: NumberMap<ManagedThread, u32>,
     /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
     pub(super) names_ahead: NumberMap<ManagedThread, String>,
-    /// The last name that a thread had of the kernel. Most have the one of who made them.
+    /// The last kernel name of a thread. Most threads inherit the name of their creator.
     pub(super) last_name: Arc<str>,
-    /// Of a session.
+    /// Queued changes. Filled only in a session.
     pub(super) news: Vec<ThreadChange>,
     /// Slot to thread number, until the sampler has closed the slot.
     pub(super) slots: NumberMap<SlotId, u32>,
     pub(super) next_thread: u32,
-    /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
+    /// Ended threads of a session, kept for their samples that are not written yet.
     pub(super) former: Vec<FormerThread>,
-    /// Of the session.
+    /// Set for a session.
     pub(super) sampler: Option<&'static Sampler>,
-    /// The last thread whose name was looked at again in a scan.
+    /// The last thread whose name a scan has read again.
     pub(super) last_named: u32,
-    /// Some thread has a slot and no known stack, or no slot.
+    /// Whether some thread has no slot, or a slot and no known stack.
     pub(super) waiting: bool,
-    /// A thread that the last scan found has no clock any more.
+    /// Whether a thread that the last scan found has no clock any more.
     pub(super) some_went: bool,
     /// The kernel did not list the threads at the last scan.
     pub(super) cannot_look: bool,
-    /// Of the session.
+    /// Set for a session.
     pub(super) accounts: Accounts,
     pub(super) short_lived: ShortLivedSampling,
 }
@@ -94,7 +95,7 @@ pub(super) struct FormerThread {
 }
 
 impl ThreadTable {
-    /// A name of the kernel's, which the last thread that asked had too, mostly.
+    /// Interns a kernel name. Mostly it equals the name of the last thread.
     pub(super) fn shared(&mut self, name: &str) -> Arc<str> {
         if *self.last_name != *name {
             self.last_name = name.into();
@@ -102,8 +103,8 @@ impl ThreadTable {
         Arc::clone(&self.last_name)
     }
 
-    /// A managed thread is there: its kernel thread, and what is known of its stack by whether it
-    /// told so itself.
+    /// Registers a managed thread on its kernel thread. What is known of the stack depends on
+    /// whether the callback ran on the thread itself.
     pub(super) fn managed_started(
         &mut self,
         started: StartedThread,
@@ -116,8 +117,8 @@ impl ThreadTable {
             hijack,
             stands_for,
         } = started;
-        // A managed thread may move to another kernel thread in theory; then the old entry stays
-        // as a native one until /proc says it is gone.
+        // In theory a managed thread may move to another kernel thread. The old entry then stays as
+        // a native one until a scan of /proc finds it ended.
         if let Some(old) = self.by_managed.insert(managed, tid)
             && old != tid
             && let Some(entry) = self.by_tid.get_mut(&old)
@@ -159,14 +160,14 @@ impl ThreadTable {
         (tid, own.and_then(|own| own.stack), is_own)
     }
 
-    /// Registers the short-lived threads that were left out, as others are, from here on.
+    /// Promotes threads that were left out of a crowd: they are sampled as others from here on.
     pub(super) fn promote_waiting(&mut self, is_session: bool) {
         for started in self.short_lived.take_promoted() {
             self.managed_started(started, is_session);
         }
     }
 
-    /// The entry of a thread, and whether it is new.
+    /// Returns the entry of a thread, and whether it is new.
     pub(super) fn entry(&mut self, tid: u32) -> (&mut ThreadEntry, bool) {
         match self.by_tid.entry(tid) {
             Slot::Occupied(known) => (known.into_mut(), false),
@@ -195,7 +196,8 @@ impl ThreadTable {
         }
     }
 
-    /// The kernel has this name for a thread: news if it is another, or if the thread `is_new`.
+    /// Sets the kernel's name of a thread. Queues a change if the name differs or the thread
+    /// `is_new`.
     pub(super) fn rename(
         &mut self,
         tid: u32,
@@ -217,8 +219,8 @@ impl ThreadTable {
         self.news.extend(news);
     }
 
-    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is
-    /// news. Answers its clock.
+    /// Stops sampling a thread, which may continue to run. With `news`, its end is queued. Returns
+    /// its CPU clock.
     pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) -> Option<u64> {
         let entry = self.by_tid.get_mut(&tid)?;
         let slot = entry.slot.take();
@@ -281,7 +283,7 @@ impl ThreadTable {
 }
 
 impl ThreadEntry {
-    /// A managed thread runs here no more: nothing of it is read from now on.
+    /// Removes a managed thread from this kernel thread. Its thread object is not read from now on.
     pub(super) fn leave(&mut self, id: ManagedThread) {
         let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
             return;
@@ -293,7 +295,8 @@ impl ThreadEntry {
         self.publish();
     }
 
-    /// Tells the handler where this thread's runtimes keep replaced return addresses.
+    /// Publishes to the handler the addresses at which this thread's runtimes keep replaced return
+    /// addresses.
     pub(super) fn publish(&self) {
         if let Some(slot) = self.slot {
             hijacks::publish(slot, &self.hijacks);

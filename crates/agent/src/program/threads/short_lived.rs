@@ -1,14 +1,14 @@
-//! Threads that are made by the thousand: which of them are sampled from their start.
+//! Random choice of the threads to sample in programs that start many short-lived ones.
 //!
-//! A thread that a runtime reports gets a timer, a place in every table and a name: some 15 µs.
-//! Where threads live for a tenth of a millisecond and hundreds of them are made in a second, that
-//! is more than a profiler may cost. Of so many one in a few is taken, by chance, and its
-//! ticks stand for those that are left out. Whoever is still there when the agent thread next looks
-//! is promoted: it is sampled for itself from then on, as all threads are that are made one now and
-//! then.
+//! A thread that a runtime reports gets a timer, an entry in every table and a name, at some 15 µs.
+//! If threads live for a tenth of a millisecond and hundreds start per second, that is too much for
+//! a profiler. Of such a crowd one thread in a few is sampled, chosen at random. Its ticks also
+//! stand for those that are left out. A thread that still runs at the agent thread's next scan is
+//! promoted: it is sampled for itself from then on, as all threads are in a program without a
+//! crowd.
 //!
-//! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out
-//! are like those that are taken; without that many no thread is left out.
+//! Slots and accounts are handled in the caller. Invariants: the choice is random only, so the
+//! threads left out do not differ from those taken. Without a crowd no thread is left out.
 
 use super::StartedThread;
 use crate::base::numbers::NumberMap;
@@ -17,48 +17,49 @@ use crate::model::ManagedThread;
 
 /// The approximate cost of sampling a thread that does nothing (docs/overhead.md). CPU time.
 const COST_NS: u64 = 15_000;
-/// Sampled threads are to cost this part of what they use, at most.
+/// Sampling may cost at most 1/`SHARE` of the CPU time that the sampled threads use.
 const SHARE: u64 = 30;
-/// So many threads one stands for at most: a tick of one that stands for more says little.
+/// Maximum number of threads for which one stands. A tick that stands for more has little meaning.
 const MOST: u64 = 16;
 
-/// Threads are counted for so long, nanoseconds.
+/// Length of the window in which starts are counted, nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
-/// From so many in a window on some are left out. Fewer cost half a percent of a processor at most,
-/// whatever they do.
+/// Number of starts in a window that make a crowd. Fewer cost at most half a percent of a
+/// processor, whatever they do.
 const MANY: u32 = 32;
 
-/// How many lives the mean is about.
+/// Approximate number of threads in the mean.
 const LIVES: u64 = 16;
 
-/// The choice of the short-lived threads to sample.
+/// State of the random choice.
 #[derive(Debug, Default)]
 pub(super) struct ShortLivedSampling {
-    /// No thread is left out while this is false.
+    /// Whether threads may be left out.
     is_wanted: bool,
-    /// When the window began, CLOCK_MONOTONIC.
+    /// Start of the window, CLOCK_MONOTONIC.
     window_ns: u64,
-    /// Threads that started in it, and in the one before.
+    /// Number of threads that started in the window, and in the one before.
     started: u32,
     started_before: u32,
-    /// CPU time of those that were taken and were not promoted, about; 0 while nothing is known.
+    /// Approximate mean CPU time of taken threads that ended before promotion; 0 while unknown.
     mean_ns: u64,
-    /// Not 0 where threads may be left out.
+    /// State of the random generator; not 0 if threads may be left out.
     random: u64,
-    /// Those that were left out and have not ended.
+    /// Threads left out that have not ended.
     waiting: NumberMap<ManagedThread, StartedThread>,
-    /// Those that were left out and have ended.
+    /// Number of threads left out that have ended.
     left_out: u64,
 }
 
 impl ShortLivedSampling {
-    /// A session begins or changes.
+    /// Configures the choice when a session begins or changes.
     pub(super) fn configure(&mut self, is_wanted: bool, seed: u64) {
         self.is_wanted = is_wanted;
         self.random = seed | 1;
     }
 
-    /// A thread starts: for how many its ticks are to stand. `None`: it is left out.
+    /// Returns the number of threads for which a starting thread's ticks stand. `None`: it is left
+    /// out.
     pub(super) fn choose(&mut self, now_ns: u64) -> Option<u32> {
         if !self.is_wanted {
             return Some(1);
@@ -77,19 +78,19 @@ impl ShortLivedSampling {
         is_taken.then_some(u32::try_from(threads).unwrap_or(1))
     }
 
-    /// One that is left out.
+    /// Adds a thread that is left out.
     pub(super) fn leave_out(&mut self, started: StartedThread) {
         self.waiting.insert(started.managed, started);
     }
 
-    /// A managed thread has ended. Answers whether it was one of those that are left out.
+    /// Handles the end of a managed thread. Returns whether it was left out.
     pub(super) fn thread_ended(&mut self, managed: ManagedThread) -> bool {
         let is_one = self.waiting.remove(&managed).is_some();
         self.left_out += u64::from(is_one);
         is_one
     }
 
-    /// One that was taken has ended before it grew up, having used so much CPU time.
+    /// Records the CPU time of a taken thread that ended before promotion.
     pub(super) fn record_lifetime(&mut self, cpu_ns: u64) {
         let cpu_ns = cpu_ns.max(1);
         self.mean_ns = match self.mean_ns {
@@ -98,22 +99,22 @@ impl ShortLivedSampling {
         };
     }
 
-    /// Those that were left out and are still there: they are promoted.
+    /// Takes the left-out threads that still run, for promotion.
     pub(super) fn take_promoted(&mut self) -> Vec<StartedThread> {
         self.waiting.drain().map(|(_, started)| started).collect()
     }
 
-    /// Whether some are waiting to be taken.
+    /// Whether threads wait for promotion.
     pub(super) fn has_promotable(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// How many were left out for good.
+    /// Returns the number of threads that were left out until their ends.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// A CLR has ended.
+    /// Drops the threads of a CLR that has ended.
     pub(super) fn forget_runtime(&mut self, runtime: u8) {
         self.waiting.retain(|(of, _), _| *of != runtime);
     }
@@ -123,7 +124,7 @@ impl ShortLivedSampling {
 mod tests {
     use super::*;
 
-    /// How many of 10,000 threads that start so far apart and use so much are taken, and for how
+    /// Returns how many of 10,000 threads with this interval and CPU time are taken, and for how
     /// many they stand.
     fn taken(apart_ns: u64, cpu_ns: u64) -> (u32, u32) {
         let mut short_lived = ShortLivedSampling::default();

@@ -1,3 +1,5 @@
+//! Tests of the thread table: names, slots, ends and reused kernel ids.
+
 use super::*;
 use crate::model::Phase;
 use crate::model::phase::{PhaseWriter, new_phase};
@@ -12,7 +14,7 @@ fn threads(phase: Phase) -> (PhaseWriter, Threads) {
 }
 
 /// # Safety
-/// None: it touches nothing.
+/// No requirements.
 unsafe extern "C" fn no_walk(
     _context: *const libc::ucontext_t,
     _stack_end: u64,
@@ -37,7 +39,7 @@ fn started(managed: ManagedThread, tid: u32) -> StartedThread {
     }
 }
 
-/// Names in news, and numbers of threads that ended.
+/// Returns the changes as text: names, and numbers of threads that ended.
 fn reported(threads: &Threads) -> Vec<String> {
     let news = threads.take_changes().into_iter();
     news.map(|news| match news {
@@ -74,7 +76,7 @@ fn a_kernel_number_that_is_used_again_is_another_thread() {
     threads.managed_ended((0, 0x100));
     threads.managed_started(started((0, 0x200), NO_THREAD));
     assert_eq!(threads.number_of(NO_THREAD), Some(1));
-    // A sample of the first one that comes late.
+    // A late sample of the first thread.
     assert_eq!(threads.at(NO_THREAD, before_ns), 0);
     assert_eq!(threads.at(NO_THREAD, proc::now_ns()), 1);
     threads.forget_former(proc::now_ns());
@@ -111,7 +113,7 @@ fn a_clr_that_is_left_takes_its_hijacks_along() {
     threads.runtime_ended(1);
     assert_eq!(threads.own_hijacks(), [0x1000, 0, 0, 0]);
     assert!(threads.managed_of(1).is_empty());
-    // The same address under a later CLR in the same place.
+    // The same address under a later CLR with the same index.
     threads.managed_started(StartedThread {
         hijack: Some((3, 0x2000)),
         ..started((1, 0x100), tid)
@@ -192,7 +194,7 @@ fn a_thread_left_out_is_registered_when_it_is_promoted() {
     let known = threads.managed_of(0);
     assert_eq!(known.first().map(|known| known.managed), Some(long));
     assert_eq!(threads.schedule_scan(), ScanSchedule::NowAndThen);
-    // A CLR that goes takes them along.
+    // The end of a CLR removes them.
     left_out();
     threads.runtime_ended(0);
     assert_eq!(threads.schedule_scan(), ScanSchedule::NowAndThen);

@@ -1,7 +1,8 @@
-//! The walker `shadow`: stacks come from enter, leave and tailcall hooks.
+//! The walker `shadow`: writes the call trees that enter, leave and tailcall hooks record.
 //!
-//! The hooks and the threads' stacks are `crate::hooks`'s; this end writes what their trees have
-//! grown by, and gives each tick of CPU time to the call that ran. It unwinds nothing.
+//! The hooks and the threads' shadow stacks are in `crate::hooks`. This module runs on the agent
+//! thread. It writes the growth of the trees, and attributes each CPU tick to the call that ran. It
+//! unwinds nothing.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use trees::{CpuMoment, TreeWriter, Trees};
 
 mod trees;
 
-/// Between two times that the trees are written. Nanoseconds.
+/// Time between two writes of the trees, nanoseconds.
 const WRITE_NS: u64 = 1_000_000_000;
 
 pub(super) struct ShadowWalker {

@@ -1,12 +1,12 @@
-//! The call trees as the agent thread knows them, and their way into the recording.
+//! Writes the growth of the threads' call trees to the recording, as samples.
 //!
-//! Agent thread only. A tree's node becomes a stack of the recording when it is first seen; from
-//! then on only what its counters have grown by is written, as one sample for the calls and one
-//! for the time. A node's counters are written by its own thread; they are read here one by one,
-//! so what is read of a running thread may be of slightly different instants, and is whole in the
-//! end.
+//! Agent thread only. A tree's node becomes a stack of the recording when it is first read. From
+//! then on only the increase of its counters is written, as one sample for the calls and one for
+//! the time. A node's counters are written by its own thread and read here one by one. So the
+//! values of a running thread may be from slightly different instants; after its end they are
+//! exact.
 //!
-//! Invariant: what has been written of a counter is never written again.
+//! Invariant: each part of a counter is written once.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -24,7 +24,7 @@ use crate::record::Recorder;
 /// The part of a node that has been written.
 #[derive(Clone, Copy, Debug, Default)]
 struct WrittenNode {
-    /// Number in the recording; of no meaning for the root.
+    /// Number of the stack in the recording; not used for the root.
     stack: u32,
     truncated: bool,
     calls: u64,
@@ -41,30 +41,30 @@ struct Tree {
 
 /// All trees.
 pub(super) struct Trees {
-    /// By serial.
+    /// By serial number of the shadow stack.
     trees: NumberMap<u32, Tree>,
     namer: Namer,
 }
 
-/// Gives nodes their stacks.
+/// Makes the recording's stacks of nodes.
 struct Namer {
     stacks: &'static ShadowStacks,
     /// Frame numbers by method number.
     frames: NumberMap<u32, u32>,
 }
 
-/// The means that are needed to write.
+/// What the trees need to write.
 pub(super) struct TreeWriter<'a, 'r> {
     pub(super) recorder: &'a mut Recorder,
     pub(super) program: &'a Program,
     pub(super) runtimes: &'a mut Runtimes<'r>,
 }
 
-/// A moment of CPU time, from the signal handler.
+/// A CPU tick, from the signal handler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuMoment {
     pub(super) thread: u32,
-    /// [`crate::hooks::own_word`] of that moment.
+    /// [`crate::hooks::own_word`] at the tick.
     pub(super) word: u64,
     pub(super) event: Event,
     pub(super) time_ns: u64,
@@ -82,7 +82,7 @@ impl Trees {
         }
     }
 
-    /// No sample of this thread will come any more, but those that are in the rings.
+    /// Notes that a thread has ended. Its last samples are in the ring buffers.
     pub(super) fn thread_ended(&mut self, thread: u32) {
         self.add_new_threads();
         for tree in self.trees.values_mut() {
@@ -90,7 +90,7 @@ impl Trees {
         }
     }
 
-    /// Learns of threads that are new.
+    /// Adds the trees of new threads.
     fn add_new_threads(&mut self) {
         for shadow in self.namer.stacks.take_begun() {
             self.trees.insert(
@@ -105,7 +105,7 @@ impl Trees {
         }
     }
 
-    /// Writes a sample for what ran at a moment.
+    /// Writes a sample of the call that ran at a CPU tick.
     pub(super) fn sample(&mut self, writer: &mut TreeWriter<'_, '_>, moment: CpuMoment) {
         let (serial, node) = ((moment.word >> 32) as u32, moment.word as u32);
         if !self.trees.contains_key(&serial) {
@@ -139,8 +139,8 @@ impl Trees {
         });
     }
 
-    /// Every sample of threads that are known to have ended has been given to [`Trees::sample`]:
-    /// writes the rest of them and lets go of them.
+    /// Writes the rest of the trees of ended threads, and releases the trees. All samples of these
+    /// threads must have been passed to [`Trees::sample`].
     pub(super) fn drained(&mut self, writer: &mut TreeWriter<'_, '_>) {
         let namer = &mut self.namer;
         self.trees.retain(|_, tree| {
@@ -153,8 +153,8 @@ impl Trees {
         namer.stacks.reclaim();
     }
 
-    /// Writes what the trees have grown by. `last`: nothing more of them will be written, so calls
-    /// that have not returned get the time up to now.
+    /// Writes the growth of the trees. `last`: this is the last write, so calls that have not
+    /// returned get the time up to now.
     pub(super) fn flush(&mut self, writer: &mut TreeWriter<'_, '_>, last: bool) {
         self.namer.stacks.methods.begin_reading();
         self.add_new_threads();
@@ -166,7 +166,7 @@ impl Trees {
         }
     }
 
-    /// Takes the numbers of methods and threads that found no room since the last call.
+    /// Takes the numbers of methods and threads for which there was no room since the last call.
     pub(super) fn lost(&mut self) -> [(&'static str, u64); 2] {
         let stacks = self.namer.stacks;
         [
@@ -175,7 +175,7 @@ impl Trees {
         ]
     }
 
-    /// Bytes held, by the threads' own memory too.
+    /// Returns the bytes held, including the threads' own memory.
     pub(super) fn memory(&self) -> u64 {
         let of_tree = |tree: &Tree| {
             tree.shadow.memory() + (tree.nodes.capacity() * size_of::<WrittenNode>()) as u64
@@ -186,7 +186,7 @@ impl Trees {
 }
 
 impl Namer {
-    /// Gives the nodes that are new their stacks.
+    /// Writes the stacks of new nodes.
     fn name_nodes(&mut self, writer: &mut TreeWriter<'_, '_>, tree: &mut Tree) {
         let ready = tree.shadow.nodes_ready();
         let known = u32::try_from(tree.nodes.len()).unwrap_or(u32::MAX);
@@ -247,7 +247,7 @@ impl Namer {
         match known {
             Some(method) => Frame::Managed {
                 method,
-                // Calls of all the bodies that it has had.
+                // Calls of all bodies of the method.
                 tier: Tier::Unknown,
                 il_offset: None,
             },
@@ -255,7 +255,7 @@ impl Namer {
         }
     }
 
-    /// Writes what has grown. `last`: the running call's time up to now belongs to it.
+    /// Writes the growth of a tree. `last`: includes the running call's time up to now.
     fn write(&mut self, writer: &mut TreeWriter<'_, '_>, tree: &mut Tree, last: bool) {
         self.name_nodes(writer, tree);
         let clock = &self.stacks.clock;
@@ -300,7 +300,8 @@ impl Namer {
 }
 
 impl Drop for Trees {
-    /// The session is over: a thread's next hook in another session begins anew.
+    /// Releases the trees at the end of the session. A thread's next hook in another session begins
+    /// a new tree.
     fn drop(&mut self) {
         self.add_new_threads();
         for tree in self.trees.values() {
