@@ -32,7 +32,7 @@ fn main() {
         println!("cargo::rerun-if-changed={path}");
     }
     let text = format!(
-        "/// The agents.\nconst CARRIED: sidewalk_cli::Carried = sidewalk_cli::Carried {{\n    \
+        "/// The agents.\nconst CARRIED: sidewalk_cli::EmbeddedAgents = sidewalk_cli::EmbeddedAgents {{\n    \
          glibc: {},\n    musl: {},\n}};\n",
         carried(agent.as_deref(), "agent.so"),
         carried(musl.as_deref(), "agent-musl.so")
@@ -53,7 +53,7 @@ fn carried(agent: Option<&Path>, name: &str) -> String {
     }
     let hash = hash_of(&copied);
     format!(
-        "Some(sidewalk_cli::CarriedAgent {{\n        content: include_bytes!(\"{name}\"),\n        \
+        "Some(sidewalk_cli::EmbeddedAgent {{\n        content: include_bytes!(\"{name}\"),\n        \
          hash: \"{hash}\",\n    }})"
     )
 }

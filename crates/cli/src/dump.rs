@@ -12,11 +12,11 @@ use profile::ops::StackView;
 
 use crate::args::DumpArgs;
 use crate::console::{Console, escaped};
-use crate::record::OptionalAgent;
+use crate::record::EmbeddedAgents;
 use crate::{record, saved};
 
 /// Runs the verb.
-pub(crate) fn run(args: &DumpArgs, embedded: OptionalAgent, console: &Console) -> Result<()> {
+pub(crate) fn run(args: &DumpArgs, embedded: EmbeddedAgents, console: &Console) -> Result<()> {
     let file = Path::new(&args.what);
     let profile = if is_recording(file) {
         if args.output.is_some() || args.stay || args.suspended {

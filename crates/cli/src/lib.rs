@@ -38,14 +38,14 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-pub use record::{AGENT_CLSID, EmbeddedAgent, OptionalAgent};
+pub use record::{AGENT_CLSID, EmbeddedAgent, EmbeddedAgents};
 
 use crate::args::{Cli, Command, HelpArgs, SymbolsVerb, apply_format};
 use crate::console::Console;
 
 /// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
 /// `embedded` are the agents that the binary has in it; others are looked for beside the binary.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, embedded: OptionalAgent) -> ExitCode {
+pub fn run(arguments: impl IntoIterator<Item = OsString>, embedded: EmbeddedAgents) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match help::complete(&arguments) {
         Ok(false) => {}

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use diagnostics::{Libc, newest_glibc};
 
 use crate::console::escaped;
-use crate::record::{AgentLibrary, OptionalAgent};
+use crate::record::{AgentLibrary, EmbeddedAgents};
 use crate::tested::RUNTIMES;
 
 /// Whether that is what was typed, and no more. `--version` alone is clap's.
@@ -27,7 +27,7 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
 ///
 /// # Errors
 /// There is no agent.
-pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
+pub(crate) fn text(embedded: EmbeddedAgents) -> Result<String> {
     let agents = [("agent", Libc::Glibc(None)), ("for musl", Libc::Musl)];
     let agents = agents.map(|(what, libc)| (what, AgentLibrary::find(embedded, libc)));
     let here = std::env::current_exe().context("cannot find the path of sidewalk itself")?;

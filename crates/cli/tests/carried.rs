@@ -25,7 +25,7 @@ fn main() -> ExitCode {
             hash: diagnostics::hash_of(&agent).leak(),
             content: agent.leak(),
         });
-        let carried = sidewalk_cli::OptionalAgent {
+        let carried = sidewalk_cli::EmbeddedAgents {
             glibc: carried,
             musl: None,
         };

@@ -12,7 +12,7 @@ use syscalls::{Call, Verdict};
 
 use super::{Check, trial};
 use crate::console::escaped;
-use crate::record::{self, AgentLibrary, OptionalAgent};
+use crate::record::{self, AgentLibrary, EmbeddedAgents};
 
 /// The check that does not count for a process that runs already.
 pub(super) const ENVIRONMENT: &str = "environment";
@@ -23,7 +23,7 @@ const FEW_DESCRIPTORS: u64 = 64;
 const FEW_SIGNALS: u64 = 256;
 
 /// The checks, in the order in which recording comes to need them.
-pub(super) fn checks(embedded: OptionalAgent) -> Vec<Check> {
+pub(super) fn checks(embedded: EmbeddedAgents) -> Vec<Check> {
     // A filter of system calls may end who makes a call that it does not know.
     syscalls::refresh();
     vec![
@@ -61,7 +61,7 @@ fn kernel() -> Check {
 }
 
 /// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
-fn agent(embedded: OptionalAgent) -> Check {
+fn agent(embedded: EmbeddedAgents) -> Check {
     const WHAT: &str = "agent";
     let libc = diagnostics::libc_of_machine();
     let agent = match AgentLibrary::find(embedded, libc) {

@@ -16,7 +16,7 @@ use anyhow::Result;
 use formats::visible;
 
 use crate::args::DoctorArgs;
-use crate::record::OptionalAgent;
+use crate::record::EmbeddedAgents;
 
 /// The result of a trial.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Check {
 }
 
 /// Runs the verb; the exit code is 1 where recording would not work.
-pub(crate) fn run(args: &DoctorArgs, embedded: OptionalAgent) -> Result<ExitCode> {
+pub(crate) fn run(args: &DoctorArgs, embedded: EmbeddedAgents) -> Result<ExitCode> {
     let mut checks = machine::checks(embedded);
     if let Some(pid) = args.pid {
         // Obstacles to recording programs that are started here do not affect a running process.

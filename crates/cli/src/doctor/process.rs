@@ -10,13 +10,13 @@ use diagnostics::{DeployedLibrary, Libc, Reach, RecordingRoute, Survey, Target};
 use super::Check;
 use super::machine::check_headroom;
 use crate::console::escaped;
-use crate::record::{AgentLibrary, OptionalAgent};
+use crate::record::{AgentLibrary, EmbeddedAgents};
 use crate::tested::newer_than_tested;
 
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The checks of process `pid`.
-pub(super) fn checks(pid: u32, embedded: OptionalAgent) -> Vec<Check> {
+pub(super) fn checks(pid: u32, embedded: EmbeddedAgents) -> Vec<Check> {
     let target = match Target::new(pid) {
         Ok(target) => target,
         Err(error) => return vec![Check::not_ok("process", error.to_string())],
@@ -76,7 +76,7 @@ fn recording(reach: &Reach, answer_time: Duration) -> Check {
     }
 }
 
-fn library(target: &Target, survey: &Survey, embedded: OptionalAgent) -> Check {
+fn library(target: &Target, survey: &Survey, embedded: EmbeddedAgents) -> Check {
     const WHAT: &str = "agent in it";
     let agent = match AgentLibrary::find(embedded, survey.libc.unwrap_or(Libc::Glibc(None))) {
         Ok(agent) => agent,
@@ -166,7 +166,7 @@ mod tests {
     fn a_process_that_has_ended_is_told() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        let checks = checks(child.id(), OptionalAgent::default());
+        let checks = checks(child.id(), EmbeddedAgents::default());
         let [
             Check {
                 finding: Finding::NotOk(why),
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_process_without_dotnet_is_told() {
-        let checks = checks(std::process::id(), OptionalAgent::default());
+        let checks = checks(std::process::id(), EmbeddedAgents::default());
         let [
             _,
             Check {

@@ -19,7 +19,7 @@ fn names(libc: Libc) -> (&'static str, &'static str) {
 
 /// The agents that this binary has in it, if it was built with them.
 #[derive(Clone, Copy, Default)]
-pub struct OptionalAgent {
+pub struct EmbeddedAgents {
     /// The one for programs on glibc.
     pub glibc: Option<EmbeddedAgent>,
     /// The one for programs on musl.
@@ -48,7 +48,7 @@ impl AgentLibrary {
     ///
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.
-    pub(crate) fn find(embedded: OptionalAgent, libc: Libc) -> Result<Self> {
+    pub(crate) fn find(embedded: EmbeddedAgents, libc: Libc) -> Result<Self> {
         let (variable, _) = names(libc);
         if let Some(given) = std::env::var_os(variable) {
             let path = Path::new(&given);

@@ -19,7 +19,7 @@ use diagnostics::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::agent_library::{AgentLibrary, OptionalAgent};
+use super::agent_library::{AgentLibrary, EmbeddedAgents};
 use super::session::pidfd_of;
 use crate::console::{Console, escaped};
 
@@ -77,7 +77,7 @@ enum BeginReply {
 /// It cannot be recorded, or another tool records it.
 pub(super) fn begin_recording(
     target: &Target,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     request: &RecordingRequest<'_>,
 ) -> Result<UnixStream> {
     let pid = target.pid();
@@ -109,7 +109,7 @@ pub(super) fn begin_recording(
 /// The agent that is there, or one that is loaded now, is asked once.
 fn try_begin(
     target: &Target,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     request: &RecordingRequest<'_>,
 ) -> Result<BeginReply> {
     let pid = target.pid();
@@ -225,7 +225,7 @@ fn recorder_name() -> String {
 }
 
 /// Has the runtime load the agent, from where it can. One that was just born is given some time.
-fn attach(target: &Target, embedded: OptionalAgent, request: &RecordingRequest<'_>) -> Result<()> {
+fn attach(target: &Target, embedded: EmbeddedAgents, request: &RecordingRequest<'_>) -> Result<()> {
     let since = Instant::now();
     loop {
         let attached = attach_now(target, embedded, request);
@@ -268,7 +268,7 @@ fn is_not_listening(error: &anyhow::Error) -> bool {
 
 fn attach_now(
     target: &Target,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     request: &RecordingRequest<'_>,
 ) -> Result<()> {
     let pid = target.pid();

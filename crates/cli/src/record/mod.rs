@@ -37,7 +37,7 @@ use nix::sys::signal::Signal;
 use profile::Profile;
 
 pub(crate) use agent_library::AgentLibrary;
-pub use agent_library::{EmbeddedAgent, OptionalAgent};
+pub use agent_library::{EmbeddedAgent, EmbeddedAgents};
 pub(crate) use background::{start, stop};
 pub use environment::AGENT_CLSID;
 pub(crate) use trials::{check_environment, try_socket};
@@ -69,7 +69,7 @@ const ROWS: usize = 10;
 /// Runs the verb; the end is the command's own: its exit code, or its signal.
 pub(crate) fn run(
     args: &RecordArgs,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     console: &Console,
 ) -> Result<ExitCode> {
     if args.change {
@@ -91,7 +91,7 @@ pub(crate) fn run(
 /// it goes on), and whether it was recorded.
 fn run_command(
     args: &RecordArgs,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     console: &Console,
 ) -> Result<(Option<ExitStatus>, bool)> {
     let Some((program, arguments)) = args.command.split_first() else {
@@ -229,7 +229,7 @@ fn run_command(
 fn record_later(
     session: &mut Session<'_>,
     time: Duration,
-    (pid, embedded, request): (u32, OptionalAgent, &attach::RecordingRequest<'_>),
+    (pid, embedded, request): (u32, EmbeddedAgents, &attach::RecordingRequest<'_>),
     console: &Console,
 ) -> Result<Vec<Target>> {
     session.idle(time)?;
@@ -261,7 +261,7 @@ fn record_later(
 /// so.
 pub(crate) fn run_top(
     args: &TopArgs,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     console: &Console,
 ) -> Result<ExitCode> {
     Top::check()?;
@@ -290,7 +290,7 @@ pub(crate) fn run_top(
 fn run_attached(
     args: &RecordArgs,
     show: Option<fn(String) -> Result<Top>>,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     console: &Console,
 ) -> Result<ExitCode> {
     for output in &args.outputs {
@@ -398,7 +398,7 @@ fn run_attached(
 pub(crate) fn dump(
     word: &str,
     args: &DumpArgs,
-    embedded: OptionalAgent,
+    embedded: EmbeddedAgents,
     console: &Console,
 ) -> Result<Profile> {
     let target = attach::target(word)?;
