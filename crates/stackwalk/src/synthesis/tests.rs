@@ -29,7 +29,7 @@ fn compare(path: &Path) -> Comparison {
     let text = &text[..text.len().min((module.code.end - start) as usize)];
     let listing = Listing::of(text, start, 0, false);
     let mut found = Comparison::default();
-    let mut state = cfi::State::new();
+    let mut state = cfi::RowProgram::new();
     let (mut is_gap, mut last) = (false, None::<(u64, Rule, Effect)>);
     let mut false_function = 0;
     Flow::of(&listing).each(&mut |step, synthesised| {
