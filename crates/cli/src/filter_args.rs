@@ -123,7 +123,7 @@ impl FilterArgs {
             let has_threads = profile.threads.iter().any(|thread| thread.state.is_some());
             if profile.samples.is_empty() && !has_threads && nothing_left.is_none() {
                 nothing_left = Some(format!(
-                    "{} matches nothing_left: {there_is}",
+                    "{} matches nothing: {there_is}",
                     step.description
                 ));
             }

@@ -40,9 +40,9 @@ pub struct Node {
 /// A merged call tree.
 ///
 /// ```
-/// # use profile::ops::{By, Direction, Tree};
+/// # use profile::ops::{Direction, GroupBy, Tree};
 /// let profile = profile::testing::tiny().profile();
-/// let tree = Tree::new(&profile, By::Method, Direction::Callees, |_| true);
+/// let tree = Tree::new(&profile, GroupBy::Method, Direction::Callees, |_| true);
 /// assert_eq!(tree.root().total.samples, 100);
 /// let heaviest = &tree.nodes[tree.root().children[0] as usize];
 /// assert_eq!(tree.label(heaviest), "start_thread");
