@@ -28,7 +28,7 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// A file by its descriptor, whatever is at its path now.
+/// Reads a file by its descriptor, whatever its path names now.
 fn held(file: &File) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
