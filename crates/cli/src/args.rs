@@ -1,4 +1,4 @@
-//! The arguments of the command line. Only shapes and texts; their effects are elsewhere.
+//! Definition of the command line's arguments. Their effects are in the verbs' modules.
 
 mod diff;
 

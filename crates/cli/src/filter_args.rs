@@ -1,9 +1,8 @@
-//! The part of a recording that is shown: the processes, threads and stacks of `--process`,
-//! `--thread`, `--focus` and `--ignore`.
+//! Options that select samples to show: `--process`, `--thread`, `--focus` and `--ignore`.
 //!
-//! One filter for all verbs that show a recording; what matches is `profile::ops::Filter`'s to say.
-//! The invariants: the result says what was left out, and if nothing is left, why, and what there
-//! is.
+//! All verbs that show a recording share them. `profile::ops::Filter` does the matching.
+//! Invariants: the result states what was left out. If nothing is left, the error has the reason
+//! and the available names.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -74,7 +73,7 @@ impl NamePattern {
 /// A regular expression of the command line.
 pub(crate) fn regex(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| {
-        // The library draws where the error is, and says in the last line what it is.
+        // The library marks the position of the error, and describes it in the last line.
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default().trim();
         let what = last.strip_prefix("error: ").unwrap_or(last);

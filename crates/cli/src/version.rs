@@ -1,4 +1,4 @@
-//! `sidewalk --version --verbose`: which build this is, its agent, and what both need.
+//! `sidewalk --version --verbose`: prints the build, its agent, and their requirements.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::console::escaped;
 use crate::record::{AgentLibrary, OptionalAgent};
 use crate::tested::RUNTIMES;
 
-/// Whether that is what was typed, and no more. `--version` alone is clap's.
+/// Whether exactly these options were typed. clap handles `--version` alone.
 pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
     let words = arguments.get(1..).unwrap_or_default();
     let has = |names: &[&str]| {
@@ -23,10 +23,10 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
     words.len() == 2 && has(&["--version", "-V"]) && has(&["--verbose"])
 }
 
-/// Returns the text that is printed.
+/// Returns the text to print.
 ///
 /// # Errors
-/// There is no agent.
+/// No agent was found.
 pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
     let agent = AgentLibrary::find(embedded)?;
     let here = std::env::current_exe().context("cannot find the path of sidewalk itself")?;
@@ -52,7 +52,7 @@ pub(crate) fn text(embedded: OptionalAgent) -> Result<String> {
     Ok(text)
 }
 
-/// The oldest glibc that a file works with.
+/// The oldest glibc that a file can run with.
 fn needed_glibc(file: &Path) -> String {
     newest_glibc(file).map_or_else(
         || "unknown".to_owned(),

@@ -1,8 +1,8 @@
 //! Client for the diagnostics socket of a CLR: process info, profiler attach, perf map.
 //!
-//! Every CLR since .NET Core 3.0 listens on such a socket. The crate also determines whether a process
-//! can be recorded (`reach`) and copies the agent to where it can be loaded (`deploy`). It starts no
-//! thread and needs no managed tool.
+//! Every CLR since .NET Core 3.0 listens on such a socket. The crate also determines whether a
+//! process can be recorded (`reach`) and copies the agent to where it can be loaded (`deploy`). It
+//! starts no thread and needs no managed tool.
 //! Sources: `documentation/design-docs/ipc-protocol.md` of dotnet/diagnostics,
 //! `src/native/eventpipe/ds-*.c` of dotnet/runtime.
 //! Invariants: no call blocks longer than its timeout, even if the other side is stopped, stuck, or

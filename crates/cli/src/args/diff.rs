@@ -1,6 +1,6 @@
-//! Arguments of `sidewalk diff`, and the rules among them. Their effects are elsewhere.
+//! Arguments of `sidewalk diff`, and the rules of `--fail-on`. Their effects are elsewhere.
 //!
-//! The invariant: a rule holds only by a change that is certain.
+//! Invariant: a rule holds only if a change is statistically certain.
 
 use std::path::PathBuf;
 

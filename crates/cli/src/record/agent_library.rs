@@ -1,4 +1,4 @@
-//! Where the agent, `libsidewalk.so`, is.
+//! Finds the agent, `libsidewalk.so`: embedded in the binary, beside it, or named by a variable.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,36 +9,36 @@ use diagnostics::UnpackedLibrary;
 
 use crate::console::escaped;
 
-/// Names another agent, for packagers and tests.
+/// Variable with the path of another agent, for packagers and tests.
 const VARIABLE: &str = "SIDEWALK_AGENT";
 const NAME: &str = "libsidewalk.so";
 
-/// The agent that this binary has in it, if it was built with one.
+/// The binary's embedded agent, if it was built with one.
 #[derive(Clone, Copy)]
 pub(crate) struct OptionalAgent(pub(crate) Option<EmbeddedAgent>);
 
-/// An agent that a binary has in it.
+/// An agent embedded in a binary.
 #[derive(Clone, Copy)]
 pub struct EmbeddedAgent {
     /// `libsidewalk.so`.
     pub content: &'static [u8],
-    /// Its [`diagnostics::hash_of`], made with the binary: making it takes longer than all else
-    /// before the command starts.
+    /// Its [`diagnostics::hash_of`], computed at build time: computing it takes longer than all
+    /// else before the command starts.
     pub hash: &'static str,
 }
 
-/// The agent, as a file. It stays where it is as long as this is there.
+/// The agent as a file, which is not removed while this value lives.
 pub(crate) struct AgentLibrary {
     path: PathBuf,
     _unpacked: Option<UnpackedLibrary>,
 }
 
 impl AgentLibrary {
-    /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The
-    /// path is absolute.
+    /// Finds the agent: `SIDEWALK_AGENT`, the embedded one, the one beside this binary, or in
+    /// `../lib`. The path is absolute.
     ///
     /// # Errors
-    /// It is in none of these places, is no shared library, or cannot be unpacked.
+    /// The agent is in none of these places, is not a shared library, or cannot be unpacked.
     pub(crate) fn find(embedded: OptionalAgent) -> Result<Self> {
         if let Some(given) = std::env::var_os(VARIABLE) {
             let path = Path::new(&given);
@@ -67,13 +67,13 @@ impl AgentLibrary {
         }
     }
 
-    /// Where it is.
+    /// Path of the agent.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Where `cargo build` puts it.
+/// Path of the agent as built by `cargo build`.
 fn beside() -> Result<PathBuf> {
     let binary = std::env::current_exe()
         .and_then(std::fs::canonicalize)
