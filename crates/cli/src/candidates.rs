@@ -19,17 +19,17 @@ use crate::{running, units};
 /// Shells with a completion script.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// Recordings, and folders on the way to them.
+/// Recordings, and folders that may contain some.
 pub(crate) fn recordings() -> ArgValueCompleter {
     ArgValueCompleter::new(recording)
 }
 
-/// Any file, and stdout.
+/// Any file, or stdout.
 pub(crate) fn files() -> ArgValueCompleter {
     ArgValueCompleter::new(PathCompleter::any().stdio())
 }
 
-/// .NET processes, by their numbers.
+/// Process ids of .NET processes.
 pub(crate) fn processes() -> ArgValueCompleter {
     ArgValueCompleter::new(process)
 }
@@ -63,7 +63,7 @@ pub(crate) fn engines() -> ArgValueCandidates {
     candidates_from(|| units::ENGINES.iter().map(|name| (*name).to_owned()))
 }
 
-/// Policies of runtimes.
+/// Policies for several runtimes in a process.
 pub(crate) fn runtimes() -> ArgValueCandidates {
     candidates_from(|| {
         ["all", "first", "one=", "many="]

@@ -121,7 +121,7 @@ fn check_writable(path: &Path, given_folder: &Path) -> Result<()> {
             if !folder.is_dir() {
                 bail!("there is no folder {}", escaped(given_folder));
             }
-            // Not `path` itself: another program may be waiting for that name to appear.
+            // A temporary name, because another program may be waiting for `path` to appear.
             tempfile::Builder::new()
                 .prefix(".sidewalk-")
                 .tempfile_in(folder)?;
@@ -142,7 +142,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// Permissions of all written files, because they contain command lines and names.
 const PRIVATE: u32 = 0o600;
 
-/// The permissions that a replaced file gets.
+/// The permissions of a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExistingMode {
     /// Kept, because the user may have made the file readable for others.

@@ -185,7 +185,7 @@ pub(crate) fn print_filter_note(profile: &Profile, view: &View, console: &Consol
     }
 }
 
-/// `sidewalk report`.
+/// Runs `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     let view = &args.view;
     let profile = load_all(
@@ -256,7 +256,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// `sidewalk convert`.
+/// Runs `sidewalk convert`.
 pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     for output in &args.outputs {
         output.check_writable()?;
@@ -322,7 +322,7 @@ pub(crate) fn write_outputs(
     first_failure.map_or(Ok(()), Err)
 }
 
-/// `sidewalk inspect`.
+/// Runs `sidewalk inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let Totals {
         mut profile,

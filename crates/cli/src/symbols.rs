@@ -65,7 +65,7 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
 /// cancelled. Failures are printed, but the recording does not fail.
 pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool) {
     let outcomes = fetcher(&[]).and_then(|fetch| {
-        // Of any size, as it is our own recording.
+        // No size limit, as it is our own recording.
         let modules = of_profile(&saved::read_for_lookup(path, Some(u64::MAX))?);
         Ok(run(&fetch, modules, console, stop))
     });
@@ -77,7 +77,7 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     };
     let failures: Vec<String> = outcomes
         .iter()
-        // A server that is down is reported once.
+        // An unreachable server is reported once.
         .filter(|outcome| {
             let mut all = outcome.result.as_ref().err().into_iter().flatten();
             all.any(|(_, why)| !matches!(why, Failure::NotFound | Failure::Skipped))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use recording::Event;
 
-/// Nanoseconds and the units that a time may have, longest name first.
+/// Units of time with their nanoseconds, longest name first.
 const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
@@ -106,7 +106,7 @@ fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let ns = number * scale as f64;
-    // A hundred years; also keeps the conversion exact enough.
+    // At most a hundred years, which also keeps the conversion exact enough.
     if ns > 3.2e18 {
         return Err("is too long".into());
     }

@@ -162,7 +162,7 @@ impl DeployedLibrary {
         &self.library
     }
 
-    /// Whether it is a copy that was made for the process.
+    /// Whether the library is a copy made for the process.
     pub fn is_copy(&self) -> bool {
         self.copied.is_some()
     }
@@ -190,7 +190,7 @@ fn file_name_for(hash: &str) -> String {
     format!("{PREFIX}{hash}.so")
 }
 
-/// Kind of a folder, by the users that may put files into it.
+/// Which users may put files into a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FolderAccess {
     /// Only this user and root.
@@ -440,7 +440,7 @@ impl Loader {
         }
     }
 
-    /// Whether it runs files of that user anyhow.
+    /// Whether the process runs that user's files in any case.
     fn trusts(&self, uid: u32) -> bool {
         uid == self.uid || uid == 0
     }

@@ -248,8 +248,8 @@ fn refuse_by_survey(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     }
 }
 
-/// The thread that a runtime starts right after the place where it waits to be resumed
-/// (`EEStartupHelper` in ceemain.cpp); named so from .NET 6 on.
+/// Name, from .NET 6 on, of the thread that a runtime starts right after the point where it waits
+/// to be resumed (`EEStartupHelper` in ceemain.cpp).
 const FINALIZER: &str = ".NET Finalizer";
 
 /// Whether an agent listens on its control socket, `sidewalk-PID-START.sock` beside the runtime's.

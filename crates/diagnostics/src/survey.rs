@@ -216,8 +216,7 @@ fn is_glibc(name: &[u8]) -> bool {
 pub(crate) fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.split(|byte| *byte == b'\n') {
-        // Five fields, of which the last one has blanks behind it, and the name, which may have
-        // some in it.
+        // Five fields and the name. Blanks follow the fifth field, and the name may contain some.
         let Some(start) = line.iter().position(|byte| *byte == b'/') else {
             continue;
         };
@@ -258,8 +257,8 @@ fn diagnostics_switch(variable: impl Fn(&str) -> Option<OsString>) -> Option<Str
     })
 }
 
-/// As `ds-ipc.c` of dotnet/runtime reads the settings: ports given by `DiagnosticPorts` suspend the
-/// runtime unless they say `nosuspend`.
+/// Reads the settings like `ds-ipc.c` of dotnet/runtime: ports given by `DiagnosticPorts` suspend
+/// the runtime unless they contain `nosuspend`.
 fn suspended_at_start(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     let given = |setting: &str| {
         PREFIXES_OF_SETTINGS.iter().find_map(|prefix| {
@@ -286,7 +285,7 @@ fn is_exiting(target: &Target) -> bool {
     flags.map_or(true, |flags| flags & EXITING != 0)
 }
 
-/// Settings of the runtime are hexadecimal.
+/// Parses a runtime setting, a hexadecimal number.
 fn number(value: &str) -> Option<u32> {
     let digits = value.trim();
     let digits = digits
@@ -295,7 +294,7 @@ fn number(value: &str) -> Option<u32> {
     u32::from_str_radix(digits.unwrap_or(value.trim()), 16).ok()
 }
 
-/// The kind of a program, by its exports.
+/// Determines the kind of a program from its exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ProgramKind {
     SingleFile,
@@ -335,7 +334,7 @@ fn kind_from_exports<'a>(exported: impl Iterator<Item = &'a [u8]>) -> ProgramKin
     kind
 }
 
-/// The newest version of glibc's symbols that a file gives (a libc) or needs (any other).
+/// The newest glibc symbol version that a file provides (a libc) or needs (any other file).
 pub fn newest_glibc(file: &Path) -> Option<(u32, u32)> {
     let cache = ReadCache::new(File::open(file).ok()?);
     let elf = ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;

@@ -7,7 +7,7 @@
 
 use diagnostics::Target;
 
-/// Digits of an id that are shown, as `docker ps` does.
+/// Number of id digits shown, as in `docker ps`.
 const SHORT_ID: usize = 12;
 
 /// The container's short id, or which views the process has of its own.

@@ -445,8 +445,8 @@ pub(super) fn tree(root: u32) -> Vec<Target> {
     targets.filter(runs_dotnet).collect()
 }
 
-/// Whether a process has this name: its program, or what [`profile::names::process`] makes of its
-/// command line, with its ending or without.
+/// Whether a process has this name: its program's, or the result of [`profile::names::process`] for
+/// its command line, with or without the file name ending.
 fn has_name(line: &[u8], name: &str) -> bool {
     let words = line
         .split(|byte| *byte == 0)

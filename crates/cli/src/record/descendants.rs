@@ -22,7 +22,7 @@ use crate::running;
 
 /// Time until the second check of a process. It doubles with each check …
 const FIRST_CHECK: Duration = Duration::from_millis(10);
-/// … up to this: a runtime may be loaded late.
+/// … up to this interval: a runtime may be loaded late.
 const LAST_CHECK: Duration = Duration::from_secs(2);
 /// Time between two reads of `/proc/loadavg`.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

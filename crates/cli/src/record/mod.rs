@@ -692,7 +692,7 @@ fn make_outputs(
     written.and_then(|()| check_runtimes(args, &profile))
 }
 
-/// A note for each version of .NET that recording was not tested on.
+/// Returns a note for each version of .NET that recording was not tested on.
 fn notes_on_runtimes(profile: &Profile) -> impl Iterator<Item = String> {
     let recorded = profile.runtimes.iter().filter(|runtime| runtime.recorded);
     let versions: BTreeSet<&str> = recorded.map(|runtime| &*runtime.version).collect();
@@ -780,7 +780,7 @@ fn nothing_recorded(processes: u32, unrecorded: &UnrecordedProcesses) -> anyhow:
     )
 }
 
-/// `sidewalk-<name>-<pid>.swk`.
+/// The default name of a recording: `sidewalk-<name>-<pid>.swk`.
 fn recording_name(program: &OsStr, arguments: &[std::ffi::OsString], pid: u32) -> String {
     let words = [program].into_iter();
     let words = words.chain(arguments.iter().map(std::ffi::OsString::as_os_str));

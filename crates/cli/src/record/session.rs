@@ -319,7 +319,7 @@ impl<'s> Session<'s> {
             None => PollTimeout::NONE,
             Some(wake) => {
                 let left = wake.saturating_duration_since(Instant::now());
-                // Rounded up: waking a moment early would spin.
+                // Rounded up: waking a moment early would busy-wait.
                 let ms = left.as_nanos().div_ceil(1_000_000);
                 PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
             }
@@ -631,7 +631,7 @@ fn control_socket_of(pid: i32) -> Option<PathBuf> {
     control::socket_path(&folder, target.pid_inside())
 }
 
-/// Returns a process's name; `None` where its command line cannot be read.
+/// Returns a process's name. `None` if its command line cannot be read.
 fn process_name(pid: i32) -> Option<String> {
     let words = attach::command_words(u32::try_from(pid).ok()?);
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();

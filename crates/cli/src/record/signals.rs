@@ -119,7 +119,7 @@ pub(super) struct Signals {
     fd: SignalFd,
     taken: SigSet,
     original: SigSet,
-    /// Number of a signal that arrived during the spawn, else 0.
+    /// Number of the signal that arrived during the spawn, else 0.
     missed: Arc<AtomicUsize>,
     /// When set, a signal of [`ENDING`] ends the tool, as it would without handlers.
     released: Arc<AtomicBool>,

@@ -107,7 +107,7 @@ impl Sink {
         self.temporary.is_some()
     }
 
-    /// Bytes written.
+    /// Number of bytes written.
     pub(super) fn length(&self) -> u64 {
         self.length
     }

@@ -186,7 +186,7 @@ fn push(writer: &mut Writer, blocks: &mut Vec<u8>, frame: u32, name: &str, file:
         }
         PushOutcome::Full => {
             writer.take_block_into(blocks);
-            // An empty block has room for any record.
+            // An empty block has room for any single record.
             let _ = writer.push(&record);
         }
     }

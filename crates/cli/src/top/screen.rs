@@ -36,7 +36,7 @@ const HELP: [(&str, &str); 11] = [
     ("?, h", "this help"),
 ];
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, content: &WindowContent, view: &mut TopView) {
     let [head, body, foot] = Layout::vertical([
         Constraint::Length(4),

@@ -22,9 +22,9 @@ pub(crate) struct WindowContent {
     pub(crate) processes: Vec<String>,
     /// Versions of the runtimes that are recorded.
     pub(crate) runtimes: Vec<String>,
-    /// CPU time, in nanoseconds a second.
+    /// CPU time, in nanoseconds per second.
     pub(crate) cpu: u64,
-    /// Bytes allocated a second.
+    /// Bytes allocated per second.
     pub(crate) allocated: u64,
     /// Number of collections in the window, and the time for which they stopped the program, in
     /// nanoseconds per second.
@@ -92,7 +92,7 @@ impl From<FrameKind> for CodeKind {
     }
 }
 
-/// The samples of the last seconds.
+/// A sliding window over the samples of the last seconds.
 pub(crate) struct Window {
     reader: Reader<VecDeque<u8>>,
     import: Import,
@@ -106,7 +106,7 @@ pub(crate) struct Window {
     began_ns: u64,
 }
 
-/// A frame that has not been looked up.
+/// Marks a frame that has not been looked up.
 const NO_ROW: u32 = u32::MAX;
 
 impl Window {

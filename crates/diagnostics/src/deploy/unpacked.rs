@@ -97,7 +97,7 @@ fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf
         .map(|folder| folder.join(&own));
     let caches = [
         folder("XDG_CACHE_HOME"),
-        // Root's home is closed to whoever it starts programs as.
+        // Programs that root starts as another user cannot enter root's home directory.
         (own_uid() == 0).then(|| PathBuf::from("/var/cache")),
         folder("HOME").map(|home| home.join(".cache")),
     ];
@@ -112,8 +112,8 @@ fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf
     places
 }
 
-/// Returns the mode of our folders, by the users that may look into them. Programs that root starts
-/// may run as any user (`sudo -u`), and must find its agent.
+/// Returns the mode of our folders, which determines who may read them. Programs that root starts
+/// may run as any user (`sudo -u`), and must find the agent.
 fn folder_mode() -> u32 {
     if own_uid() == 0 { 0o755 } else { 0o700 }
 }
@@ -145,7 +145,7 @@ fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     {
         return Err(error_meaning(&error));
     }
-    // Another user can have put a link, or a folder, here only in a place that all may write to.
+    // Another user can make a link or a folder here only if everyone may write to the parent.
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(&path, flags, Mode::empty()).map_err(|error| error_meaning(&error.into()))?;
     let folder = Folder::from(folder);
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// `/proc` is a folder in which even root makes none.
+    /// Not even root can make a folder in `/proc`.
     #[test]
     fn the_next_place_is_taken_where_one_cannot_be_written_to() {
         let shared = tempfile::tempdir().unwrap();
