@@ -1,10 +1,10 @@
-//! Brings the agent into the binary: `carried.rs`, which `main.rs` includes.
+//! Build script: embeds the agent in the binary, through `carried.rs`, which `main.rs` includes.
 //!
-//! Cargo builds no package for its library's file on behalf of another one, so this runs another
-//! cargo for `libsidewalk`, in a target folder of its own. `SIDEWALK_CARRY` says otherwise: `no`
-//! (the repository's `.cargo/config.toml`, where each `cargo build` would build the agent twice),
-//! or the path of an agent that was built (`cargo xtask dist`). `SIDEWALK_CARRY_MUSL` is the path
-//! of one for musl, which has a toolchain of its own; without it there is none.
+//! Cargo does not build another package's library file for a package. So this script runs a second
+//! cargo for `libsidewalk`, in a target folder of its own.
+//! `SIDEWALK_CARRY` overrides this. `no` embeds nothing (set in the repository's
+//! `.cargo/config.toml`, because each `cargo build` would build the agent twice). A path names an
+//! agent that is already built (`cargo xtask dist`).
 
 use std::env::{self, var_os};
 use std::fs;
@@ -81,7 +81,7 @@ fn build() -> PathBuf {
         .env_remove("CARGO_BUILD_TARGET_DIR");
     let profile = get("PROFILE");
     if profile == "release" {
-        // Frames of the agent have names. Its line numbers are not needed here.
+        // The agent's frames need names, but no line numbers.
         cargo.args([
             "--release",
             "--config",
@@ -99,8 +99,8 @@ fn build() -> PathBuf {
     built.join("libsidewalk.so")
 }
 
-/// The hash that the agent's file is named by when it is unpacked: the first digits of its SHA-256,
-/// as `diagnostics::hash_of` has it.
+/// The hash in the name of the agent's unpacked file: the first digits of its SHA-256, as in
+/// `diagnostics::hash_of`.
 fn hash_of(agent: &Path) -> String {
     use sha2::{Digest, Sha256};
     let content = fs::read(agent).expect("it was just copied");
@@ -110,8 +110,8 @@ fn hash_of(agent: &Path) -> String {
     hash
 }
 
-/// Returns the files that the library was made of, as cargo lists them. Blanks in names are written
-/// with a backslash.
+/// Returns the source files of the library, as listed by cargo. Blanks in names are escaped with a
+/// backslash.
 fn sources(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).expect("cargo writes it beside the library");
     let (_, sources) = text.split_once(": ").unwrap_or_default();

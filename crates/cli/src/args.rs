@@ -1,4 +1,4 @@
-//! The arguments of the command line. Only shapes and texts; their effects are elsewhere.
+//! Definition of the command line's arguments. Their effects are in the verbs' modules.
 
 mod diff;
 
@@ -853,19 +853,19 @@ pub(crate) fn verbs() -> Vec<String> {
     verbs.map(|verb| verb.get_name().to_owned()).collect()
 }
 
-/// Any path, also one that is no text.
+/// Parses any path, even if it is not UTF-8.
 fn destination() -> impl clap::builder::TypedValueParser<Value = Destination> {
     use clap::builder::TypedValueParser;
     clap::builder::OsStringValueParser::new().try_map(Destination::parse)
 }
 
-/// The same, for what is made of a recording.
+/// As [`destination`], but without recordings.
 fn converted() -> impl clap::builder::TypedValueParser<Value = Destination> {
     use clap::builder::TypedValueParser;
     clap::builder::OsStringValueParser::new().try_map(Destination::parse_converted)
 }
 
-/// A format by the ending of its files, with its dot or without.
+/// Parses a format from its file name ending, with or without the dot.
 fn format(text: &str) -> Result<Format, String> {
     let known =
         |format: &&Format| format.ending().trim_start_matches('.') == text.trim_start_matches('.');
@@ -873,7 +873,7 @@ fn format(text: &str) -> Result<Format, String> {
     found.ok_or_else(|| one_of(Format::ALL.map(|f| f.ending().trim_start_matches('.'))))
 }
 
-/// Lets `-` have the format that was asked for.
+/// Sets the format of `-` to the requested one.
 pub(crate) fn apply_format(
     outputs: &mut [Destination],
     format: Option<Format>,
@@ -905,7 +905,7 @@ fn sort(text: &str) -> Result<Sort, String> {
     Sort::from_name(text).ok_or_else(|| one_of(Sort::ALL.map(Sort::name)))
 }
 
-/// A shell that can be taught.
+/// Parses the name of a shell with a completion script.
 fn shell(text: &str) -> Result<&'static str, String> {
     let mut known = candidates::SHELLS.into_iter();
     known

@@ -1,6 +1,7 @@
-//! Candidates that a shell may offer for a word of the command line.
+//! Completion candidates for the words of the command line.
 //!
-//! No process is queried and nothing is changed: completing must be quick and harmless.
+//! Invariant: no process is queried and nothing is changed, because completion must be quick and
+//! harmless.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,25 +16,25 @@ use formats::{Format, GroupBy, Sort, StackView};
 use crate::topics::TOPICS;
 use crate::{running, units};
 
-/// Shells that can be taught to complete.
+/// Shells with a completion script.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// Recordings, and folders on the way to them.
+/// Recordings, and folders that may contain some.
 pub(crate) fn recordings() -> ArgValueCompleter {
     ArgValueCompleter::new(recording)
 }
 
-/// Any file, and stdout.
+/// Any file, or stdout.
 pub(crate) fn files() -> ArgValueCompleter {
     ArgValueCompleter::new(PathCompleter::any().stdio())
 }
 
-/// .NET processes, by their numbers.
+/// Process ids of .NET processes.
 pub(crate) fn processes() -> ArgValueCompleter {
     ArgValueCompleter::new(process)
 }
 
-/// Both.
+/// Processes, or recordings and folders.
 pub(crate) fn processes_and_recordings() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let mut found = process(current);
@@ -57,12 +58,12 @@ pub(crate) fn walkers() -> ArgValueCandidates {
     candidates_from(|| units::WALKERS.iter().map(|name| (*name).to_owned()))
 }
 
-/// Names of engines.
+/// Names of sampling engines.
 pub(crate) fn engines() -> ArgValueCandidates {
     candidates_from(|| units::ENGINES.iter().map(|name| (*name).to_owned()))
 }
 
-/// Policies of runtimes.
+/// Policies for several runtimes in a process.
 pub(crate) fn runtimes() -> ArgValueCandidates {
     candidates_from(|| {
         ["all", "first", "one=", "many="]
@@ -89,12 +90,12 @@ pub(crate) fn orders() -> ArgValueCandidates {
     candidates_from(|| Sort::ALL.iter().map(|sort| sort.name().to_owned()))
 }
 
-/// Both stacks of async methods.
+/// Names of stack views of async methods.
 pub(crate) fn stacks() -> ArgValueCandidates {
     candidates_from(|| StackView::ALL.iter().map(|stacks| stacks.name().to_owned()))
 }
 
-/// Verbs and topics.
+/// Names of verbs and help topics.
 pub(crate) fn subjects(verbs: fn() -> Vec<String>) -> ArgValueCandidates {
     candidates_from(move || {
         let topics = TOPICS.iter().map(|(name, _)| (*name).to_owned());
@@ -137,7 +138,7 @@ fn process(current: &OsStr) -> Vec<CompletionCandidate> {
     found
 }
 
-/// A path; and where none is begun, what the shell would find on its path.
+/// A path. If no path is begun, also the programs on `PATH`.
 fn program(current: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = PathCompleter::any().complete(current);
     if current.is_empty() || current.as_bytes().contains(&b'/') {
@@ -149,7 +150,7 @@ fn program(current: &OsStr) -> Vec<CompletionCandidate> {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let is_begun = name.as_bytes().starts_with(current.as_bytes());
-            // Follows links, as `metadata` of the entry does not.
+            // Follows links; `metadata` of the entry does not.
             let runs = |found: std::fs::Metadata| {
                 found.is_file() && found.permissions().mode() & 0o111 != 0
             };

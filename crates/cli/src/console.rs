@@ -1,12 +1,11 @@
-//! Messages to the user, on stderr.
+//! Prints messages to the user on stderr.
 //!
-//! Not results: those go to stdout, or where a recorded program writes there, to stderr too. The
-//! invariants: a message is whole lines, and a progress line on the terminal is wiped before
-//! anything else is written there; there is none on a terminal that a recorded program writes to.
-//! And nothing that comes from outside acts on the terminal: control characters and marks that turn
-//! text around are written out here, whatever a message was made of; what may hold a line end (a
-//! path, a process's name) goes through [`escaped`] or [`formats::visible`] before, or it could
-//! look like a message of its own.
+//! Results go to stdout instead, or to stderr too if a recorded program writes to stdout.
+//! Invariants: a message is whole lines. The progress line is cleared before any other output to
+//! the terminal, and is never shown on a terminal that a recorded program writes to.
+//! Text from outside never controls the terminal: control characters and bidirectional marks are
+//! escaped here in every message. Text that may contain a line end (a path, a process's name) must
+//! go through [`escaped`] or [`formats::visible`] first, or it could look like a separate message.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -16,8 +15,8 @@ use std::path::Path;
 use clap::ValueEnum;
 use formats::{visible, visible_lines};
 
-/// A path or another word of the system as a message shows it: one line, with what would act
-/// written out.
+/// Formats a path or another word of the system for a message: one line, with control characters
+/// escaped.
 pub(crate) fn escaped(path: impl AsRef<Path>) -> String {
     visible(&path.as_ref().to_string_lossy()).into_owned()
 }
@@ -33,7 +32,7 @@ pub(crate) enum Color {
     Never,
 }
 
-/// Where messages go.
+/// The destination of messages.
 pub(crate) struct Console {
     quiet: bool,
     color: bool,
@@ -43,7 +42,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// For this process's stderr.
+    /// Returns a console for this process's stderr.
     pub(crate) fn new(quiet: bool, color: Color) -> Self {
         let terminal = io::stderr().is_terminal();
         let color = match color {
@@ -68,26 +67,26 @@ impl Console {
         self.line("31", "sidewalk: error", format_args!("{error:#}"));
     }
 
-    /// Something that the user should know although the work goes on; also when quiet.
+    /// Prints a warning: the user should know, but the work continues. Also printed when quiet.
     pub(crate) fn warning(&self, text: impl Display) {
         self.line("33", "sidewalk: warning", text);
     }
 
-    /// Prints the current activity; nothing when quiet.
+    /// Prints the current activity, unless quiet.
     pub(crate) fn note(&self, text: impl Display) {
         if !self.quiet {
             self.line("36", "sidewalk", text);
         }
     }
 
-    /// A result, beside a program whose stdout is its own; also when quiet.
+    /// Prints a result when stdout belongs to a recorded program. Also printed when quiet.
     pub(crate) fn result(&self, text: &str) {
         self.end_progress();
         self.write(&visible_lines(text));
     }
 
-    /// A program is started that writes to the same stderr, also through its children when it has
-    /// ended: no progress from here on.
+    /// Disables the progress line, because a started program writes to the same stderr. Its
+    /// children may do so even after it has ended.
     pub(crate) fn share(&self) {
         self.is_shared.set(true);
     }
@@ -97,7 +96,7 @@ impl Console {
         self.terminal && !self.quiet && !self.is_shared.get()
     }
 
-    /// Shows `text` as the progress line, where stderr is a terminal.
+    /// Shows `text` as the progress line if stderr is a terminal.
     pub(crate) fn progress(&self, text: impl Display) {
         if !self.shows_progress() {
             return;
@@ -114,7 +113,7 @@ impl Console {
         self.has_progress.set(true);
     }
 
-    /// Wipes the progress line.
+    /// Clears the progress line.
     pub(crate) fn end_progress(&self) {
         if self.has_progress.replace(false) {
             self.write("\r\x1b[2K");
@@ -133,8 +132,8 @@ impl Console {
         self.write(&line);
     }
 
-    /// In one write, so that lines of several processes do not mix. A closed stderr is no reason
-    /// to stop.
+    /// Writes the text at once, so that lines of several processes do not mix. A closed stderr is
+    /// ignored.
     fn write(&self, text: &str) {
         let _ = io::stderr().write_all(text.as_bytes());
     }

@@ -1,7 +1,6 @@
-//! `sidewalk diff`: what has changed between recordings, and rules that end a build by it.
+//! `sidewalk diff`: shows changes between recordings, and fails a build by rules on them.
 //!
-//! Composition only: what differs by more than chance is `profile::ops::diff`'s to say, how it
-//! looks `formats::diff`'s.
+//! `profile::ops::diff` decides which differences are significant. `formats::diff` formats them.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use crate::console::{Console, escaped};
 use crate::output::{ExistingMode, write_whole};
 use crate::saved;
 
-/// Exit code where a rule of `--fail-on` holds: neither a failure of ours nor wrong usage.
+/// Exit code if a rule of `--fail-on` holds, distinct from failure and wrong usage.
 const CHANGED: u8 = 3;
 
 /// Runs the verb.
@@ -26,8 +25,7 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         [before, after] => (Some(before), Some(after)),
         _ => (None, None),
     };
-    // A method that is new is in one side only: it is enough that something is left in one
-    // recording.
+    // A new method occurs in one recording only. So one recording with remaining samples is enough.
     let (mut is_left, mut nothing) = (false, None);
     let mut side = |first: Option<&PathBuf>, more: &[PathBuf]| -> Result<Vec<(String, Profile)>> {
         let all = first.into_iter().chain(more);

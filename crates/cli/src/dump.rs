@@ -1,7 +1,6 @@
-//! `sidewalk dump`: what each thread of a process does now, or did when a dump was recorded.
+//! `sidewalk dump`: prints the stack and state of each thread of a process, or of a saved dump.
 //!
-//! Composition only: the dump itself is a recording like any other, made by `record::dump` and told
-//! by `formats`.
+//! A dump is a recording like any other. `record::dump` makes it and `formats` prints it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -50,8 +49,8 @@ pub(crate) fn run(args: &DumpArgs, embedded: EmbeddedAgents, console: &Console) 
     })
 }
 
-/// A number is a process, whatever files there are; a name too, if the file of that name is the
-/// program itself.
+/// Whether the argument is a recording. A number is always a process. A name is a process too if
+/// the file of that name is the program itself.
 fn is_recording(what: &Path) -> bool {
     let is_number = |text: &str| text.parse::<u32>().is_ok();
     let is_program = || {

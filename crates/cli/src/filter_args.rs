@@ -1,9 +1,8 @@
-//! The part of a recording that is shown: the processes, threads and stacks of `--process`,
-//! `--thread`, `--focus` and `--ignore`.
+//! Options that select samples to show: `--process`, `--thread`, `--focus` and `--ignore`.
 //!
-//! One filter for all verbs that show a recording; what matches is `profile::ops::Filter`'s to say.
-//! The invariants: the result says what was left out, and if nothing is left, why, and what there
-//! is.
+//! All verbs that show a recording share them. `profile::ops::Filter` does the matching.
+//! Invariants: the result states what was left out. If nothing is left, the error has the reason
+//! and the available names.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -11,9 +10,9 @@ use profile::Profile;
 use profile::ops::{Filter, GroupBy, StackView, totals};
 use regex::Regex;
 
-/// The heading of these options.
+/// Help heading of these options.
 const PART: &str = "Filters";
-/// How many names an error lists.
+/// Maximum number of names that an error lists.
 const MAX_NAMES: usize = 10;
 
 /// The part of a recording that is shown. Each option may be given several times; a match of any of
@@ -38,8 +37,8 @@ pub(crate) struct FilterArgs {
     pub(crate) ignore: Vec<Regex>,
 }
 
-/// A process or thread by its name or number. `*` in a name stands for anything; `.dll` at its end
-/// may be left out.
+/// A pattern for a process or thread by name or id. `*` stands for anything, and `.dll` at the end
+/// of a name may be omitted.
 #[derive(Clone, Debug)]
 pub(crate) struct NamePattern {
     text: String,
@@ -47,7 +46,7 @@ pub(crate) struct NamePattern {
 }
 
 impl NamePattern {
-    /// Reads it from the command line.
+    /// Parses a pattern from the command line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("expected a name or a number".into());
@@ -60,21 +59,21 @@ impl NamePattern {
         })
     }
 
-    /// Whether a process or thread of this name is meant.
+    /// Whether a process or thread of this name matches.
     pub(crate) fn is_match(&self, name: &str) -> bool {
         self.regex.is_match(name)
     }
 
-    /// As it was typed.
+    /// The pattern as typed.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// A regular expression of the command line.
+/// Parses a regular expression from the command line.
 pub(crate) fn regex(text: &str) -> Result<Regex, String> {
     Regex::new(text).map_err(|error| {
-        // The library draws where the error is, and says in the last line what it is.
+        // The library marks the position of the error, and describes it in the last line.
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default().trim();
         let what = last.strip_prefix("error: ").unwrap_or(last);
@@ -82,18 +81,18 @@ pub(crate) fn regex(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// The chosen part of a recording.
+/// The selected part of a recording.
 pub(crate) struct FilteredProfile {
     pub(crate) profile: Profile,
-    /// Why nothing is left, if that is so.
+    /// Why nothing is left, if nothing is.
     pub(crate) nothing_left: Option<String>,
 }
 
 impl FilteredProfile {
-    /// The profile.
+    /// Returns the profile.
     ///
     /// # Errors
-    /// Nothing is left in it.
+    /// Nothing is left in the profile.
     pub(crate) fn some(self) -> Result<Profile> {
         match self.nothing_left {
             Some(why) => bail!("{why}"),
@@ -102,7 +101,7 @@ impl FilteredProfile {
     }
 }
 
-/// Options that choose by the same rule, and what to list if none of it is left.
+/// Options with the same filter, and what to list if no sample is left.
 struct FilterStep {
     description: String,
     filter: Filter,
@@ -111,7 +110,8 @@ struct FilterStep {
 }
 
 impl FilterArgs {
-    /// Leaves out what was not chosen, and puts into the profile's notes how much that was.
+    /// Removes what was not selected, and adds the number of remaining samples to the profile's
+    /// notes.
     pub(crate) fn apply(&self, mut profile: Profile, stacks: StackView) -> FilteredProfile {
         let steps = self.steps(stacks);
         let whole = profile.samples.len();
@@ -122,10 +122,7 @@ impl FilterArgs {
             // A dump has threads without a stack.
             let has_threads = profile.threads.iter().any(|thread| thread.state.is_some());
             if profile.samples.is_empty() && !has_threads && nothing_left.is_none() {
-                nothing_left = Some(format!(
-                    "{} matches nothing: {there_is}",
-                    step.description
-                ));
+                nothing_left = Some(format!("{} matches nothing: {there_is}", step.description));
             }
         }
         if !steps.is_empty() {
@@ -148,7 +145,7 @@ impl FilterArgs {
         !self.steps(StackView::default()).is_empty()
     }
 
-    /// One for each option that was given.
+    /// Returns the filter of each given option.
     fn steps(&self, stacks: StackView) -> Vec<FilterStep> {
         let names = |names: &[NamePattern]| names.iter().map(|name| name.regex.clone()).collect();
         let typed = |names: &[NamePattern]| names.iter().map(|name| name.text.clone()).collect();
@@ -241,7 +238,7 @@ impl FilterStep {
 mod tests {
     use super::*;
 
-    /// The end of such a regex is a comment, behind which nothing can be appended.
+    /// The end of such a regex is a comment, after which nothing can be appended.
     #[test]
     fn regexes_are_taken_as_they_are() {
         let choice = |focus: &[&str]| FilterArgs {

@@ -1,7 +1,7 @@
 //! Prints the texts of `sidewalk help`, `completions` and `man`.
 //!
-//! Verbs and options are taken from `args`, so that a page or a completion cannot differ from the
-//! command. Topics are texts of their own; tests hold them to the names that are taken.
+//! Invariant: verbs and options come from `args`, so a page or a completion cannot differ from the
+//! command. Topics are separate texts; tests check that the names in them exist.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -14,27 +14,27 @@ use clap_complete::env::Shells;
 use crate::args::{Cli, CompletionsArgs, HelpArgs, ManArgs};
 use crate::topics;
 
-/// A shell that completes calls us with this, and the words so far.
+/// Variable with which a shell's completion calls the tool, with the words so far.
 const VARIABLE: &str = "SIDEWALK_COMPLETE";
 
-/// As a file on zsh's `fpath` the script is the body of the function `_sidewalk` until it has run
-/// once: at the first Tab it must complete, too.
+/// A file on zsh's `fpath` is the body of the function `_sidewalk` until it has run once. This
+/// addition completes at the first Tab, too.
 const ZSH_FIRST_COMPLETION: &str = r#"
 if [[ $funcstack[1] == _sidewalk ]]; then
     _clap_dynamic_completer_sidewalk "$@"
 fi
 "#;
 
-/// Runs `sidewalk help TOPIC`; of a verb its own `--help` tells.
+/// Runs `sidewalk help TOPIC`. A verb is handled by its own `--help`.
 pub(crate) fn run_help(args: &HelpArgs) -> Result<()> {
     let text = args.about.as_deref().and_then(topics::text);
     print(text.unwrap_or_default().as_bytes())
 }
 
-/// Answers a shell that completes, if it is one that calls.
+/// Prints the completions, if a shell's completion calls. Returns whether it does.
 ///
 /// # Errors
-/// It is not one that we know.
+/// The shell is unknown.
 pub(crate) fn complete(arguments: &[OsString]) -> Result<bool, clap::Error> {
     let folder = std::env::current_dir().ok();
     CompleteEnv::with_factory(Cli::command)
@@ -70,10 +70,10 @@ pub(crate) fn man(args: &ManArgs) -> Result<()> {
     }
 }
 
-/// When the texts of the pages last changed: the same version makes the same pages.
+/// Date of the last change of the page texts. Fixed, so that a version always makes the same pages.
 const DATE: &str = "2026-11-23";
 
-/// A page of section 1.
+/// Makes a page of section 1.
 fn page(name: &str, command: &Command) -> io::Result<Vec<u8>> {
     let man = clap_mangen::Man::new(command.clone())
         .title(name.to_uppercase())
@@ -88,8 +88,8 @@ fn page(name: &str, command: &Command) -> io::Result<Vec<u8>> {
     Ok(remove_idle_breaks(&text).into_bytes())
 }
 
-/// The same page without blanks at ends of lines, and without line breaks beside empty lines, which
-/// break lines themselves: `mandoc -T lint` warns of both.
+/// Removes blanks at line ends, and line breaks beside empty lines, which break lines themselves:
+/// `mandoc -T lint` warns of both.
 fn remove_idle_breaks(page: &str) -> String {
     let lines: Vec<&str> = page.lines().map(str::trim_end).collect();
     let is_space = |at: usize| {

@@ -1,9 +1,10 @@
-//! The command line of Sidewalk: arguments, launching, receiving, output.
+//! The command line of Sidewalk: arguments, starting programs, receiving data, writing output.
 //!
-//! Composition only: the stream is `recording`'s, the model `profile`'s, names `symbolize`'s, files
-//! `formats`'. The invariant: results go to stdout, messages to stderr, and the exit code is 0
-//! (done), 1 (failed, the message says what and what to do), 2 (wrong usage), or after
-//! `record -- COMMAND` the command's own.
+//! Other crates do the work: `recording` has the stream, `profile` the model, `symbolize` the
+//! names, `formats` the files.
+//! Invariant: results go to stdout and messages to stderr. The exit code is 0 (success), 1
+//! (failure; the message says what happened and what to do), 2 (wrong usage), or after `record --
+//! COMMAND` that of the command.
 #![deny(unsafe_code)]
 
 mod args;
@@ -61,10 +62,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, embedded: EmbeddedAgen
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // An error repeats what was typed, and a script may have typed any file's name: the
-            // error is then that of the same words with what would act written out.
+            // An error repeats the typed words, which a script may have made from any file's name.
+            // So the error is made from the same words with control characters escaped.
             let visible: Vec<OsString> = arguments.iter().map(escaped_word).collect();
-            // Help that is not read to its end is no failure.
+            // Help that is not read to its end is not a failure.
             let _ = match parse(&visible) {
                 _ if visible == arguments => error.print(),
                 Err(error) => error.print(),
@@ -106,7 +107,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, embedded: EmbeddedAgen
     })
 }
 
-/// Prints a result, or says why there is none.
+/// Prints a result, or the error.
 fn print_result(text: anyhow::Result<String>) -> ExitCode {
     match text.and_then(|text| Ok(io::stdout().write_all(text.as_bytes())?)) {
         Err(error) if !is_broken_pipe(&error) => {
@@ -140,7 +141,7 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     }
 }
 
-/// A word of the command line without what a terminal would obey. An empty one stays empty.
+/// A word of the command line without terminal control characters. An empty word stays empty.
 fn escaped_word(word: &OsString) -> OsString {
     if word.is_empty() {
         return OsString::new();
@@ -148,7 +149,7 @@ fn escaped_word(word: &OsString) -> OsString {
     console::escaped(word).into()
 }
 
-/// The reader of our output has gone, as `head` does: it has what it wanted.
+/// Whether the reader of our output has closed the pipe, as `head` does when it has enough.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -1,4 +1,4 @@
-//! The binary `sidewalk`. Everything is in the library, where tests reach it, but for the agent.
+//! The binary `sidewalk`. It passes its embedded agent to the library, which does everything else.
 
 use std::process::ExitCode;
 

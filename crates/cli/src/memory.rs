@@ -1,7 +1,8 @@
-//! The end of a tool that has no memory left: a message, and the recorded program's exit code.
+//! Handles memory exhaustion of the tool: prints a message and keeps the program's exit code.
 //!
-//! Rust would abort, and the exit code 134 would be taken for the program's. Invariants: the
-//! recorded program is waited for, as it may go on for long; from here on nothing is allocated.
+//! Rust would abort, and the exit code 134 would look like the recorded program's.
+//! Invariants: the tool still waits for the recorded program, which may run for long. After the
+//! failed allocation nothing is allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,29 +11,29 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::libc;
 
-/// The recorded program while it runs, else 0.
+/// Process id of the recorded program while it runs, else 0.
 static PROGRAM_PID: AtomicI32 = AtomicI32::new(0);
-/// Exit code for the tool: the recorded program's, once it has one.
+/// Exit code for the tool: the recorded program's, once it has ended.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
-/// The program has ended, and what is left to do is ours.
+/// Message after the program has ended, when only the outputs are missing.
 const OUT_OF_MEMORY_AT_END: &[u8] =
     b"sidewalk: error: not enough memory to write the outputs; the recording is complete, and \
       sidewalk convert can read it on a machine with more\n";
 const OUT_OF_MEMORY: &[u8] = b"sidewalk: error: there is not enough memory\n";
 
-/// The recorded program has been started.
+/// Registers the started program.
 pub(crate) fn set_program(pid: u32) {
     PROGRAM_PID.store(pid.cast_signed(), Ordering::Relaxed);
 }
 
-/// It has ended, and the tool is to end with this code.
+/// Registers that the program has ended, and the exit code for the tool.
 pub(crate) fn set_exit_code(code: i32) {
     EXIT_CODE.store(code, Ordering::Relaxed);
     PROGRAM_PID.store(0, Ordering::Relaxed);
 }
 
-/// The system's allocator, which never says that it has nothing.
+/// The system's allocator, but a failed allocation ends the tool.
 struct Allocator;
 
 #[global_allocator]
@@ -42,11 +43,11 @@ static ALLOCATOR: Allocator = Allocator;
     unsafe_code,
     reason = "the trait is unsafe; all is handed to the system's"
 )]
-// SAFETY: each call is the system allocator's, with the arguments that were given; it keeps the
-// contract.
+// SAFETY: each call goes to the system's allocator with the arguments given by the caller. That
+// allocator keeps the contract.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that it asks for.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         non_null_or_exit(unsafe { System.alloc(layout) })
     }
 
@@ -56,7 +57,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above; what it has given came from the same allocator.
+        // SAFETY: as above; `pointer` came from the same allocator.
         non_null_or_exit(unsafe { System.realloc(pointer, layout, size) })
     }
 
@@ -91,7 +92,7 @@ fn exit_out_of_memory() -> ! {
     unsafe {
         libc::write(2, text.as_ptr().cast(), text.len());
         if program != 0 {
-            // Agents see that their reader is gone.
+            // Closes the agents' connections, so that agents see the end of their reader.
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
             let mut status = 0;
             loop {
@@ -104,12 +105,12 @@ fn exit_out_of_memory() -> ! {
                 }
             }
         }
-        // As where outputs fail in another way: not 0, although the program ended well.
+        // As for other failed outputs: not 0, even if the program succeeded.
         libc::_exit(code.max(1))
     }
 }
 
-/// The exit code that a shell gives for a program that ended so; allocates nothing.
+/// The exit code that a shell gives for a program with this status. Allocates nothing.
 pub(crate) fn shell_code(status: ExitStatus) -> i32 {
     let by_signal = || status.signal().map(|signal| 128 + signal);
     status.code().or_else(by_signal).unwrap_or(1)

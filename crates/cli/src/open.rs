@@ -1,8 +1,8 @@
-//! `sidewalk open`, and `record --open`: the page of a recording in a browser.
+//! `sidewalk open`, and `record --open`: shows a recording's HTML page in a browser.
 //!
-//! Composition only: the page is `formats::html`'s. The invariants: the page is its owner's alone.
-//! Its file cannot have been put there by another user before. Its path is printed, whether or not
-//! a browser opens.
+//! `formats::html` makes the page.
+//! Invariants: only its owner can read the page's file, and no other user can have made that file
+//! before. The path is printed, whether or not a browser opens.
 
 use std::env::{self, var_os};
 use std::ffi::OsString;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Opens the page at the end of `record --open`. Stdout is the program's.
+/// Opens the page at the end of `record --open`. Stdout belongs to the recorded program.
 pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()> {
     let (path, opened) = page(profile, &OutputOptions::default())?;
     match opened {
@@ -61,8 +61,8 @@ pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()
     Ok(())
 }
 
-/// Writes the page into a file of its own and has a browser open it. Answers where it is, and why
-/// no browser opens it.
+/// Writes the page into a file of its own and opens it in a browser. Returns the path, and why no
+/// browser was started.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -85,8 +85,7 @@ fn write(profile: &Profile, options: &OutputOptions) -> io::Result<PathBuf> {
     Ok(file.into_temp_path().keep()?)
 }
 
-/// Starts what opens pages here, and does not wait for it: some come back when the window is
-/// closed.
+/// Starts the browser without waiting for it: some browsers return only when the window is closed.
 fn start_browser(path: &Path) -> Result<(), String> {
     let has = |name: &str| var_os(name).is_some_and(|value| !value.is_empty());
     if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {
@@ -99,7 +98,7 @@ fn start_browser(path: &Path) -> Result<(), String> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // Ctrl-C at our terminal is not for it.
+        // Ctrl-C at our terminal must not reach the browser.
         .process_group(0)
         .spawn();
     match started {

@@ -1,8 +1,8 @@
-//! Files to write: which format, whether they can be written, and writing them whole.
+//! Output files: determines the format, checks that they can be written, and writes them.
 //!
-//! The invariants: a file that was there before is replaced by a whole new one or left as it was;
-//! what is no regular file (a FIFO, /dev/stdout) is written to as it is; a new file is its owner's
-//! alone; no link of another user is followed ([`crate::resolved_path`]).
+//! Invariants: an existing file is replaced by a complete new one or left unchanged. A file that is
+//! not regular (a FIFO, /dev/stdout) is written to in place. Only its owner can read a new file. No
+//! link of another user is followed ([`crate::resolved_path`]).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -19,31 +19,31 @@ use crate::resolved_path::{self, ResolvedPath};
 /// The content of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OutputKind {
-    /// The recording itself.
+    /// The recording.
     Recording,
-    /// Made from it.
+    /// A format made from the recording.
     Converted(Format),
 }
 
-/// A file that was asked for.
+/// A requested output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Destination {
     pub(crate) path: PathBuf,
     pub(crate) kind: OutputKind,
 }
 
-/// The word that stands for our standard output.
+/// The word for our standard output.
 const STDOUT: &str = "-";
-/// Ending of recordings.
+/// File name ending of recordings.
 const RECORDING: &str = ".swk";
 
 impl Destination {
-    /// Reads the format from the ending; for clap, where a recording is a format too.
+    /// Determines the format from the ending, including that of recordings. A clap value parser.
     pub(crate) fn parse(path: OsString) -> Result<Self, String> {
         Self::with_endings(path, true)
     }
 
-    /// The same where a recording is none.
+    /// As [`Self::parse`], but without recordings.
     pub(crate) fn parse_converted(path: OsString) -> Result<Self, String> {
         Self::with_endings(path, false)
     }
@@ -71,15 +71,15 @@ impl Destination {
         Ok(Self { path, kind })
     }
 
-    /// It was asked for as `-`.
+    /// Whether the output was requested as `-`.
     pub(crate) fn is_stdout(&self) -> bool {
         self.path == Path::new(STDOUT)
     }
 
-    /// Finds out whether the file can be written, and leaves no trace.
+    /// Checks whether the file can be written, and leaves no trace.
     ///
     /// # Errors
-    /// It cannot; the text says why.
+    /// It cannot be written; the text has the reason.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let check = || {
             let target = match resolved_path::resolve(&self.path)? {
@@ -106,11 +106,11 @@ impl Destination {
     }
 }
 
-/// Whether a resolved path can be written; `given_folder` is its folder as it was asked for.
+/// Whether a resolved path can be written. `given_folder` is its folder as the user gave it.
 fn check_writable(path: &Path, given_folder: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => bail!("it is a folder"),
-        // Opening a FIFO would wait for its reader.
+        // Opening a FIFO would block until it has a reader.
         Ok(existing) if !existing.is_file() => Ok(()),
         Ok(_) => {
             open_resolved(path, false)?;
@@ -121,7 +121,7 @@ fn check_writable(path: &Path, given_folder: &Path) -> Result<()> {
             if !folder.is_dir() {
                 bail!("there is no folder {}", escaped(given_folder));
             }
-            // Not `path` itself: another program may be waiting for that name to appear.
+            // A temporary name, because another program may be waiting for `path` to appear.
             tempfile::Builder::new()
                 .prefix(".sidewalk-")
                 .tempfile_in(folder)?;
@@ -139,19 +139,19 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Permissions of all that is written: a command line and names are in it.
+/// Permissions of all written files, because they contain command lines and names.
 const PRIVATE: u32 = 0o600;
 
-/// The permissions that a replaced file gets.
+/// The permissions of a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExistingMode {
-    /// Kept: the user may have given it to others to read.
+    /// Kept, because the user may have made the file readable for others.
     Kept,
-    /// A recording is private.
+    /// Private, because the file is a recording.
     Replaced,
 }
 
-/// Writes the file at `path` whole, through a temporary file beside it.
+/// Writes the file at `path` as a whole, through a temporary file beside it.
 ///
 /// # Errors
 /// Those of the file system and of `content`.
@@ -190,7 +190,7 @@ pub(crate) fn write_whole(
             temporary.persist(&target).map_err(|error| error.error)?;
             Ok(())
         }
-        // A file that may be written in a folder that may not.
+        // The file may be writable although its folder is not.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             fill(&open_resolved(&target, true)?, content)
         }
@@ -205,8 +205,7 @@ fn fill(file: &File, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Resu
     Ok(())
 }
 
-/// Opens what is at a resolved path to write into it. Should a link have come there since, it is
-/// not followed.
+/// Opens the file at a resolved path for writing. A link that was put there since is not followed.
 pub(crate) fn open_resolved(target: &Path, truncate: bool) -> io::Result<File> {
     OpenOptions::new()
         .write(true)

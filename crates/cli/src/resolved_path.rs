@@ -1,11 +1,11 @@
-//! Resolves a path that was asked for, without following links that another user has planted there.
+//! Resolves a path given by the user without following links that another user has planted.
 //!
-//! In a folder where everyone may write (`/tmp`), any user can lay a symbolic link under the name
-//! that an output will have, and have us overwrite a file of ours. Linux refuses to follow such a
-//! link where `fs.protected_symlinks` is set. It may not be set, and code that resolves links by
-//! hand bypasses it. So this resolves them by the kernel's rule (proc(5), `may_follow_link` in
-//! fs/namei.c). The invariant: a path that comes out has been through no link that the rule
-//! forbids.
+//! In a folder where everyone may write (`/tmp`), any user can make a symbolic link with the name
+//! of a later output, so that the tool overwrites another file of its user. Linux refuses to follow
+//! such a link if `fs.protected_symlinks` is set. The setting may be off, and code that resolves
+//! links by hand bypasses it. So this module applies the kernel's rule (proc(5), `may_follow_link`
+//! in fs/namei.c).
+//! Invariant: a returned path has passed no link that the rule forbids.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -17,26 +17,26 @@ use anyhow::{Result, bail};
 
 use crate::console::escaped;
 
-/// As many as the kernel follows.
+/// Maximum number of links, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Where bytes go.
+/// The destination of an output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ResolvedPath {
     /// Our own standard output: `-`, `/dev/stdout` or a link to it.
     Stdout,
-    /// This path, which is no link. The file may not exist.
+    /// This path, which is not a link. The file may not exist.
     File(PathBuf),
-    /// A file that is open in a process already (`/proc/7/fd/3`): no link that could be resolved,
-    /// no file that could be replaced.
+    /// A file that a process has open (`/proc/7/fd/3`). It cannot be resolved as a link, or
+    /// replaced.
     Open(PathBuf),
 }
 
-/// Follows the links of `path`, also where nothing is at its end.
+/// Follows the links of `path`, even if its last component does not exist.
 ///
 /// # Errors
-/// A link is another user's in a folder where everyone may write, or there are too many of them, or
-/// a folder may not be looked into.
+/// A link in a folder where everyone may write belongs to another user, there are too many links,
+/// or a folder may not be read.
 pub(crate) fn resolve(path: &Path) -> Result<ResolvedPath> {
     if path == Path::new("-") {
         return Ok(ResolvedPath::Stdout);
@@ -47,14 +47,15 @@ pub(crate) fn resolve(path: &Path) -> Result<ResolvedPath> {
     let mut links = 0;
     while let Some(word) = left.pop() {
         if word == ".." {
-            // Behind a link this is the parent of where the link leads, as for the kernel.
+            // After a link this is the parent of the link's target, as in the kernel.
             done.pop();
             continue;
         }
         let next = done.join(&word);
         let found = match fs::symlink_metadata(&next) {
             Ok(found) => found,
-            // Nothing is there, so there is nothing to follow; opening it will tell.
+            // The component does not exist, so no link has to be followed. Opening it will report
+            // the error.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 done = next;
                 done.extend(left.iter().rev());
@@ -95,7 +96,7 @@ pub(crate) fn resolve(path: &Path) -> Result<ResolvedPath> {
     Ok(ResolvedPath::File(done))
 }
 
-/// The parts of a path, last first.
+/// The components of a path, last first.
 fn words(path: &Path) -> Vec<OsString> {
     let parts = path.components().rev();
     let named = parts.filter_map(|part| match part {
@@ -106,8 +107,8 @@ fn words(path: &Path) -> Vec<OsString> {
     named.collect()
 }
 
-/// The number of `/proc/self/fd/N` (of this process by its own number: `/proc/self` is a link),
-/// `u32::MAX` for a file that another process has open.
+/// The N of `/proc/self/fd/N` (by this process's own id: `/proc/self` is a link). `u32::MAX` for a
+/// file that another process has open.
 fn open_file(path: &Path) -> Option<u32> {
     let words: Vec<String> = words(path)
         .iter()
@@ -124,8 +125,8 @@ fn open_file(path: &Path) -> Option<u32> {
     Some(if own { number } else { u32::MAX })
 }
 
-/// The kernel's rule: in a sticky folder where everyone may write, only one's own links are
-/// followed, and those of the folder's owner.
+/// The kernel's rule: in a sticky folder where everyone may write, only links of the user and of
+/// the folder's owner are followed.
 fn may_follow(link: &Metadata, folder: &Metadata, us: u32) -> bool {
     allows(link.uid(), folder.uid(), folder.mode(), us)
 }

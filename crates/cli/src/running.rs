@@ -1,6 +1,6 @@
-//! The .NET processes that can be seen here.
+//! Finds the .NET processes that are visible to the tool.
 //!
-//! None of them is asked anything: what is said is what `/proc` and the names of sockets say.
+//! No process is queried. The information comes from `/proc` and the names of sockets.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,10 +10,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use diagnostics::{Error, Survey, Target};
 
-/// Bytes of a command line that are read.
+/// Maximum number of command line bytes that are read.
 const MAX_COMMAND: u64 = 64 << 10;
 
-/// .NET processes with their command lines, by their numbers; none of them is asked.
+/// Returns .NET processes with their command lines, by process id.
 pub(crate) fn commands() -> Result<Vec<(u32, String)>> {
     let targets = targets()?;
     let mut found: Vec<_> = targets
@@ -24,7 +24,7 @@ pub(crate) fn commands() -> Result<Vec<(u32, String)>> {
     Ok(found)
 }
 
-/// All .NET processes that can be seen.
+/// Returns all visible .NET processes.
 pub(crate) fn targets() -> Result<Vec<Target>> {
     let named = named_in_sockets(&std::env::temp_dir()).chain(named_in_sockets(Path::new("/tmp")));
     let named: HashSet<(u32, u64)> = named.collect();
@@ -43,7 +43,7 @@ pub(crate) fn targets() -> Result<Vec<Target>> {
         };
         let is_dotnet = match Survey::of(&target) {
             Ok(found) => found.is_native_aot || !found.runtimes.is_empty(),
-            // Another user's, which has left a socket.
+            // Another user's process, which has made a diagnostics socket.
             Err(Error::Denied { .. } | Error::Privileged { .. }) => {
                 let started = process.stat().map(|stat| stat.starttime);
                 started.is_ok_and(|started| named.contains(&(pid, started)))
@@ -57,8 +57,8 @@ pub(crate) fn targets() -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// The processes that diagnostics sockets are named after, with when they were started: files stay
-/// behind, and numbers are used again.
+/// The process ids in names of diagnostics sockets, with the start times of the processes. Socket
+/// files stay behind, and ids are reused.
 fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -69,11 +69,11 @@ fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
     })
 }
 
-/// The words of its command line; whatever a process writes there.
+/// The words of a process's command line. The process can write anything there.
 pub(crate) fn command(target: &Target) -> Vec<String> {
     let mut bytes = Vec::new();
     if let Ok(file) = target.process().open_relative("cmdline") {
-        // A command line that cannot be read is not shown.
+        // An unreadable command line counts as empty.
         let _ = file.take(MAX_COMMAND).read_to_end(&mut bytes);
     }
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);

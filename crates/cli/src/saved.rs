@@ -1,4 +1,4 @@
-//! Handles a recording that is already there: loads it, prints it, converts it.
+//! Verbs on existing recordings (`report`, `convert`, `inspect`), and loading for other verbs.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
@@ -18,14 +18,14 @@ use crate::names;
 use crate::output::{Destination, ExistingMode, OutputKind, write_whole};
 use crate::sources;
 
-/// How often a recording says what is wrong with it before the rest is counted only.
+/// Maximum number of notes on a recording that are printed. The rest is only counted.
 const MAX_NOTES: usize = 5;
 
 /// Reads the recording at `path` and names its frames.
 ///
 /// # Errors
-/// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
-/// its notes.
+/// The file cannot be read, or is not a recording. A damaged recording is read as far as possible,
+/// and its notes report the damage.
 pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Profile> {
     let mut profile = read_for_lookup(path, size)?;
     let options = symbolize::LookupOptions {
@@ -39,7 +39,7 @@ pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<P
 /// Reads the recordings at `paths` as one and names their frames.
 ///
 /// # Errors
-/// Those of [`load`], for the first that cannot be read.
+/// As [`load`], for the first that cannot be read.
 pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -> Result<Profile> {
     let mut all = Vec::with_capacity(paths.len());
     for path in paths {
@@ -49,26 +49,26 @@ pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -
     Ok(profile::merge(all))
 }
 
-/// Reads the recording at `path`, with the names that it brings along.
+/// Reads the recording at `path`, with the names that it contains.
 ///
 /// # Errors
-/// As those of [`load`].
+/// As [`load`].
 pub(crate) fn read(path: &Path, size: Option<u64>) -> Result<Profile> {
     read_with(path, size, Import::read)
 }
 
-/// The same, for who looks names up.
+/// As [`read`], for callers that look names up.
 ///
 /// # Errors
-/// As those of [`load`].
+/// As [`load`].
 pub(crate) fn read_for_lookup(path: &Path, size: Option<u64>) -> Result<Profile> {
     read_with(path, size, Import::read_with_locations)
 }
 
-/// Reads what the recording at `path` says of itself, in a small part of the memory.
+/// Reads the totals of the recording at `path`, with little memory.
 ///
 /// # Errors
-/// As those of [`load`].
+/// As [`load`].
 pub(crate) fn totals(path: &Path, size: Option<u64>) -> Result<Totals> {
     read_with(path, size, Import::totals)
 }
@@ -88,7 +88,7 @@ fn read_with<T>(
             reader = reader.with_unpack_limit(size);
         }
         import(reader).map_err(|error| match error.kind() {
-            // Not the file system's: it does not refuse to read.
+            // From our own limit: the file system does not refuse to read.
             io::ErrorKind::FileTooLarge => {
                 anyhow!("{error}.\nIf it is one of yours, say --max-size 1g to read it")
             }
@@ -98,7 +98,7 @@ fn read_with<T>(
     read().with_context(|| format!("cannot read {}", escaped(path)))
 }
 
-/// Leaves native frames out, unless they are wanted.
+/// Removes native frames, unless they are wanted.
 pub(crate) fn apply_native(profile: Profile, native: &NativeFrames) -> Profile {
     if native.is_shown() {
         profile
@@ -107,12 +107,11 @@ pub(crate) fn apply_native(profile: Profile, native: &NativeFrames) -> Profile {
     }
 }
 
-/// With signatures in names where they are wanted there, and without what is not wanted: other
-/// times, processes, threads and stacks than those that were chosen, native frames, what is too far
-/// from the leaf.
+/// Applies the view that the user chose: signatures in names, the chosen times, processes, threads
+/// and stacks, native frames, and the maximum depth from the leaf.
 ///
 /// # Errors
-/// The range of time is empty, or nothing is left; or stacks cannot be cut.
+/// The range of time is empty, nothing is left, or stacks cannot be cut.
 pub(crate) fn apply_view(profile: Profile, view: &View, event: Option<Event>) -> Result<Profile> {
     let profile = trim_frames(filter_samples(profile, view)?.some()?, view)?;
     if view.filter.is_any_given() {
@@ -121,7 +120,7 @@ pub(crate) fn apply_view(profile: Profile, view: &View, event: Option<Event>) ->
     Ok(profile)
 }
 
-/// The first part of [`apply_view`]: which samples.
+/// The first part of [`apply_view`]: selects samples.
 pub(crate) fn filter_samples(profile: Profile, view: &View) -> Result<FilteredProfile> {
     let profile = match view.names.signatures {
         true => profile::ops::with_signatures(profile),
@@ -132,7 +131,7 @@ pub(crate) fn filter_samples(profile: Profile, view: &View) -> Result<FilteredPr
     Ok(view.filter.apply(profile, view.stacks.stacks))
 }
 
-/// The second part of [`apply_view`]: which frames.
+/// The second part of [`apply_view`]: selects frames.
 pub(crate) fn trim_frames(profile: Profile, view: &View) -> Result<Profile> {
     let profile = apply_native(profile, &view.native);
     match view.limits.max_depth {
@@ -141,7 +140,7 @@ pub(crate) fn trim_frames(profile: Profile, view: &View) -> Result<Profile> {
     }
 }
 
-/// With only what was in a range of time.
+/// Keeps only samples in a range of time.
 ///
 /// # Errors
 /// The range is empty.
@@ -166,7 +165,7 @@ fn restrict_to_range(profile: Profile, range: &TimeRange) -> Result<Profile> {
     Ok(filter.apply(profile))
 }
 
-/// Says on stderr what a reader of the results should know of the recording.
+/// Prints on stderr the recording's notes for readers of the results.
 pub(crate) fn print_notes(profile: &Profile, console: &Console) {
     let notes = &profile.health.notes;
     for note in notes.iter().take(MAX_NOTES) {
@@ -178,7 +177,7 @@ pub(crate) fn print_notes(profile: &Profile, console: &Console) {
     }
 }
 
-/// Says how much of a recording was chosen, where that is not all.
+/// Prints how much of a recording was selected, unless all of it was.
 pub(crate) fn print_filter_note(profile: &Profile, view: &View, console: &Console) {
     let made = view.filter.is_any_given();
     if let Some(note) = profile.health.notes.first().filter(|_| made) {
@@ -186,7 +185,7 @@ pub(crate) fn print_filter_note(profile: &Profile, view: &View, console: &Consol
     }
 }
 
-/// `sidewalk report`.
+/// Runs `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     let view = &args.view;
     let profile = load_all(
@@ -195,7 +194,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
         view.names.signatures,
     )?;
     check_event(&profile, args.event, THIS_RECORDING)?;
-    // Its notes are in the report itself.
+    // The report contains the notes.
     let profile = apply_view(profile, view, args.event)?;
     let options = OutputOptions {
         event: args.event,
@@ -210,13 +209,13 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     print_report(&profile, &options)
 }
 
-/// The name by which [`check_event`] calls the recording in messages.
+/// The name of the recording in messages of [`check_event`].
 pub(crate) const THIS_RECORDING: &str = "this recording";
 
-/// Whether there is anything to show of an event that was asked for.
+/// Checks that the recording has samples of the requested event.
 ///
 /// # Errors
-/// The recording, or what `of` says, has no samples of it.
+/// The recording, named `of` in the message, has no such samples.
 pub(crate) fn check_event(profile: &Profile, requested: Option<Event>, of: &str) -> Result<()> {
     let Some(requested) = requested else {
         return Ok(());
@@ -241,15 +240,15 @@ fn print_report(profile: &Profile, options: &OutputOptions) -> Result<()> {
     print(&report_text(profile, options)?)
 }
 
-/// The report.
+/// Returns the report.
 pub(crate) fn report_text(profile: &Profile, options: &OutputOptions) -> Result<String> {
     let mut text = Vec::new();
     formats::text::write(profile, options, &mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Prints a text of ours on stdout, where a terminal may be: what `formats` should have written out
-/// and has not is written out here.
+/// Prints a text on stdout, which may be a terminal. Escapes control characters that `formats`
+/// should have escaped but has not.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(formats::visible_lines(text).as_bytes())?;
@@ -257,12 +256,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// `sidewalk convert`.
+/// Runs `sidewalk convert`.
 pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     for output in &args.outputs {
         output.check_writable()?;
     }
-    // The page has a switch for them.
+    // The page has a switch for signatures.
     let has_page = args
         .outputs
         .iter()
@@ -289,8 +288,7 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     write_outputs(&profile, &options, &args.outputs, console)
 }
 
-/// Writes the converted ones of `outputs`; one that fails does not keep the others from being
-/// written.
+/// Writes the converted files among `outputs`. A failure does not prevent the other files.
 ///
 /// # Errors
 /// The first failure.
@@ -324,7 +322,7 @@ pub(crate) fn write_outputs(
     first_failure.map_or(Ok(()), Err)
 }
 
-/// `sidewalk inspect`.
+/// Runs `sidewalk inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let Totals {
         mut profile,
@@ -335,7 +333,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
         formats::inspect_json(&profile, &counts) + "\n"
     } else {
         let text = formats::inspect_text(&profile, &counts);
-        // The honest line stays the last one.
+        // The honest line must be the last one.
         let honest = formats::honest_line(&profile.health);
         let body = text.trim_end().strip_suffix(&honest).unwrap_or(&text);
         format!("{body}{}{honest}\n", unnamed(&looked_up))
@@ -343,16 +341,16 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     print(&text)
 }
 
-/// Lines about the modules in which functions or lines could not be told, and why.
+/// Lines about the modules in which functions or lines could not be named, and why.
 fn unnamed(looked_up: &symbolize::LookupReport) -> String {
     let mut text = String::new();
-    // A single-file app brings a hundred modules that are nowhere else.
+    // A single-file app has a hundred modules that exist in no file of their own.
     let mut without_file: Vec<(&str, u64)> = Vec::new();
     for module in &looked_up.modules {
         let missing = module.lookups.saturating_sub(module.found);
         let why = match &module.source {
             _ if missing == 0 => continue,
-            // Most modules of the framework come without a PDB; their methods have names.
+            // Most modules of the framework have no PDB, but their methods have names.
             SymbolSource::NoSymbols if module.managed => continue,
             SymbolSource::Pdb(_) | SymbolSource::EmbeddedPdb => continue,
             SymbolSource::PdbOfOtherBuild(path) => {

@@ -1,9 +1,8 @@
-//! Source text of the lines that samples were taken on: what compilers have put into PDBs, else
-//! from files that are on this machine.
+//! Reads source text of sampled lines, from PDBs or else from files on this machine.
 //!
-//! Names of files come from a recording, and what is read is put into a page that may be given to
-//! others: so it is asked for, and only what is a regular file and named like source code is read.
-//! No more is kept than [`MAX_TOGETHER`].
+//! A recording contains file names, and the text goes into a page that may be given to others. So
+//! sources are read only on request, and only from regular files with a name like source code.
+//! Invariant: no more text is kept than [`MAX_TOGETHER`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,20 +14,19 @@ use symbolize::Symbolizer;
 
 use crate::names;
 
-/// Endings of source code that compilers for .NET and for native libraries write into debug
-/// information.
+/// File name endings of source code in the debug information of .NET and native compilers.
 const ENDINGS: [&str; 15] = [
     "cs", "vb", "fs", "fsx", "razor", "cshtml", "c", "cc", "cpp", "cxx", "h", "hpp", "inl", "rs",
     "il",
 ];
-/// Larger files are generated, or no source code.
+/// Maximum file size in bytes. Larger files are generated, or not source code.
 const LARGEST: u64 = 4 << 20;
 
-/// All texts together; bytes. No program has a tenth of that on its stacks.
+/// Maximum size of all texts together, in bytes. No program has a tenth of that on its stacks.
 const MAX_TOGETHER: usize = 256 << 20;
 
-/// Text by name of the files of `profile`'s frames: as it was compiled, where the module's PDB has
-/// it, else as it is here.
+/// Text of the files of `profile`'s frames, by file name: as it was compiled if the module's PDB
+/// contains it, else as the file is on this machine.
 pub(crate) fn read(profile: &Profile) -> BTreeMap<String, String> {
     let mut wanted: BTreeMap<Option<u32>, BTreeSet<&str>> = BTreeMap::new();
     for frame in profile.frames.iter().filter(|frame| frame.line > 0) {
@@ -68,7 +66,7 @@ pub(crate) fn read(profile: &Profile) -> BTreeMap<String, String> {
 
 fn text(path: &Path) -> Option<String> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-    // Before it is opened: a FIFO would wait.
+    // Checked before opening: opening a FIFO would block.
     let is_file = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LARGEST);
     if !path.is_absolute() || !ENDINGS.contains(&ending.as_str()) || !is_file {
         return None;

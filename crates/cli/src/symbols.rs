@@ -1,8 +1,8 @@
-//! `sidewalk symbols fetch`, and the same at the end of `record --symbols`: debug files and PDBs
-//! that are not here are got from symbol servers.
+//! `sidewalk symbols fetch`, and `record --symbols`: downloads missing debug files and PDBs.
 //!
-//! Only where a user asks for it, because it tells servers which builds one runs. The invariant:
-//! whatever comes of it, a recording and its reports are at worst what they were before.
+//! Runs only if the user requests it, because it reveals to symbol servers which builds the user
+//! runs.
+//! Invariant: a failed download leaves the recording and its reports as they were.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -22,13 +22,14 @@ use crate::args::FetchArgs;
 use crate::console::{Console, escaped};
 use crate::{names, saved, units};
 
-/// The server that has the runtimes' debug files and PDBs.
+/// The server with the debug files and PDBs of .NET runtimes.
 const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
-/// Addresses of servers that speak as Microsoft's does, instead of it, with blanks between.
+/// Addresses of servers with Microsoft's protocol, used instead of Microsoft's, separated by
+/// blanks.
 const STORES: &str = "SIDEWALK_SYMBOL_SERVERS";
-/// The same of debuginfod servers, as all its clients have it.
+/// Addresses of debuginfod servers, in the variable of all debuginfod clients.
 const DEBUGINFOD: &str = "DEBUGINFOD_URLS";
-/// How often a recording says what could not be got.
+/// Maximum number of printed download failures of a recording.
 const MAX_WARNINGS: usize = 5;
 
 /// Runs `sidewalk symbols fetch`.
@@ -60,11 +61,11 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
     })
 }
 
-/// Gets what the recording at `path` needs; `stop` says whether the user wants no more of it. What
-/// goes wrong is said and is no failure of the recording.
+/// Downloads the files that the recording at `path` needs. `stop` returns whether the user has
+/// cancelled. Failures are printed, but the recording does not fail.
 pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool) {
     let outcomes = fetcher(&[]).and_then(|fetch| {
-        // Of any size, as it is our own recording.
+        // No size limit, as it is our own recording.
         let modules = of_profile(&saved::read_for_lookup(path, Some(u64::MAX))?);
         Ok(run(&fetch, modules, console, stop))
     });
@@ -76,7 +77,7 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     };
     let failures: Vec<String> = outcomes
         .iter()
-        // A server that is down is reported once.
+        // An unreachable server is reported once.
         .filter(|outcome| {
             let mut all = outcome.result.as_ref().err().into_iter().flatten();
             all.any(|(_, why)| !matches!(why, Failure::NotFound | Failure::Skipped))
@@ -108,10 +109,10 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     ));
 }
 
-/// Whether [`fetch_for`] would have a server to query, before a program is recorded for it.
+/// Whether [`fetch_for`] would have a server to query. Called before a program is recorded.
 ///
 /// # Errors
-/// The environment names what is no server, or no folder.
+/// A variable of the environment is not a valid server address or folder.
 pub(crate) fn check() -> Result<()> {
     fetcher(&[]).map(drop)
 }
@@ -128,7 +129,7 @@ fn fetcher(stores: &[String]) -> Result<Fetch> {
             .collect(),
     };
     let debuginfod = variable(DEBUGINFOD).unwrap_or_default();
-    // Newer clients know words that are no addresses, such as ima:enforcing.
+    // Newer clients accept words that are not addresses, such as ima:enforcing.
     let debuginfod = split_words(&debuginfod).filter(|word| word.contains("://"));
     let mut servers = Vec::new();
     let named = |from: &str, word: &str, why: String| anyhow!("{from} names {word}: {why}");
@@ -177,7 +178,7 @@ fn limits(variable: impl Fn(&str) -> Option<String>) -> Result<Limits> {
     })
 }
 
-/// Gets what is missing of these modules.
+/// Downloads the missing files of these modules.
 fn run(
     fetch: &Fetch,
     modules: Vec<Module>,
@@ -213,11 +214,11 @@ fn run(
     outcomes
 }
 
-/// The modules of which a recording has frames without names or lines.
+/// The modules that have frames without names or lines in the recording.
 fn of_profile(profile: &Profile) -> Vec<Module> {
     let mut seen = HashSet::new();
     let frames = profile.frames.iter().filter(|frame| match frame.location {
-        // A frame that has a line in the recording no longer has a location of its own.
+        // A frame with a line in the recording no longer has a location of its own.
         Location::Svma(_) | Location::Await { .. } => true,
         Location::Il { .. } => frame.line == 0,
         _ => false,
@@ -228,7 +229,7 @@ fn of_profile(profile: &Profile) -> Vec<Module> {
         .collect()
 }
 
-/// The files that a process has mapped to run them, as it sees them.
+/// The executable mappings' files of a process, in its own view.
 fn of_process(pid: u32) -> Result<Vec<Module>> {
     let root = format!("/proc/{pid}/root");
     let process = i32::try_from(pid)
@@ -276,7 +277,7 @@ fn listed(outcomes: &[FileOutcome]) -> String {
                 None => format!("not found {name}"),
             },
         };
-        // To a `String`, it does not fail.
+        // Writing to a `String` does not fail.
         let _ = writeln!(text, "{}", formats::visible(&line));
     }
     text

@@ -1,8 +1,8 @@
-//! Releases of .NET that recording was tested on. Newer ones are recorded too, and named as such.
+//! Releases of .NET that recording was tested on. Newer ones are recorded too, with a note.
 
-/// Releases of .NET that recording is made for.
+/// Releases of .NET that recording supports.
 pub(crate) const RUNTIMES: &str = "3.1, 5, 6, 7, 8, 9, 10, 11 (CoreCLR, Linux, x86-64)";
-/// The newest of them.
+/// The newest tested release.
 const NEWEST: (u32, u32) = (11, 0);
 
 /// Returns the note to add to the version of a runtime that is newer than any tested one.

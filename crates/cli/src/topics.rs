@@ -1,6 +1,6 @@
-//! Topics explained beside the verbs: `sidewalk help events` and the like.
+//! Help topics beside the verbs: `sidewalk help events` and the like.
 //!
-//! Texts only. The tests hold them to the names that can be typed.
+//! This module has the texts. Tests check that the names in them can be typed.
 
 /// A name and its text.
 pub(crate) const TOPICS: [(&str, &str); 4] = [

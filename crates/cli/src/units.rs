@@ -1,13 +1,14 @@
-//! Words that users type for times, rates and choices, and their meanings.
+//! Parsers for the times, rates, sizes and choices that users type.
 //!
-//! Each function is a clap value parser: its error is the text behind "invalid value".
+//! Each parser is a clap value parser: its error is the text after "invalid value". The module also
+//! formats times and sizes for messages.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use recording::Event;
 
-/// Nanoseconds and the units that a time may have, longest name first.
+/// Units of time with their nanoseconds, longest name first.
 const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
@@ -17,10 +18,10 @@ const UNITS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The shortest and longest time between two samples that the agent takes: 10,000 Hz and 1 Hz.
+/// Shortest and longest sampling interval of the agent: 10,000 Hz and 1 Hz.
 const INTERVALS_NS: std::ops::RangeInclusive<u64> = 100_000..=1_000_000_000;
 
-/// A time such as `30s`, `1.5m` or `500ms`; a bare number is seconds.
+/// Parses a time such as `30s`, `1.5m` or `500ms`. A bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let ns = nanoseconds(text, Some(1_000_000_000))?;
     if ns == 0 {
@@ -29,12 +30,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(ns))
 }
 
-/// A time since some begin, such as `0`, `30s` or `500ms`; a bare number is seconds.
+/// Parses a time since a beginning, such as `0`, `30s` or `500ms`. A bare number is seconds.
 pub(crate) fn offset(text: &str) -> Result<Duration, String> {
     nanoseconds(text, Some(1_000_000_000)).map(Duration::from_nanos)
 }
 
-/// A signal that may end a recording: USR1 or USR2, with `SIG` before it or without.
+/// Parses a signal that may end a recording: USR1 or USR2, with `SIG` before it or without.
 pub(crate) fn end_signal(text: &str) -> Result<Signal, String> {
     let name = text.to_ascii_uppercase();
     match name.strip_prefix("SIG").unwrap_or(&name) {
@@ -44,7 +45,7 @@ pub(crate) fn end_signal(text: &str) -> Result<Signal, String> {
     }
 }
 
-/// The time between two samples, nanoseconds.
+/// Parses a sampling interval, in nanoseconds.
 pub(crate) fn interval(text: &str) -> Result<u64, String> {
     let ns = nanoseconds(text, None)?;
     if INTERVALS_NS.contains(&ns) {
@@ -54,14 +55,14 @@ pub(crate) fn interval(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Methods to trace: a pattern, and how long a call takes that is kept, nanoseconds.
+/// Methods to trace: a pattern, and the minimum duration of recorded calls in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Traced {
     pub(crate) pattern: String,
     pub(crate) min_ns: u64,
 }
 
-/// `Namespace.Type.Method`, `/regex/`, with `:50ms` behind it.
+/// Parses `Namespace.Type.Method` or `/regex/`, optionally followed by `:50ms`.
 pub(crate) fn traced(text: &str) -> Result<Traced, String> {
     let form = "expected Namespace.Type.Method with * as wildcard, or /REGEX/, and an optional \
                 time, such as Shop.Cart.*:50ms";
@@ -87,7 +88,7 @@ pub(crate) fn traced(text: &str) -> Result<Traced, String> {
     })
 }
 
-/// The time between two samples at `hz` samples a second, nanoseconds.
+/// The sampling interval for `hz` samples a second, in nanoseconds.
 pub(crate) fn interval_of(hz: u16) -> u64 {
     1_000_000_000 / u64::from(hz.max(1))
 }
@@ -105,7 +106,7 @@ fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let ns = number * scale as f64;
-    // A hundred years; also keeps the conversion exact enough.
+    // At most a hundred years, which also keeps the conversion exact enough.
     if ns > 3.2e18 {
         return Err("is too long".into());
     }
@@ -126,12 +127,12 @@ pub(crate) const RECORDED: [Event; 10] = [
     Event::ModuleLoad,
 ];
 
-/// An event that can be asked for.
+/// Parses an event that can be recorded.
 pub(crate) fn recorded_event(text: &str) -> Result<Event, String> {
     one_of(&RECORDED, text)
 }
 
-/// An event that a recording may have.
+/// Parses an event that a recording may contain.
 pub(crate) fn event(text: &str) -> Result<Event, String> {
     let mut all = RECORDED.to_vec();
     all.extend([Event::Call, Event::TracedCall, Event::Suspended]);
@@ -146,7 +147,7 @@ fn one_of(events: &[Event], text: &str) -> Result<Event, String> {
     })
 }
 
-/// An amount of memory such as `512k`, `4m` or `1g` (of 1024), or a number of bytes.
+/// Parses a size such as `512k`, `4m` or `1g` (of 1024), or a number of bytes.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -171,7 +172,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 /// Values that `--engine` takes.
 pub(crate) const ENGINES: [&str; 4] = ["auto", "timer", "clocks", "perf"];
 
-/// An engine, by its name in the agent's configuration.
+/// Parses an engine, by its name in the agent's configuration.
 pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
     let found = ENGINES.into_iter().find(|name| *name == text);
     found.ok_or_else(|| "expected auto, timer, clocks or perf".into())
@@ -180,21 +181,21 @@ pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
 /// Values that `--walker` takes.
 pub(crate) const WALKERS: [&str; 5] = ["signal", "suspend", "seeded", "snapshot", "shadow"];
 
-/// A walker, by its name in the agent's configuration.
+/// Parses a walker, by its name in the agent's configuration.
 pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
     let found = WALKERS.into_iter().find(|name| *name == text);
     found.ok_or_else(|| format!("expected one of {}", WALKERS.join(", ")))
 }
 
-/// The point from which a runtime need not report more code, where it can be found.
+/// When a runtime may stop reporting compiled code, if the code can be found otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FindCode {
-    /// Once so many methods have been compiled.
+    /// After this many compiled methods.
     After(u32),
     Never,
 }
 
-/// A number of methods, or `never`.
+/// Parses a number of methods, or `never`.
 pub(crate) fn find_code(text: &str) -> Result<FindCode, String> {
     match text {
         "never" => Ok(FindCode::Never),
@@ -205,7 +206,7 @@ pub(crate) fn find_code(text: &str) -> Result<FindCode, String> {
     }
 }
 
-/// Parses the runtimes of a process that are recorded, into the form of the agent's configuration.
+/// Parses the choice of recorded runtimes in a process, into the form of the agent's configuration.
 pub(crate) fn runtimes(text: &str) -> Result<String, String> {
     let versions = |list: &str| {
         !list.is_empty()
@@ -229,7 +230,7 @@ pub(crate) fn runtimes(text: &str) -> Result<String, String> {
     }
 }
 
-/// Seconds for people: `0.42 s`, `12 s`, `3 min 5 s`.
+/// Formats seconds for messages: `0.42 s`, `12 s`, `3 min 5 s`.
 pub(crate) fn seconds(time: Duration) -> String {
     let whole = time.as_secs();
     if whole >= 60 {
@@ -241,7 +242,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     }
 }
 
-/// Bytes for people: `512 B`, `34 KiB`, `1.5 MiB`.
+/// Formats bytes for messages: `512 B`, `34 KiB`, `1.5 MiB`.
 pub(crate) fn bytes(count: u64) -> String {
     let (kib, mib) = (1 << 10, 1 << 20);
     if count < kib {
@@ -365,7 +366,7 @@ mod tests {
             assert_eq!(recorded_event(event_of.name()), Ok(event_of));
             assert_eq!(event(event_of.name()), Ok(event_of));
         }
-        // Calls are counted by a walker; they cannot be chosen as an event.
+        // Calls come from a walker and cannot be chosen as an event.
         assert!(recorded_event("call").is_err());
         assert_eq!(event("call"), Ok(Event::Call));
         assert_eq!(event("traced-call"), Ok(Event::TracedCall));

@@ -1,4 +1,4 @@
-//! `sidewalk --version --verbose`: which build this is, its agent, and what both need.
+//! `sidewalk --version --verbose`: prints the build, its agent, and their requirements.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::console::escaped;
 use crate::record::{AgentLibrary, EmbeddedAgents};
 use crate::tested::RUNTIMES;
 
-/// Whether that is what was typed, and no more. `--version` alone is clap's.
+/// Whether exactly these options were typed. clap handles `--version` alone.
 pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
     let words = arguments.get(1..).unwrap_or_default();
     let has = |names: &[&str]| {
@@ -23,7 +23,7 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
     words.len() == 2 && has(&["--version", "-V"]) && has(&["--verbose"])
 }
 
-/// Returns the text that is printed.
+/// Returns the text to print.
 ///
 /// # Errors
 /// There is no agent.
@@ -59,7 +59,7 @@ pub(crate) fn text(embedded: EmbeddedAgents) -> Result<String> {
     Ok(text)
 }
 
-/// The oldest glibc that a file works with; one that is linked statically needs none.
+/// The oldest glibc that a file can run with.
 fn needed_glibc(file: &Path) -> String {
     newest_glibc(file).map_or_else(
         || "none".to_owned(),

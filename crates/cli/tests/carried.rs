@@ -1,8 +1,9 @@
-//! A `sidewalk` that carries its agent, against real runtimes.
+//! Tests of a `sidewalk` with an embedded agent, against real runtimes.
 //!
-//! It is this test program again, started by a link of that name: what `main.rs` includes is here
-//! read from a file, so that no second build of the agent is needed. All else is the product's. The
-//! agent is the release build's, as in the acceptance tests.
+//! The tested tool is this test program itself, started by a link named `sidewalk`. It reads the
+//! agent from a file, which `main.rs` would include, so that no second build of the agent is
+//! needed. The rest is the product's code. The agent is that of the release build, as in the
+//! acceptance tests.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 use testkit::{Running, Runtime, Setup, agent, workload};
 
-/// Names the file with the agent that is carried.
+/// Variable with the path of the embedded agent.
 const CARRIED: &str = "SIDEWALK_TEST_CARRIED";
 
 fn main() -> ExitCode {
@@ -77,7 +78,7 @@ impl Installed {
         self.folder.path().join(name)
     }
 
-    /// The command, carrying that agent.
+    /// A command of the tool with that agent embedded.
     fn command(&self, carried: &Path) -> Command {
         let mut command = Command::new(self.path("sidewalk"));
         command
@@ -88,7 +89,7 @@ impl Installed {
         command
     }
 
-    /// The names of the agents that were unpacked.
+    /// The names of the unpacked agents.
     fn agents(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("cache/sidewalk/agents")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -118,7 +119,7 @@ fn a_carried_agent_records(runtime: &Runtime) {
     answer(&mut command);
     let stacks = fs::read_to_string(installed.path("shares.collapsed")).unwrap();
     assert!(stacks.contains("Workloads.Shares."), "{stacks}");
-    // Its own file is known by its name: no frame is one of that library.
+    // The agent recognises its own file by the name: no frame belongs to that library.
     assert!(!stacks.contains("libsidewalk"), "{stacks}");
     let agents = installed.agents();
     assert_eq!(agents.len(), 1, "{agents:?}");
@@ -154,12 +155,12 @@ fn nothing_beside() {
     assert!(text.contains("\nglibc     sidewalk 2."), "{text}");
 }
 
-/// A process maps the agent of an older `sidewalk` when a newer one comes.
+/// A process still maps the agent of an older `sidewalk` when a newer one runs.
 fn an_older_agent_stays() {
     let installed = Installed::new();
     let runtime = Runtime::net8();
     let running = Running::waits(&runtime);
-    // Bytes behind a library's end are not loaded.
+    // Bytes after a library's end are not loaded.
     let newer = installed.path("newer.so");
     fs::copy(agent(), &newer).unwrap();
     let mut file = File::options().append(true).open(&newer).unwrap();
@@ -174,7 +175,7 @@ fn an_older_agent_stays() {
     record(&agent(), "first.swk");
     let old = installed.agents();
     assert_eq!(old.len(), 1);
-    // The agent has left, and its library is still mapped.
+    // The agent has detached, but its library is still mapped.
     record(&newer, "second.swk");
     let both = installed.agents();
     assert!(both.len() == 2 && both.contains(&old[0]), "{both:?}");

@@ -1,4 +1,4 @@
-//! `sidewalk open`: a page for a browser, or its path.
+//! Tests of `sidewalk open`: it shows a page in a browser, or prints the page's path.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use profile::testing::{Scene, tiny};
 use tempfile::TempDir;
 
-/// A folder with `tiny.swk`, and one for programs.
+/// Makes a folder with `tiny.swk`, and one for programs.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("tiny.swk"), tiny().file()).unwrap();
@@ -32,7 +32,7 @@ fn open(folder: &Path, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// A program that tells through a FIFO what it was given.
+/// Makes a fake browser that writes its argument to a FIFO.
 fn browser(folder: &Path, name: &str) {
     let program = folder.join("bin").join(name);
     fs::write(&program, "#!/bin/sh\necho \"$1\" > told\n").unwrap();
@@ -86,8 +86,8 @@ fn without_a_browser_the_path_is_printed() {
     }
 }
 
-/// The page of a recording whose samples are in the fixture `Sources.dll`, decoded; `more` are
-/// further arguments.
+/// Returns the decoded page of a recording whose samples are in the fixture `Sources.dll`. `more`
+/// are further arguments.
 fn page_of_sources(folder: &Path, more: &[&str]) -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../symbolize/tests/fixtures");
     for name in ["Sources.dll", "Sources.pdb"] {
@@ -125,7 +125,7 @@ fn page_of_sources(folder: &Path, more: &[&str]) -> String {
     String::from_utf8_lossy(&decoded.unwrap().stdout).into_owned()
 }
 
-/// Text that is nowhere but in a PDB is in the page, where it is asked for.
+/// Text that exists only in a PDB is in the page, if requested.
 #[test]
 fn the_page_has_sources_that_are_in_a_pdb() {
     let folder = tempfile::tempdir().unwrap();

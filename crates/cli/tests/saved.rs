@@ -1,4 +1,4 @@
-//! Verbs on recordings that are already there, help texts and errors, as users see them.
+//! Tests of verbs on existing recordings, of help texts and of errors, as users see them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use profile::testing::{Scene, tiny, tree};
 use tempfile::TempDir;
 
-/// A folder with `tiny.swk`.
+/// Makes a folder with `tiny.swk`.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tiny.swk"), tiny().file()).unwrap();
@@ -22,7 +22,7 @@ fn sidewalk(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Everything a user sees of a run.
+/// Returns the command line, exit code, stdout and stderr of a run.
 fn shown(folder: &Path, arguments: &[&str]) -> String {
     let output = sidewalk(folder, arguments);
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -35,7 +35,7 @@ fn shown(folder: &Path, arguments: &[&str]) -> String {
     )
 }
 
-/// The same of several runs, one after the other.
+/// Returns the same of several runs, one after the other.
 fn all_shown(folder: &Path, cases: &[&[&str]]) -> String {
     let all: Vec<String> = cases
         .iter()
@@ -181,7 +181,7 @@ fn a_cut_recording_is_read_as_far_as_it_goes() {
     assert_eq!(output.stderr, b"", "nothing is said twice");
 }
 
-/// No byte of a recording can be such that the tool fails in another way than by a message.
+/// Changed bytes of a recording give at worst an error message.
 #[test]
 fn fuzzed_recordings() {
     let folder = folder();
@@ -285,7 +285,7 @@ fn events_can_be_chosen() {
     );
 }
 
-/// Another program than `tiny`: what was of one is gone, what is of the other is new.
+/// The second program differs from `tiny`: all methods of one are gone, those of the other new.
 #[test]
 fn recordings_are_compared() {
     let folder = folder();
@@ -423,7 +423,7 @@ fn a_dash_is_stdout() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// The page has the same command line in it as the recording.
+/// The page contains the recording's command line.
 #[test]
 fn outputs_are_their_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -472,8 +472,8 @@ fn colours() {
     assert!(stderr(&["report", "x.swk"]).starts_with("sidewalk: error: "));
 }
 
-/// Each node of a chain has a sample: small as a recording, five thousand million frames written
-/// out.
+/// Each node of a chain of calls has a sample. The recording is small, but it has five thousand
+/// million frames when written out.
 #[test]
 fn a_deep_chain_is_refused_where_it_would_fill_the_disk() {
     use recording::{Event, Frame, WalkEnd};
@@ -533,7 +533,7 @@ fn a_deep_chain_is_refused_where_it_would_fill_the_disk() {
     assert_eq!(sum, 100_000);
 }
 
-/// lz4 makes 255 bytes of one, and a record of a few bytes is more in memory.
+/// lz4 expands one byte to 255, and a record of a few bytes takes more in memory.
 #[test]
 fn a_recording_that_unpacks_to_too_much_is_refused() {
     use recording::{Event, ProcessKey, PushOutcome, Record, WalkEnd, Writer};
@@ -630,7 +630,7 @@ fn values_that_overflow_are_no_panic_and_no_nonsense() {
     assert_eq!(sidewalk(folder.path(), &all).status.code(), Some(0));
 }
 
-/// A single-file app has a hundred modules that lie in no file of their own.
+/// A single-file app has a hundred modules that exist in no file of their own.
 #[test]
 fn modules_without_a_file_are_one_line_of_inspect() {
     let folder = folder();
@@ -661,7 +661,7 @@ fn modules_without_a_file_are_one_line_of_inspect() {
     );
 }
 
-/// Every wait there is one for a managed lock; the question is whose.
+/// All waits are for managed locks. The test checks whose.
 #[test]
 fn a_report_of_contention_names_methods() {
     let folder = folder();
@@ -692,12 +692,12 @@ fn a_long_command_line_is_cut() {
             output.stdout.len()
         );
     }
-    // Programs get all of it.
+    // Programs that read the output get all of it.
     let output = sidewalk(folder.path(), &["inspect", "--json", "long.swk"]);
     assert!(output.stdout.len() > 5_000);
 }
 
-/// `-F 999` where only the kernel's tick is to be had.
+/// `-F 999` on a machine where only the kernel's tick is available.
 #[test]
 fn fewer_samples_than_asked_for_are_said() {
     use recording::{Event, Record, WalkEnd};
@@ -733,7 +733,7 @@ fn fewer_samples_than_asked_for_are_said() {
     let json: serde_json::Value =
         serde_json::from_str(&of(&["inspect", "--json", "slow.swk"])).unwrap();
     assert_eq!(json["achieved_interval_ns"], 40_000_000);
-    // And nothing where all is as it was asked for.
+    // Nothing is printed if everything is as requested.
     assert!(!of(&["report", "tiny.swk"]).contains("asked for"));
 }
 
@@ -775,7 +775,7 @@ fn readable_names_in_the_texts_of_exceptions() {
     );
 }
 
-/// The same samples as who awaits whom, and as what was on the threads' stacks.
+/// Compares the logical stacks and the physical stacks of the same samples.
 #[test]
 fn either_stack_of_async_methods() {
     let folder = folder();
@@ -801,7 +801,7 @@ fn either_stack_of_async_methods() {
             );
             assert!(logical.contains("[async: gate closed]"), "{logical}");
         }
-        // Where there is only one stack of each sample, there is nothing to choose.
+        // If each sample has only one stack, there is no choice of stacks.
         let one = |stacks| of(&[verb, "tiny.swk", "--async", stacks, last]);
         assert_eq!(one("physical"), one("logical"));
     }

@@ -1,6 +1,6 @@
-//! The reading of the output of `sidewalk completions` and `sidewalk man` by shells and manual
-//! readers: real bash, zsh, man and mandoc, which `cargo xtask setup --all` installs where they are
-//! missing.
+//! Tests of the output of `sidewalk completions` and `sidewalk man` with real readers.
+//!
+//! The readers are bash, zsh, man and mandoc. `cargo xtask setup --all` installs missing ones.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use testkit::{Running, Runtime};
 
 const SIDEWALK: &str = env!("CARGO_BIN_EXE_sidewalk");
 
-/// The binary's folder first, as after an installation.
+/// Returns `PATH` with the binary's folder first, as after an installation.
 fn path() -> std::ffi::OsString {
     let own = Path::new(SIDEWALK).parent().unwrap().to_owned();
     let others = std::env::var_os("PATH").unwrap();
@@ -31,8 +31,8 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns bash's completions of the last of the words, as if Tab were pressed there: the function
-/// that the script registered is called as bash calls it.
+/// Returns bash's completions of the last word, as if Tab were pressed there. Calls the function
+/// that the script registered as bash does.
 fn bash(folder: &Path, words: &[&str]) -> Vec<String> {
     let script = r#"
         source <(sidewalk completions bash) || exit 3
@@ -50,8 +50,8 @@ fn bash(folder: &Path, words: &[&str]) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// The line that zsh has after Tab was pressed at its end: a shell on a terminal of its own
-/// (`zpty`), with the script where `compinit` looks for one.
+/// Returns the line that zsh shows after Tab was pressed at its end. The shell runs on its own
+/// terminal (`zpty`), with the script where `compinit` searches for one.
 fn zsh(folder: &Path, line: &str) -> String {
     let functions = folder.join("functions");
     fs::create_dir_all(&functions).unwrap();
@@ -202,7 +202,7 @@ fn manual_pages_render_without_a_warning() {
     }
 }
 
-/// A test of its own kind: the linters do see something.
+/// Tests the linters themselves: they must detect an error.
 #[test]
 fn a_page_with_a_mistake_is_seen() {
     let mut mandoc = Command::new("mandoc")

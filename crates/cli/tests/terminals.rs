@@ -1,5 +1,7 @@
-//! Nothing that comes from outside acts on a terminal: names in a recording, names of files, words
-//! of the command line, by every way to stdout, stderr and outputs that are text.
+//! Tests that no text from outside controls the user's terminal.
+//!
+//! Inputs: names in a recording, names of files, words of the command line. Outputs: stdout, stderr
+//! and all text formats.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,15 +13,15 @@ use recording::{
     Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, WalkEnd, Writer, file_header,
 };
 
-/// Whether a terminal obeys a character, or it turns text around or ends a line somewhere. Written
-/// by hand here: the list of the product is what is tested.
+/// Whether a character controls a terminal, changes the text direction or ends a line. Listed
+/// independently of the product, whose list is tested.
 fn acts(c: char) -> bool {
     matches!(c as u32,
         0..=0x1f | 0x7f..=0x9f | 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e
         | 0x2060..=0x206f | 0xfeff | 0xfff9..=0xfffb | 0xe0000..=0xe007f)
 }
 
-/// A name that tries: letters between characters that act.
+/// Generates hostile names: letters between control characters.
 fn name() -> impl Strategy<Value = String> {
     let acting: Vec<char> = (0..0xe_0080)
         .filter_map(char::from_u32)
@@ -27,7 +29,7 @@ fn name() -> impl Strategy<Value = String> {
         .collect();
     let c = prop_oneof![
         3 => prop::sample::select(acting),
-        // CSI, and what begins messages of ours.
+        // CSI, and the beginnings of our messages.
         2 => prop::sample::select(vec!['\u{1b}', '\u{9b}', '\n', '\r', '\u{202e}', '[', ';', '"', '\\']),
         3 => prop::char::range('a', 'z'),
         1 => any::<char>(),
@@ -35,12 +37,12 @@ fn name() -> impl Strategy<Value = String> {
     prop::collection::vec(c, 1..12).prop_map(|chars| chars.into_iter().collect())
 }
 
-/// The same as a file's name.
+/// Generates hostile file names.
 fn file_name() -> impl Strategy<Value = String> {
     name().prop_map(|name| name.replace(['/', '\0'], "_"))
 }
 
-/// A recording in which everything that can have a name has one of `names`.
+/// Returns a recording in which every name is one of `names`.
 fn recording(names: &[String]) -> Vec<u8> {
     let mut next = names.iter().cycle();
     let mut name = || next.next().unwrap().clone().into();
@@ -182,7 +184,7 @@ fn recording(names: &[String]) -> Vec<u8> {
         },
         Record::Note { text: name() },
     ];
-    // No `End`: a note about that has the process's name.
+    // No `End` record: a note about its absence contains the process's name.
     let stacks = (0..7).map(|frame| Record::Stack {
         stack: frame,
         parent: frame.checked_sub(1),
@@ -211,7 +213,7 @@ fn recording(names: &[String]) -> Vec<u8> {
     file
 }
 
-/// No line begins as a message that we did not write, and nothing acts.
+/// Checks that no line looks like a message of the tool, and that no control character remains.
 #[track_caller]
 fn check(what: &str, text: &[u8]) {
     let text = std::str::from_utf8(text).expect("we write UTF-8");
@@ -291,7 +293,7 @@ proptest! {
     }
 }
 
-/// A name that looks like a message of ours is one line with what was before it.
+/// A name that looks like a message of the tool stays on one line with the text before it.
 #[test]
 fn a_file_name_cannot_forge_a_message() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Commands that a runtime answers.
+//! Client for the commands of a runtime's diagnostics socket.
 //!
-//! One connection is one command (the protocol's rule); the runtime answers one at a time, all from
-//! one thread. The invariant: each command ends within the time that the client was made for.
+//! Each connection carries one command (a rule of the protocol). A runtime processes one command at
+//! a time, on one thread.
+//! Invariant: each command ends within the timeout that the client was made with.
 
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use crate::protocol::{self, IpcCommand, Reply, put_text};
 use crate::socket::{Stream, connect_to};
 use crate::{Error, ProcessInfo, ProcessInfoVersion, RefusalCode, Target};
 
-/// So many bytes of a command line may be too many for an answer.
+/// Length of a command line, in bytes, from which it may not fit into a reply.
 const LONG_COMMAND: usize = 30_000;
 
-/// A runtime that answers on its diagnostics socket. A process with several CLRs has one: that of
-/// the first.
+/// The runtime behind a diagnostics socket. In a process with several CLRs, the first CLR owns the
+/// socket.
 pub struct Diagnostics<'a> {
     target: &'a Target,
     wait: Duration,
@@ -22,15 +23,14 @@ pub struct Diagnostics<'a> {
 /// A profiler to attach.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attach<'a> {
-    /// The class of the library, as a GUID lies in memory.
+    /// CLSID of the profiler, in the memory layout of a GUID.
     pub clsid: [u8; 16],
-    /// The library, as the target sees it.
+    /// Path of the library in the target's view.
     pub library: &'a str,
-    /// The data that the profiler is given in `InitializeForAttach`; at most about 60 KiB, with the
-    /// path.
+    /// Client data for the profiler's `InitializeForAttach`. At most about 60 KiB, with the path.
     pub client_data: &'a [u8],
-    /// How long the runtime waits for a background collection to end, if the profiler asks for
-    /// collections; nothing else.
+    /// How long the runtime waits for a background collection to end, if the profiler requests
+    /// collections. Has no other effect.
     pub collection: Duration,
 }
 
@@ -46,27 +46,27 @@ pub enum PerfMap {
 }
 
 impl<'a> Diagnostics<'a> {
-    /// Of this process; no command takes longer than `wait`.
+    /// Returns a client for this process. No command takes longer than `wait`.
     ///
-    /// Nothing is connected to: each command finds the socket anew.
+    /// Does not connect: each command finds the socket anew.
     pub fn new(target: &'a Target, wait: Duration) -> Self {
         Self { target, wait }
     }
 
-    /// Finds the socket and connects to it, and asks for nothing.
+    /// Finds the socket and connects to it, but sends no command.
     ///
     /// # Errors
-    /// Why no command could be sent.
+    /// No command could be sent; the error has the reason.
     pub fn probe(&self) -> Result<(), Error> {
-        // A runtime takes a connection that says nothing for one that has ended.
+        // The runtime treats a connection without a command as closed.
         self.connect().map(drop)
     }
 
-    /// Returns the runtime's facts about the process: `None` of .NET Core 3.1, which has no such
-    /// command, and where its command line is too long for an answer.
+    /// Returns the runtime's facts about the process. `None` for .NET Core 3.1, which lacks the
+    /// command, and if the command line is too long for a reply.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The runtime cannot be reached.
     pub fn process_info(&self) -> Result<Option<ProcessInfo>, Error> {
         for (command, generation) in [
             (IpcCommand::ProcessInfo3, ProcessInfoVersion::Third),
@@ -76,7 +76,8 @@ impl<'a> Diagnostics<'a> {
             match ProcessInfo::read(&self.exchange(command, &[])?, generation)? {
                 Ok(info) => return Ok(Some(info)),
                 Err(RefusalCode::UNKNOWN_COMMAND) => {}
-                // An answer is at most 64 KiB long, in UTF-16: the runtime fails instead (E_FAIL).
+                // A reply is at most 64 KiB long, in UTF-16. A longer one fails in the runtime
+                // (E_FAIL).
                 Err(_) if self.target.command_length() >= LONG_COMMAND => return Ok(None),
                 Err(answer) => return Err(self.refused(command, answer)),
             }
@@ -84,21 +85,20 @@ impl<'a> Diagnostics<'a> {
         Ok(None)
     }
 
-    /// Makes the runtime load a profiler. The answer comes when the profiler's
-    /// `InitializeForAttach` and `ProfilerAttachComplete` have returned; after [`Error::NoAnswer`]
-    /// it may still be loaded.
+    /// Makes the runtime load a profiler. The reply comes when the profiler's `InitializeForAttach`
+    /// and `ProfilerAttachComplete` have returned. After [`Error::NoAnswer`] the profiler may still
+    /// be loaded.
     ///
     /// # Errors
-    /// The runtime refuses (a HRESULT), or cannot be asked.
+    /// The runtime refuses (a HRESULT), or cannot be reached.
     pub fn attach_profiler(&self, attach: &Attach) -> Result<(), Error> {
         self.command(IpcCommand::AttachProfiler, &attach.payload())
     }
 
-    /// Makes the runtime write all methods that it has compiled, and those that it compiles from
-    /// now on; .NET 8.
+    /// Makes the runtime write its compiled methods, now and as more are compiled; .NET 8.
     ///
     /// # Errors
-    /// As those of [`Diagnostics::attach_profiler`].
+    /// As [`Diagnostics::attach_profiler`].
     pub fn enable_perf_map(&self, kind: PerfMap) -> Result<(), Error> {
         let kind: u32 = match kind {
             PerfMap::All => 1,
@@ -108,31 +108,31 @@ impl<'a> Diagnostics<'a> {
         self.command(IpcCommand::EnablePerfMap, &kind.to_le_bytes())
     }
 
-    /// Ends that; .NET 8.
+    /// Ends the writing of compiled methods; .NET 8.
     ///
     /// # Errors
-    /// As those of [`Diagnostics::attach_profiler`].
+    /// As [`Diagnostics::attach_profiler`].
     pub fn disable_perf_map(&self) -> Result<(), Error> {
         self.command(IpcCommand::DisablePerfMap, &[])
     }
 
-    /// Lets a runtime run that waits for it since its start (`DOTNET_DiagnosticPorts`); does
-    /// nothing to one that runs; .NET 5.
+    /// Resumes a runtime that waits at its start (`DOTNET_DiagnosticPorts`). Has no effect on a
+    /// running one; .NET 5.
     ///
     /// # Errors
-    /// As those of [`Diagnostics::attach_profiler`].
+    /// As [`Diagnostics::attach_profiler`].
     pub fn resume_runtime(&self) -> Result<(), Error> {
         self.command(IpcCommand::ResumeRuntime, &[])
     }
 
-    /// A command whose answer is a HRESULT.
+    /// Sends a command whose reply is a HRESULT.
     fn command(&self, command: IpcCommand, payload: &[u8]) -> Result<(), Error> {
         let answer = self.exchange(command, payload)?;
         let code = match Reply::read(&answer)? {
             Reply::Ok(mut fields) => fields.u32()?,
             Reply::Error(code) => return Err(self.refused(command, RefusalCode(code))),
         };
-        // The highest bit says that it failed.
+        // The highest bit means failure.
         if code >> 31 == 1 {
             return Err(self.refused(command, RefusalCode(code)));
         }
@@ -158,8 +158,8 @@ impl<'a> Diagnostics<'a> {
 }
 
 impl Attach<'_> {
-    /// Exact in its lengths: the runtime checks that of the client data only upwards and would read
-    /// past its end.
+    /// The lengths must be exact: the runtime checks that of the client data only against a
+    /// maximum, and would read past the end of the data.
     fn payload(&self) -> Vec<u8> {
         let collection = u32::try_from(self.collection.as_millis()).unwrap_or(u32::MAX);
         let mut payload = Vec::new();
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As `ds-profiler-protocol.c` reads it: milliseconds, the class, the path, the data.
+    /// In the order of `ds-profiler-protocol.c`: milliseconds, class, path, data.
     #[test]
     fn an_attach_is_what_the_runtime_reads() {
         let attach = Attach {

@@ -1,11 +1,12 @@
-//! Carrying a library to where a process can load it: into its container, or out of a home that it
-//! may not enter.
+//! Copies a library to a folder from which a target process can load it.
 //!
-//! Not the attach itself. The invariants: a file that may be mapped is never written to (a reader
-//! of it would crash), so each content has a name of its own, is written under another one and
-//! renamed. The loaded file is the one that we wrote, so nothing is put, or found, where another
-//! user could have put it. And a file is removed only while no process maps it and no tool is about
-//! to attach it.
+//! A copy is needed for a process in a container, or one that may not enter the home directory with
+//! the library. Attaching is the caller's part.
+//! Invariants: a file that may be mapped is never written to, because that crashes the process that
+//! maps it. So each content has a name of its own, is written under a temporary name and renamed.
+//! The loaded file is the one that the tool wrote: no copy is put, or reused, in a place where
+//! another user could have written it.
+//! A copy is removed only while no process maps it and no tool is about to attach it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -24,43 +25,43 @@ use crate::survey::{Libc, Survey, mapped_files, newest_glibc};
 use crate::target::Folder;
 use crate::{Error, Target};
 
-/// Where a process may load from, after its own TMPDIR.
+/// Folders to load from, after the process's own TMPDIR.
 const FOLDERS: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 const PREFIX: &str = "libsidewalk-";
 const UNFINISHED: &str = ".libsidewalk-";
-/// Digits of the hash in a name.
+/// Number of hash digits in a file name.
 const DIGITS: usize = 16;
-/// A file that is being written is not older.
+/// Maximum age of a file that is still being written.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
-/// A library that a process can load. It is not removed as long as this is there.
+/// A library that a process can load. The file is not removed while this value lives.
 #[derive(Debug)]
 pub struct DeployedLibrary {
     library: PathBuf,
-    /// Where it was put, if it was.
+    /// Path of the copy, if one was made.
     copied: Option<Copied>,
 }
 
 #[derive(Debug)]
 struct Copied {
     folder: Folder,
-    /// Locked, shared: whoever removes needs it for himself.
+    /// Holds a shared lock. Removing the file needs an exclusive one.
     _lock: File,
 }
 
-/// Why a library cannot be brought to a process.
+/// Why no file can be given to a process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeployError {
-    /// Ours.
+    /// Our library cannot be read.
     #[error("cannot read the library {}: {source}", path.display())]
     Unreadable {
         /// The library.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Its C library is older than ours.
+    /// The C library of the process is older than ours.
     #[error(
         "process {pid} has glibc {}.{}, and the agent needs {}.{}; use an image with a newer glibc, or \
          build sidewalk on an older one", has.0, has.1, needs.0, needs.1
@@ -70,10 +71,10 @@ pub enum DeployError {
         pid: u32,
         /// Its version.
         has: (u32, u32),
-        /// Ours.
+        /// The version that our library needs.
         needs: (u32, u32),
     },
-    /// No place for it.
+    /// No folder is suitable.
     #[error(
         "there is no folder from which process {pid} could load the agent: {}; mount a tmpfs in it \
          without noexec (docker run --tmpfs /tmp:exec), or start it with a TMPDIR that can be written to",
@@ -82,19 +83,20 @@ pub enum DeployError {
     NoFolder {
         /// The process.
         pid: u32,
-        /// The folders that were tried, by its view, and their faults.
+        /// The folders that were tried, in the process's view, with the error of each.
         tried: Vec<(PathBuf, &'static str)>,
     },
-    /// The process cannot be looked at, or has ended.
+    /// The process has ended, or may not be examined.
     #[error(transparent)]
     Target(#[from] Error),
 }
 
 impl DeployedLibrary {
-    /// Makes `library` loadable for a process: as it is where the process can, else a copy.
+    /// Makes `library` loadable for a process: in place if the process can load it there, else as a
+    /// copy.
     ///
     /// # Errors
-    /// It cannot be.
+    /// See [`DeployError`].
     pub fn new(target: &Target, survey: &Survey, library: &Path) -> Result<Self, DeployError> {
         let unreadable = |source| DeployError::Unreadable {
             path: library.to_owned(),
@@ -150,23 +152,23 @@ impl DeployedLibrary {
             }
         }
         let pid = target.pid();
-        // It may be that it has ended.
+        // The process may have ended.
         Target::new(pid)?;
         Err(DeployError::NoFolder { pid, tried })
     }
 
-    /// The library, as the process sees it.
+    /// Path of the library in the process's view.
     pub fn library(&self) -> &Path {
         &self.library
     }
 
-    /// Whether it is a copy that was made for the process.
+    /// Whether the library is a copy made for the process.
     pub fn is_copy(&self) -> bool {
         self.copied.is_some()
     }
 
-    /// Removes the copy, and older ones, unless a process maps them. A process that an agent has
-    /// left still maps its library; then the next deployment removes it.
+    /// Removes the copy, and older ones, unless a process maps them. A process still maps the
+    /// library after the agent has detached; the next deployment removes that copy.
     pub fn clean_up(self) {
         if let Some(Copied { folder, _lock }) = self.copied {
             drop(_lock);
@@ -175,7 +177,7 @@ impl DeployedLibrary {
     }
 }
 
-/// The hash by which a library of that content is named.
+/// The hash of a library's content, for its file name.
 pub fn hash_of(content: &[u8]) -> String {
     let digits = Sha256::digest(content);
     let mut hash: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -183,28 +185,28 @@ pub fn hash_of(content: &[u8]) -> String {
     hash
 }
 
-/// The name of a library whose content has that hash.
+/// The file name of a library whose content has that hash.
 fn file_name_for(hash: &str) -> String {
     format!("{PREFIX}{hash}.so")
 }
 
-/// Kind of a folder, by the users that may put files into it.
+/// Which users may put files into a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FolderAccess {
-    /// This user and root.
+    /// Only this user and root.
     Private,
-    /// Others too.
+    /// Other users too.
     Shared,
 }
 
-/// Folders that were tried, and what is wrong with each.
+/// Folders that were tried, with the error of each.
 fn list_of_folders(tried: &[(PathBuf, &'static str)]) -> String {
     let each = tried.iter();
     let each = each.map(|(folder, why)| format!("{} {why}", folder.display()));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the meaning of an error of a folder.
+/// Returns the description of a folder's error.
 fn error_meaning(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "is not there",
@@ -215,7 +217,7 @@ fn error_meaning(error: &io::Error) -> &'static str {
     }
 }
 
-/// Puts the content under the name, unless it is there, and locks it.
+/// Writes the content under the name, unless the file exists, and locks it.
 fn write_and_lock(
     folder: &Folder,
     name: &str,
@@ -224,11 +226,11 @@ fn write_and_lock(
     access: FolderAccess,
 ) -> Result<File, &'static str> {
     let path = folder.path().join(name);
-    // Another tool may remove what is there, after we have looked and before we have locked.
+    // Another tool may remove the file after it was checked and before it is locked.
     for _ in 0..3 {
         if let Some(file) = find_trusted(&path, content, loader, access) {
-            // A program that holds an exclusive lock on it only keeps us from being sure that it
-            // stays.
+            // If another program holds an exclusive lock, only the certainty that the file stays is
+            // lost.
             let _ = file.try_lock_shared();
             if is_same_file(&file, &path) {
                 return Ok(file);
@@ -239,7 +241,7 @@ fn write_and_lock(
     Err("changes while it is used")
 }
 
-/// Returns a file of that content that no other user could have changed, or can.
+/// Opens a file of that content, if no other user could have changed it or can change it.
 fn find_trusted(
     path: &Path,
     content: &[u8],
@@ -258,15 +260,15 @@ fn find_trusted(
     }
     let is_it = metadata.len() == content.len() as u64
         && match access {
-            // It has the name since it was whole.
+            // The file got this name when it was complete.
             FolderAccess::Private => pieces(content).all(|piece| has_part(&file, content, piece)),
             FolderAccess::Shared => has_part(&file, content, 0..content.len()),
         };
     (is_it && loader.has_permission(&metadata, READ)).then_some(file)
 }
 
-/// Some of a content, from its beginning to its end: what is not on the disk after the machine has
-/// crashed is missing in whole blocks, most of them behind one another.
+/// Samples of a content, from its beginning to its end. Content that a machine crash lost is
+/// missing in whole blocks, most of them consecutive.
 fn pieces(content: &[u8]) -> impl Iterator<Item = Range<usize>> {
     const PIECES: usize = 16;
     const SIZE: usize = 256;
@@ -277,7 +279,7 @@ fn pieces(content: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Whether the file has that part of the content where the content has it.
+/// Whether the file has this part of the content at the same offset.
 fn has_part(file: &File, content: &[u8], part: Range<usize>) -> bool {
     let start = part.start as u64;
     let Some(expected) = content.get(part) else {
@@ -304,7 +306,7 @@ fn write(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes files of ours in a folder that no process maps, nor has in its environment.
+/// Removes our files from a folder, unless a process maps them or names them in its environment.
 fn sweep(folder: &Folder, but: Option<&str>) {
     let Ok(entries) = fs::read_dir(folder.path()) else {
         return;
@@ -342,9 +344,9 @@ fn remove(path: &Path, is_unfinished: bool) {
     if !metadata.is_file() || metadata.uid() != own_uid() || may_be_written {
         return;
     }
-    // A tool that is about to attach it has locked it; a tool that comes now sees that it is gone.
-    // And a tool that has attached it since the mappings were read has let go of it after it was
-    // mapped.
+    // A tool that is about to attach the file holds a lock on it. A tool that comes later finds it
+    // removed. A tool that has attached it since the mappings were read has released its lock after
+    // the file was mapped.
     if file.try_lock().is_ok()
         && !needed_names().contains(&name_of(path))
         && is_same_file(&file, path)
@@ -360,9 +362,9 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-/// Names of our libraries that any process maps, or will load: its environment names one, and a
-/// program that it starts inherits that. What we may not look at we have not attached to, nor
-/// started.
+/// Names of our libraries that any process maps or will load. A process loads what its environment
+/// names, and its children inherit that environment. A process that may not be read was neither
+/// attached to nor started by us.
 fn needed_names() -> Vec<String> {
     let Ok(processes) = procfs::process::all_processes() else {
         return Vec::new();
@@ -386,7 +388,7 @@ fn needed_names() -> Vec<String> {
     names
 }
 
-/// Names of our libraries in an environment; other text around them ends them.
+/// Names of our libraries in an environment. Any other text ends a name.
 fn names_in_environment(environment: &[u8]) -> impl Iterator<Item = String> {
     let words = environment.split(|&byte| !byte.is_ascii_alphanumeric() && !b"-.".contains(&byte));
     let words = words.filter_map(|word| std::str::from_utf8(word).ok());
@@ -402,12 +404,12 @@ fn own_uid() -> u32 {
 const READ: u32 = 4;
 const ENTER: u32 = 1;
 
-/// The process that loads the library: its right to read.
+/// The process that loads the library, with its permissions.
 #[derive(Debug)]
 struct Loader {
     uid: u32,
     groups: Vec<u32>,
-    /// It may read and enter everything.
+    /// The process may read and enter everything.
     overrides: bool,
 }
 
@@ -438,12 +440,12 @@ impl Loader {
         }
     }
 
-    /// Whether it runs files of that user anyhow.
+    /// Whether the process runs that user's files in any case.
     fn trusts(&self, uid: u32) -> bool {
         uid == self.uid || uid == 0
     }
 
-    /// By the mode alone; lists of access are not looked at.
+    /// By the mode alone, without access control lists.
     fn has_permission(&self, metadata: &fs::Metadata, what: u32) -> bool {
         let shift = if metadata.uid() == self.uid {
             6
@@ -455,7 +457,7 @@ impl Loader {
         self.overrides || metadata.mode() >> shift & what == what
     }
 
-    /// Whether a file of the common view can be loaded where it is.
+    /// Whether a file of the common file system view can be loaded in place.
     fn can_load(&self, library: &Path) -> bool {
         let Ok(file) = File::open(library) else {
             return false;
@@ -470,7 +472,7 @@ impl Loader {
             && library.ancestors().skip(1).all(enters)
     }
 
-    /// Whether it could load from this folder a file that we, and no other user, put there.
+    /// Whether the process can load a file from this folder that we, and no other user, put there.
     fn check(&self, folder: &Folder) -> Result<(), &'static str> {
         let Ok(metadata) = fs::metadata(folder.path()) else {
             return Err("may not be examined");

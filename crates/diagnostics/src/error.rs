@@ -1,6 +1,6 @@
-//! Errors between us and a runtime.
+//! Errors of the communication with a runtime.
 //!
-//! The invariant: each text says what happened and, where something can be done, what.
+//! Invariant: each message states what happened and, if possible, what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use crate::RefusalCode;
 
-/// Why a runtime was not reached, or did not do what it was asked for.
+/// Why a runtime could not be reached, or did not carry out a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no process of that number.
+    /// No process has this id.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// The number.
+        /// The process id.
         pid: u32,
     },
-    /// It is just ending: its memory is gone.
+    /// The process is just ending: its memory is freed.
     #[error("process {pid} is ending")]
     Ending {
         /// The process.
         pid: u32,
     },
-    /// It is this user's, and the kernel shows it to root alone.
+    /// The process is this user's, but the kernel lets only root examine it.
     #[error(
         "process {pid} is yours, but has privileges of its own (set-uid, file capabilities, \
          PR_SET_DUMPABLE): only root can examine it ({what})"
@@ -32,10 +32,10 @@ pub enum Error {
     Privileged {
         /// The process.
         pid: u32,
-        /// The operation that could not be done.
+        /// The operation that failed.
         what: &'static str,
     },
-    /// It is another user's, or one that does not let itself be looked at.
+    /// The process is another user's, or has disabled access to itself.
     #[error(
         "process {pid} belongs to another user, or cannot be examined ({what}); \
          run sidewalk as that user or as root"
@@ -43,10 +43,10 @@ pub enum Error {
     Denied {
         /// The process.
         pid: u32,
-        /// The operation that could not be done.
+        /// The operation that failed.
         what: &'static str,
     },
-    /// There is no socket of that process.
+    /// The process has no socket.
     #[error(
         "process {pid} has no diagnostics socket in {}: {why}",
         folder.display()
@@ -54,34 +54,34 @@ pub enum Error {
     NoSocket {
         /// The process.
         pid: u32,
-        /// Where it was looked for, as we see it.
+        /// Where the socket was searched for, in our view.
         folder: PathBuf,
-        /// Why that may be.
+        /// The possible reason.
         why: &'static str,
     },
-    /// There is a socket of that name, and no process listens on it.
+    /// The socket exists, but no process listens on it.
     #[error(
         "no process listens on {}: the process of that number has ended, or its diagnostics have",
         path.display()
     )]
     Stale {
-        /// The socket, as we see it.
+        /// Path of the socket, in our view.
         path: PathBuf,
     },
-    /// There is a socket of that name, and another process listens on it.
+    /// The socket exists, but another process listens on it.
     #[error(
         "process {listener}, not process {pid}, listens on {}; nothing was sent to it",
         path.display()
     )]
     Impostor {
-        /// The process that was asked for.
+        /// The requested process.
         pid: u32,
-        /// The process that listens (0: one that we cannot see).
+        /// The process that listens (0: one outside our namespace).
         listener: i32,
-        /// The socket, as we see it.
+        /// Path of the socket, in our view.
         path: PathBuf,
     },
-    /// No answer in time.
+    /// No reply in time.
     #[error(
         "process {pid} did not answer {command} within {} s: it is stopped (SIGSTOP, a debugger) or \
          frozen (a paused container), its diagnostics thread is busy with another command, or an agent is still detaching after --trace",
@@ -90,52 +90,52 @@ pub enum Error {
     NoAnswer {
         /// The process.
         pid: u32,
-        /// The command, which it may still carry out.
+        /// The command. The runtime may still carry it out.
         command: &'static str,
-        /// How long we waited.
+        /// The timeout.
         waited: Duration,
     },
-    /// It hung up without an answer.
+    /// The connection was closed without a reply.
     #[error("process {pid} {} ({command})", hung_up(*goes_on))]
     Ended {
         /// The process.
         pid: u32,
         /// The command.
         command: &'static str,
-        /// It was still there then.
+        /// Whether the process still existed.
         goes_on: bool,
     },
-    /// It refuses.
+    /// The runtime refused.
     #[error("the runtime of process {pid} refused {command}: {answer}: {}", answer.advice())]
     Refused {
         /// The process.
         pid: u32,
         /// The command.
         command: &'static str,
-        /// With what.
+        /// Its HRESULT.
         answer: RefusalCode,
     },
-    /// Its answer makes no sense.
+    /// The reply is malformed.
     #[error("the diagnostics socket gave an invalid answer: {0}")]
     Malformed(&'static str),
-    /// More than a message of the protocol can hold.
+    /// The command is longer than a message of the protocol can be.
     #[error("the path and settings of the profiler are too long for a message ({bytes} bytes)")]
     TooLong {
         /// The length of the message.
         bytes: usize,
     },
-    /// The operating system.
+    /// The operating system reported an error.
     #[error("{what}: {source}")]
     Os {
-        /// The operation that was being done.
+        /// The operation that failed.
         what: String,
-        /// Its error.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// The runtime's answer, if this is one.
+    /// The runtime's HRESULT, if this is a refusal.
     pub fn answer(&self) -> Option<RefusalCode> {
         match self {
             Error::Refused { answer, .. } => Some(*answer),

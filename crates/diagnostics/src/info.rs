@@ -1,19 +1,20 @@
-//! A runtime's facts about itself: `ProcessInfo`, and the two longer ones that came after it.
+//! The reply to `ProcessInfo`, `ProcessInfo2` and `ProcessInfo3`: a runtime's process facts.
 //!
-//! The command line is as the program was started, by whoever started it: nothing here is fit for a
-//! terminal as it is. The invariant: fields that a runtime does not give are `None`, never guessed.
+//! The command line contains whatever the program was started with. Escape every text before it is
+//! printed on a terminal.
+//! Invariant: fields that a runtime does not report are `None`, never guessed.
 
 use crate::protocol::{Fields, Reply};
 use crate::{Error, RefusalCode};
 
-/// A runtime's facts about its process.
+/// The facts that a runtime reports about its process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessInfo {
-    /// The process's id as itself sees it.
+    /// The process id in the process's own namespace.
     pub pid: u64,
-    /// One of its own for each start of a runtime.
+    /// A GUID, new for each start of a runtime.
     pub cookie: [u8; 16],
-    /// The command line, words joined by blanks.
+    /// The command line, words separated by blanks.
     pub command_line: String,
     /// `Linux`.
     pub os: String,
@@ -27,7 +28,7 @@ pub struct ProcessInfo {
     pub rid: Option<String>,
 }
 
-/// The command, one of three, that an answer is to.
+/// The command of a reply, one of three.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessInfoVersion {
     /// `ProcessInfo`.
@@ -39,10 +40,10 @@ pub enum ProcessInfoVersion {
 }
 
 impl ProcessInfo {
-    /// Reads a whole answer.
+    /// Reads a whole reply.
     ///
     /// # Errors
-    /// It is none, or one of the runtime's errors (`Ok(Err)`: its HRESULT).
+    /// The bytes are not a reply. An error of the runtime is `Ok(Err)` with its HRESULT.
     pub fn read(
         answer: &[u8],
         generation: ProcessInfoVersion,
@@ -55,7 +56,7 @@ impl ProcessInfo {
 
     fn from_fields(mut fields: Fields, generation: ProcessInfoVersion) -> Result<Self, Error> {
         if generation == ProcessInfoVersion::Third {
-            // Its version: a later one has more fields at the end.
+            // The version of the reply. Later versions have more fields at the end.
             fields.u32()?;
         }
         let mut info = Self {
@@ -79,7 +80,7 @@ impl ProcessInfo {
     }
 }
 
-/// A runtime that is starting has empty texts.
+/// A runtime that is still starting reports empty texts.
 fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }

@@ -1,12 +1,13 @@
-//! A client for the diagnostics socket that every CLR since .NET Core 3.0 listens on: who it is,
-//! attach a profiler, write a perf map.
+//! Client for the diagnostics socket of a CLR: process info, profiler attach, perf map.
 //!
-//! It knows nothing of recordings or of our agent, starts no thread and needs no managed tool.
+//! Every CLR since .NET Core 3.0 listens on such a socket. The crate also determines whether a
+//! process can be recorded (`reach`) and copies the agent to where it can be loaded (`deploy`). It
+//! starts no thread and needs no managed tool.
 //! Sources: `documentation/design-docs/ipc-protocol.md` of dotnet/diagnostics,
-//! `src/native/eventpipe/ds-*.c` of dotnet/runtime. The invariants: no call waits longer than it
-//! was told to, whatever the other side does (it may be stopped, stuck, or an impostor); what it
-//! answers is read up to the length that the protocol allows and trusted in nothing; nothing is
-//! sent to a socket whose listener is not the process that was asked for.
+//! `src/native/eventpipe/ds-*.c` of dotnet/runtime.
+//! Invariants: no call blocks longer than its timeout, even if the other side is stopped, stuck, or
+//! an impostor. A reply is read up to the length that the protocol allows, and none of its content
+//! is trusted. No command is sent to a socket whose listener is not the requested process.
 #![forbid(unsafe_code)]
 
 mod client;

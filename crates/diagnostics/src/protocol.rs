@@ -1,25 +1,26 @@
-//! Messages of the diagnostics protocol, as bytes.
+//! Encoding and decoding of diagnostics protocol messages.
 //!
-//! No socket here. A message is a header of 20 bytes (magic, length of all, command set, command,
-//! two bytes of nothing) and a payload, all little-endian; a text is its number of UTF-16 units
-//! with the final zero, then the units. The invariant: reading takes any bytes and either gives
-//! what they say or an error; it never allocates more than it was given.
+//! Sockets are in `socket`. A message is a header of 20 bytes (magic, total length, command set,
+//! command, two zero bytes) and a payload, all little-endian. A text is its number of UTF-16 units
+//! with the final zero, followed by the units.
+//! Invariant: decoding accepts any bytes and returns a value or an error. It never allocates more
+//! than the length of its input.
 
 use crate::Error;
 
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
-/// Bytes before the payload.
+/// Size of the header, in bytes.
 pub(crate) const HEADER: usize = 20;
-/// A message is not longer: its length has 16 bits.
+/// Maximum length of a message: the length field has 16 bits.
 #[cfg(test)]
 const MAX_BYTES: usize = u16::MAX as usize;
 
-/// Command set of answers.
+/// Command set of replies.
 const SERVER: u8 = 0xff;
 const OK: u8 = 0x00;
 const ERROR: u8 = 0xff;
 
-/// The commands that a runtime answers: command set and command.
+/// The commands of a runtime, as command set and command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IpcCommand {
     AttachProfiler,
@@ -44,7 +45,7 @@ impl IpcCommand {
         }
     }
 
-    /// As the protocol's document has it.
+    /// Values from the protocol's document.
     pub(crate) fn name(self) -> &'static str {
         match self {
             IpcCommand::AttachProfiler => "AttachProfiler",
@@ -58,10 +59,10 @@ impl IpcCommand {
     }
 }
 
-/// The bytes of a command.
+/// Encodes a command.
 ///
 /// # Errors
-/// They are more than a message can have.
+/// The message would exceed the maximum length.
 pub(crate) fn message(command: IpcCommand, payload: &[u8]) -> Result<Vec<u8>, Error> {
     let bytes = HEADER + payload.len();
     let Ok(length) = u16::try_from(bytes) else {
@@ -76,20 +77,20 @@ pub(crate) fn message(command: IpcCommand, payload: &[u8]) -> Result<Vec<u8>, Er
     Ok(message)
 }
 
-/// Appends a text as the protocol has it.
+/// Appends a text in the protocol's encoding.
 pub(crate) fn put_text(payload: &mut Vec<u8>, text: &str) {
     let units = text.encode_utf16().count() + 1;
-    // One that does not fit is far beyond what a message takes, and refused there.
+    // A longer text exceeds the maximum message length, which is checked elsewhere.
     payload.extend_from_slice(&u32::try_from(units).unwrap_or(u32::MAX).to_le_bytes());
     for unit in text.encode_utf16().chain([0]) {
         payload.extend_from_slice(&unit.to_le_bytes());
     }
 }
 
-/// How many bytes the message that starts with this header has.
+/// Returns the total length, in bytes, of the message that starts with this header.
 ///
 /// # Errors
-/// It is no header.
+/// The bytes are not a header.
 pub(crate) fn length_of(header: &[u8; HEADER]) -> Result<usize, Error> {
     let (magic, rest) = header.split_at(MAGIC.len());
     if magic != MAGIC {
@@ -107,12 +108,12 @@ pub(crate) fn length_of(header: &[u8; HEADER]) -> Result<usize, Error> {
     Ok(length)
 }
 
-/// An answer of a runtime.
+/// A runtime's reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reply<'a> {
-    /// It has done what it was asked for.
+    /// The command succeeded.
     Ok(Fields<'a>),
-    /// It has not: its HRESULT.
+    /// The command failed, with this HRESULT.
     Error(u32),
 }
 
@@ -120,7 +121,7 @@ impl<'a> Reply<'a> {
     /// Reads a whole message.
     ///
     /// # Errors
-    /// It is no answer, or its length is not the one that it says.
+    /// The message is not a reply, or its length field is wrong.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let Some((header, payload)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(Error::Malformed("the answer is shorter than its header"));
@@ -139,7 +140,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The rest of a payload.
+/// The unread part of a payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -162,7 +163,7 @@ impl Fields<'_> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// A text without its final zero; what is not UTF-16 is replaced.
+    /// Reads a text, without its final zero. Invalid UTF-16 is replaced.
     pub(crate) fn text(&mut self) -> Result<String, Error> {
         let units = self.u32()? as usize;
         let bytes = units

@@ -1,7 +1,8 @@
-//! Whether a running process can be recorded, how, and if not, why not.
+//! Determines whether and how a running process can be recorded, or why not.
 //!
-//! Nothing is changed in it. The invariant: a refusal says what to do, and comes before anything is
-//! sent that could change something.
+//! The process is not changed.
+//! Invariant: a refusal states what to do. It is returned before any command that could change the
+//! process.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use crate::{Diagnostics, Error, ProcessInfo, Target};
 /// How a process can be recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecordingRoute {
-    /// An agent of ours is in it and listens.
+    /// Our agent is loaded and listens on its control socket.
     ControlSocket,
-    /// The runtime loads the agent.
+    /// The runtime loads the agent by an attach.
     Attach,
-    /// It does, as a second profiler.
+    /// The runtime loads the agent as a second profiler.
     Beside(Profiler),
 }
 
@@ -24,7 +25,7 @@ pub enum RecordingRoute {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No CLR.
+    /// The process has no CLR.
     #[error(
         "process {pid} runs no .NET (no CoreCLR is loaded in it); sidewalk list shows those that do"
     )]
@@ -32,7 +33,7 @@ pub enum Refusal {
         /// The process.
         pid: u32,
     },
-    /// Compiled ahead of time.
+    /// The program is compiled ahead of time.
     #[error(
         "process {pid} is a native AOT program: it has no runtime that could load a profiler; \
          perf record can sample it"
@@ -48,10 +49,10 @@ pub enum Refusal {
     TooOld {
         /// The process.
         pid: u32,
-        /// Its runtime.
+        /// The version of its runtime.
         version: String,
     },
-    /// There is no socket, and the environment says why.
+    /// The process has no socket, because of a setting in its environment.
     #[error(
         "the diagnostics of process {pid} are switched off ({setting}), so nothing can be attached \
          to it; start it without that, or start it with sidewalk record -- COMMAND"
@@ -62,7 +63,7 @@ pub enum Refusal {
         /// `NAME=VALUE`.
         setting: String,
     },
-    /// Its runtime has not begun to run.
+    /// The runtime is suspended at its start.
     #[error(
         "the runtime of process {pid} waits to be resumed ({setting}): it runs nothing yet; resume it \
          with the tool that was meant to connect to it, or start it without that"
@@ -73,7 +74,7 @@ pub enum Refusal {
         /// `NAME=VALUE`.
         setting: String,
     },
-    /// One profiler only.
+    /// The runtime supports one profiler only, and has another one.
     #[error(
         "the profiler {} is in process {pid}, and .NET before 6 supports only one; start the \
          program without it", profiler.library
@@ -81,10 +82,10 @@ pub enum Refusal {
     ProfilerTaken {
         /// The process.
         pid: u32,
-        /// The other one.
+        /// The other profiler.
         profiler: Profiler,
     },
-    /// An agent that came with the runtime, and cannot be asked.
+    /// Our agent was loaded at the start and does not listen.
     #[error(
         "process {pid} was started by sidewalk record, and its agent does not listen: it is of \
          another version, or the descriptor limit is below 256 and it listens after the recording"
@@ -93,13 +94,13 @@ pub enum Refusal {
         /// The process.
         pid: u32,
     },
-    /// It cannot be looked at, has ended, or does not answer.
+    /// The process may not be examined, has ended, or does not reply.
     #[error(transparent)]
     Unreachable(#[from] Error),
 }
 
 impl Refusal {
-    /// In a word or two, for a table.
+    /// The reason in a word or two, for a table.
     pub fn short(&self) -> &'static str {
         match self {
             Refusal::NoDotnet { .. } => "no .NET",
@@ -124,16 +125,16 @@ impl Refusal {
 /// The facts about a process that may be recorded.
 #[derive(Debug)]
 pub struct Reach {
-    /// The facts that were seen in it, where that could be.
+    /// The facts found about the process, if it could be surveyed.
     pub survey: Option<Survey>,
-    /// The answer of its runtime, if it was asked and new enough.
+    /// The reply of its runtime, if it was queried and new enough.
     pub info: Option<ProcessInfo>,
-    /// How it can be recorded.
+    /// How the process can be recorded.
     pub route: Result<RecordingRoute, Refusal>,
 }
 
 impl Reach {
-    /// Looks at a process and asks its runtime who it is, for `wait` at most.
+    /// Examines a process and queries its runtime, for `wait` at most.
     pub fn of(target: &Target, wait: Duration) -> Self {
         let survey = match Survey::of(target) {
             Ok(survey) => survey,
@@ -154,7 +155,7 @@ impl Reach {
         }
     }
 
-    /// The version of its runtime: as it says, else by its path.
+    /// The runtime's version: as the runtime reports it, else by its path.
     pub fn version(&self) -> Option<&str> {
         let reported_version = self.info.as_ref().and_then(|info| info.version.as_deref());
         reported_version.or_else(|| self.survey.as_ref().and_then(Survey::version))
@@ -169,7 +170,7 @@ fn recording_route(
 ) -> Result<RecordingRoute, Refusal> {
     let pid = target.pid();
     refuse_by_survey(pid, survey)?;
-    // The listener there reports its version, too; it does not matter if it cannot.
+    // The listener there reports its version too, but it is optional.
     let asked = Diagnostics::new(target, wait).process_info();
     let has_agent = has_listening_agent(target, wait);
     if let Ok(reported_version) = &asked {
@@ -183,7 +184,7 @@ fn recording_route(
     }
     if let Err(error) = asked {
         return Err(match (error, &survey.diagnostics_off) {
-            // One that another process of the same number has left behind is none of it.
+            // A socket that an earlier process of the same id left behind does not count.
             (
                 Error::NoSocket { .. } | Error::Stale { .. } | Error::Impostor { .. },
                 Some(setting),
@@ -215,7 +216,7 @@ fn recording_route(
     }
 }
 
-/// Refuses a process for reasons that need no answer of it.
+/// Refuses a process for reasons that need no reply of its runtime.
 fn refuse_by_survey(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     if survey.is_native_aot {
         return Err(Refusal::NativeAot { pid });
@@ -234,8 +235,8 @@ fn refuse_by_survey(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     }
 }
 
-/// The thread that a runtime starts right after the place where it waits to be resumed
-/// (`EEStartupHelper` in ceemain.cpp); named so from .NET 6 on.
+/// Name, from .NET 6 on, of the thread that a runtime starts right after the point where it waits
+/// to be resumed (`EEStartupHelper` in ceemain.cpp).
 const FINALIZER: &str = ".NET Finalizer";
 
 /// Whether an agent listens on its control socket, `sidewalk-PID-START.sock` beside the runtime's.
@@ -260,7 +261,8 @@ mod tests {
         }
     }
 
-    /// Covers processes that cannot be made here: no native AOT compiler, no runtime that old.
+    /// Covers processes that cannot be made here: musl, a native AOT compiler and old runtimes are
+    /// not available.
     #[test]
     fn what_can_be_seen_is_refused_before_it_is_asked() {
         let refused = |survey: &Survey| refuse_by_survey(7, survey).unwrap_err();

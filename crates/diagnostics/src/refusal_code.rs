@@ -1,8 +1,9 @@
-//! Answers of a runtime that does not do what it was asked for.
+//! HRESULTs with which a runtime refuses a command, with their meaning and advice.
 //!
-//! Names are those of `corerror.h` and `winerror.h`; which of them can come, and why, was read in
+//! Names are those of `corerror.h` and `winerror.h`. Which values occur, and why, was read in
 //! `ds-profiler-protocol.c`, `ds-server.c`, `profilinghelper.cpp` and `eetoprofinterfaceimpl.cpp`
-//! of dotnet/runtime. The invariant: a value without a name is shown as its number.
+//! of dotnet/runtime.
+//! Invariant: a value without a name is shown as its number.
 
 use std::fmt;
 
@@ -100,12 +101,12 @@ answers! {
 }
 
 impl RefusalCode {
-    /// Its name, where it is one that is known to come.
+    /// The name, if the value is known to occur.
     pub fn name(self) -> Option<&'static str> {
         self.known().map(|(name, _)| name)
     }
 
-    /// Returns its meaning here and the advice for it.
+    /// Returns the meaning of the value here, with advice.
     pub fn advice(self) -> &'static str {
         self.known()
             .map_or("the tool does not know this answer", |(_, advice)| advice)

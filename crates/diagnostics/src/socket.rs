@@ -1,11 +1,14 @@
-//! Finding the socket of a process, connecting to it, and talking with a deadline.
+//! Connections to the diagnostics socket of a process, with a deadline.
 //!
-//! The runtime makes it as `TMPDIR/dotnet-diagnostic-PID-START-socket`
-//! (`ipc_transport_get_default_name`, ds-ipc-pal-socket.c) where PID is as the process sees it.
-//! START is not computed here: it differs in time namespaces. A file stays behind when a process is
-//! killed, and in `/tmp` any user may make one of that name; so the invariant is that a stream
-//! which comes out leads to the process that was asked for, which the kernel says (`SO_PEERCRED` is
-//! the process that called `listen`).
+//! The runtime makes the socket as `TMPDIR/dotnet-diagnostic-PID-START-socket`
+//! (`ipc_transport_get_default_name`, ds-ipc-pal-socket.c). PID is the process id in the process's
+//! own namespace.
+//! START is not computed here, because it differs in time namespaces. The folder is searched
+//! instead.
+//! A killed process leaves its socket file behind, and in `/tmp` any user may make a file of that
+//! name.
+//! Invariant: a returned stream leads to the requested process. The kernel confirms it:
+//! `SO_PEERCRED` is the process that called `listen`.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -26,10 +29,10 @@ use crate::protocol::{self, HEADER};
 use crate::target::Folder;
 use crate::{Error, Target};
 
-/// A socket that is older than its process by this much is that of another one.
+/// A socket that is older than its process by more than this belongs to an earlier process.
 const AGE_TOLERANCE: Duration = Duration::from_secs(2);
 
-/// A connection to a runtime, which has to be done by a deadline.
+/// A connection to a runtime, with a deadline.
 pub(crate) struct Stream {
     stream: UnixStream,
     pid: u32,
@@ -40,7 +43,7 @@ pub(crate) struct Stream {
 /// Connects to the runtime of a process.
 ///
 /// # Errors
-/// There is no socket, no process or another process listens on it, or it cannot be reached.
+/// No socket exists, no process or another process listens on it, or it cannot be reached.
 pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Error> {
     let deadline = Instant::now() + wait;
     let inside = target.pid_inside();
@@ -53,11 +56,11 @@ pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Erro
     })
 }
 
-/// Connects to the newest socket in the target's folder for temporary files whose name `is_it`,
-/// where the target itself listens.
+/// Connects to the newest socket in the target's folder for temporary files whose name satisfies
+/// `is_it` and on which the target itself listens.
 ///
 /// # Errors
-/// There is none, no process or another process listens on it, or it cannot be reached.
+/// No socket exists, no process or another process listens on it, or it cannot be reached.
 pub fn connect_to_newest(
     target: &Target,
     wait: Duration,
@@ -67,7 +70,7 @@ pub fn connect_to_newest(
     let mut failure = None;
     for path in folders(target) {
         let Ok(folder) = target.open_folder(&path) else {
-            // A folder that is not there has no socket.
+            // A missing folder has no socket.
             continue;
         };
         let path = target.path_from_here(&path);
@@ -83,12 +86,12 @@ pub fn connect_to_newest(
             match connect_at(target, &folder, &path.join(&name), &name, wait, deadline) {
                 Ok(stream) => return Ok(stream),
                 Err(Error::Stale { .. }) if is_older(target, made) => {}
-                // The newest one's is the error to tell.
+                // The error of the newest socket is the one to report.
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
     }
-    // It may have ended while we looked.
+    // The process may have ended during the search.
     Target::new(target.pid())?;
     let [folder, ..] = folders(target);
     let why = missing_socket_reason(target, &folder);
@@ -98,7 +101,7 @@ pub fn connect_to_newest(
 
 /// Why a runtime may have no socket in its folder for temporary files.
 fn missing_socket_reason(target: &Target, folder: &Path) -> &'static str {
-    /// The room that `sockaddr_un` has, and the name with the longest numbers.
+    /// The capacity of `sockaddr_un`, and the longest possible file name.
     const LONGEST_PATH: usize = 107;
     const NAME: &str = "/dotnet-diagnostic-4194304-1234567890-socket";
     if folder.as_os_str().len() + NAME.len() > LONGEST_PATH {
@@ -118,21 +121,21 @@ fn missing_socket_reason(target: &Target, folder: &Path) -> &'static str {
      it started, or the socket was removed"
 }
 
-/// Whether what was made then was made for another process that had the number, unless a clock was
-/// set.
+/// Whether a file is so much older that an earlier process with the same id made it, unless a clock
+/// was set.
 fn is_older(target: &Target, made: SystemTime) -> bool {
     let uptime = target.uptime();
     let began = uptime.and_then(|uptime| SystemTime::now().checked_sub(uptime + AGE_TOLERANCE));
     began.is_some_and(|began| made < began)
 }
 
-/// Where a socket can be, by the target's view: the environment that can be read is the one that
-/// the process began with.
+/// Candidate folders for a socket, in the target's view. The environment that can be read is the
+/// one that the process began with.
 fn folders(target: &Target) -> [PathBuf; 2] {
     [target.temporary_folder(), PathBuf::from("/tmp")]
 }
 
-/// Names of those sockets in a folder and when they were made, newest first.
+/// Names of the matching sockets in a folder, with the times when they were made, newest first.
 fn names_in(
     folder: &Folder,
     is_it: impl Fn(&str) -> bool,
@@ -162,7 +165,7 @@ fn is_of(name: &str, pid: u32) -> bool {
     key.is_some_and(|key| !key.is_empty() && key.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Connects to a socket by its folder: a path may be longer than an address can be.
+/// Connects to a socket by its folder, because a path may be longer than a socket address allows.
 fn connect_at(
     target: &Target,
     folder: &Folder,
@@ -187,7 +190,7 @@ fn connect_at(
     )
     .map_err(os("make a socket for"))?;
     loop {
-        // A connect waits for a place in the listener's queue, as long as a send may take.
+        // A connect waits for a place in the listener's queue, for as long as the send timeout.
         set_timeouts(&socket, deadline).map_err(os("limit the time for"))?;
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => break,
@@ -223,7 +226,7 @@ fn connect_at(
     Ok(UnixStream::from(socket))
 }
 
-/// Lets a connect or send take until the deadline at most.
+/// Limits a connect or send to the deadline.
 fn set_timeouts(socket: &OwnedFd, deadline: Instant) -> nix::Result<()> {
     let left = time_until(deadline);
     let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
@@ -231,7 +234,7 @@ fn set_timeouts(socket: &OwnedFd, deadline: Instant) -> nix::Result<()> {
     setsockopt(&socket.as_fd(), SendTimeout, &left)
 }
 
-/// Returns the time left until then; never nothing, which would be no limit.
+/// Returns the time left until the deadline. Never zero, which would mean no limit.
 fn time_until(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
@@ -239,10 +242,10 @@ fn time_until(deadline: Instant) -> Duration {
 }
 
 impl Stream {
-    /// Sends a command and reads the answer, whole.
+    /// Sends a command and reads the whole reply.
     ///
     /// # Errors
-    /// No answer in time, or none at all.
+    /// No reply in time, or no valid one.
     pub(crate) fn exchange(
         mut self,
         message: &[u8],
@@ -303,7 +306,7 @@ impl Stream {
         Ok(time_until(self.deadline))
     }
 
-    /// Whether to go on after an error: the deadline is looked at before each turn.
+    /// Whether to continue after an error. The deadline is checked before each attempt.
     fn check_io_error(&self, error: io::Error, command: &'static str) -> Result<(), Error> {
         match error.kind() {
             io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

@@ -1,8 +1,8 @@
-//! The runtimes in a process, by its mappings, its executable and its environment.
+//! Facts about the runtimes in a process, from its mappings, executable and environment.
 //!
-//! No process is queried: it works for a process that is stopped. The invariant: facts that were
-//! not seen are `None` or empty, and a file that is no longer where it was counts as it did when it
-//! was mapped.
+//! No process is queried, so a survey also works for a stopped process.
+//! Invariant: a fact that was not found is `None` or empty. A file that was moved or deleted counts
+//! as it did when it was mapped.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,49 +17,50 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use crate::target::{denied, failed};
 use crate::{Error, Target};
 
-/// The facts that were seen in a process.
+/// The facts found about a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
-    /// Its CLRs, by their libraries.
+    /// The CLRs, by their libraries.
     pub runtimes: Vec<LoadedRuntime>,
-    /// It was compiled ahead of time into a program of its own, without a CLR.
+    /// Whether the program was compiled ahead of time, without a CLR.
     pub is_native_aot: bool,
-    /// The C library that it runs on.
+    /// The C library of the process.
     pub libc: Option<Libc>,
-    /// The profiler that its environment asks for and that it has loaded.
+    /// The profiler that the environment names and that the process has loaded.
     pub profiler: Option<Profiler>,
-    /// Libraries of ours that it has loaded, by its view; also when the agent has left: they stay.
+    /// Paths of our libraries that the process has loaded, in its own view. They stay mapped after
+    /// the agent has detached.
     pub agents: Vec<PathBuf>,
-    /// Its environment asks for our agent, and it is there: it has loaded it, and the agent's
-    /// thread runs. Where no tool answered it at the start, it has left the profiler's place to the
-    /// next profiler.
+    /// Whether the environment names our agent, the process has loaded it, and the agent's thread
+    /// runs. If no tool replied at the start, the agent has left the profiler's place to the next
+    /// profiler.
     pub is_recorded_from_its_start: bool,
-    /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
+    /// The setting that disables the diagnostics socket, as `NAME=VALUE`.
     pub diagnostics_off: Option<String>,
-    /// The setting that makes its first runtime wait at its start until it is resumed, as
-    /// `NAME=VALUE`. Whether it has been resumed is not seen.
+    /// The setting that suspends the first runtime at its start until it is resumed, as
+    /// `NAME=VALUE`. A survey cannot see whether it has been resumed.
     pub suspended_at_start: Option<String>,
 }
 
 /// A CLR in a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadedRuntime {
-    /// Its file, by the process's view: `libcoreclr.so`, or the program that it is linked into.
+    /// Path in the process's view: `libcoreclr.so`, or the program that the CLR is linked into.
     pub library: PathBuf,
-    /// Its version, where the path has it (a shared framework).
+    /// The version, if the path contains one (a shared framework).
     pub version: Option<String>,
 }
 
 /// A C library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Libc {
-    /// The GNU one; its newest symbol version, such as (2, 36), where it could be read.
+    /// glibc, with its newest symbol version, such as (2, 36), if it could be read.
     Glibc(Option<(u32, u32)>),
     /// musl (Alpine).
     Musl,
 }
 
-/// A profiler by the environment.
+/// A profiler that the environment names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profiler {
     /// `CORECLR_PROFILER`.
@@ -73,7 +74,7 @@ const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
 /// The prefixes of the names of other settings.
 const PREFIXES_OF_SETTINGS: [&str; 2] = ["DOTNET", "COMPlus"];
 const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
-/// With one of these 0 there is no socket.
+/// If one of these is 0, the runtime makes no socket.
 const SWITCHES: [&str; 4] = [
     "DOTNET_EnableDiagnostics",
     "COMPlus_EnableDiagnostics",
@@ -89,10 +90,10 @@ const SINGLE_FILE: &[u8] = b"DotNetRuntimeInfo";
 const NATIVE_AOT: &[u8] = b"DotNetRuntimeDebugHeader";
 
 impl Survey {
-    /// Looks at a process.
+    /// Surveys a process.
     ///
     /// # Errors
-    /// It may not be looked at, or has ended.
+    /// The process has ended, or its files in `/proc` may not be read.
     pub fn of(target: &Target) -> Result<Self, Error> {
         let pid = target.pid();
         let mut maps = Vec::new();
@@ -119,7 +120,8 @@ impl Survey {
                 ProgramKind::Other => {}
             }
         }
-        // There it is told from the threads, which are many files: not looked at without need.
+        // This needs the names of the threads, which are many files. So they are read only if
+        // needed.
         found.is_recorded_from_its_start =
             found.is_recorded_from_its_start && target.has_thread(AGENT_THREAD) != Some(false);
         if let Some(Libc::Glibc(version)) = &mut found.libc
@@ -165,7 +167,7 @@ impl Survey {
         }
     }
 
-    /// The version of the oldest CLR, where the paths have any.
+    /// The version of the oldest CLR, if any path contains one.
     pub fn version(&self) -> Option<&str> {
         let versions = self.runtimes.iter().filter_map(|r| r.version.as_deref());
         versions.min_by_key(|version| release(version))
@@ -212,13 +214,12 @@ fn is_glibc(name: &[u8]) -> bool {
     name == b"libc.so.6" || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }
 
-/// Files of `/proc/PID/maps`, each once. Not by a parser of all of it: a name may be no UTF-8, and
-/// has its line ends as `\012`.
+/// Files of `/proc/PID/maps`, each once. A parser of complete lines would fail: a name may not be
+/// UTF-8, and has its line ends as `\012`.
 pub(crate) fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.split(|byte| *byte == b'\n') {
-        // Five fields, of which the last one has blanks behind it, and the name, which may have
-        // some in it.
+        // Five fields and the name. Blanks follow the fifth field, and the name may contain some.
         let Some(start) = line.iter().position(|byte| *byte == b'/') else {
             continue;
         };
@@ -259,8 +260,8 @@ fn diagnostics_switch(variable: impl Fn(&str) -> Option<OsString>) -> Option<Str
     })
 }
 
-/// As `ds-ipc.c` of dotnet/runtime reads the settings: ports given by `DiagnosticPorts` suspend the
-/// runtime unless they say `nosuspend`.
+/// Reads the settings like `ds-ipc.c` of dotnet/runtime: ports given by `DiagnosticPorts` suspend
+/// the runtime unless they contain `nosuspend`.
 fn suspended_at_start(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     let given = |setting: &str| {
         PREFIXES_OF_SETTINGS.iter().find_map(|prefix| {
@@ -279,7 +280,7 @@ fn suspended_at_start(variable: impl Fn(&str) -> Option<OsString>) -> Option<Str
     Some(format!("{name}={value}"))
 }
 
-/// Whether the kernel is taking a process down. Kernel threads have no memory either.
+/// Whether the kernel is ending a process. Kernel threads have no memory either.
 fn is_exiting(target: &Target) -> bool {
     /// `PF_EXITING` of include/linux/sched.h.
     const EXITING: u32 = 0x4;
@@ -287,7 +288,7 @@ fn is_exiting(target: &Target) -> bool {
     flags.map_or(true, |flags| flags & EXITING != 0)
 }
 
-/// Settings of the runtime are hexadecimal.
+/// Parses a runtime setting, a hexadecimal number.
 fn number(value: &str) -> Option<u32> {
     let digits = value.trim();
     let digits = digits
@@ -296,7 +297,7 @@ fn number(value: &str) -> Option<u32> {
     u32::from_str_radix(digits.unwrap_or(value.trim()), 16).ok()
 }
 
-/// The kind of a program, by its exports.
+/// Determines the kind of a program from its exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ProgramKind {
     SingleFile,
@@ -336,7 +337,7 @@ fn kind_from_exports<'a>(exported: impl Iterator<Item = &'a [u8]>) -> ProgramKin
     kind
 }
 
-/// The newest version of glibc's symbols that a file gives (a libc) or needs (any other).
+/// The newest glibc symbol version that a file provides (a libc) or needs (any other file).
 pub fn newest_glibc(file: &Path) -> Option<(u32, u32)> {
     let cache = ReadCache::new(File::open(file).ok()?);
     let elf = ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;

@@ -1,8 +1,9 @@
-//! The process on the other side, as `/proc` shows it: its number and its files by its own view.
+//! A target process as `/proc` shows it: its ids, environment and files in its own view.
 //!
-//! Not what runs in it. The invariants: what is read here is of the process that [`Target::new`]
-//! found, also when it has ended and its number is another's; and no path of the target is opened
-//! as if it were one of ours where it has another root.
+//! The runtimes in the process are in `survey`.
+//! Invariants: everything read here belongs to the process that [`Target::new`] found, even if it
+//! has ended and its id was reused. If the target has another root, none of its paths is opened as
+//! a path of ours.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,21 +20,21 @@ use procfs::process::{Process, Status};
 
 use crate::Error;
 
-/// A process that is to be asked.
+/// The process that a command is for.
 #[derive(Debug)]
 pub struct Target {
     process: Process,
     pid: u32,
     pid_inside: u32,
-    /// The folder that its absolute paths are below, for us; `/` where it sees what we see.
+    /// Prefix of the target's absolute paths in our view. `/` if both have the same root.
     root: PathBuf,
 }
 
 impl Target {
-    /// Looks at process `pid`; for a thread's number, at its process.
+    /// Opens process `pid`. For a thread's id, opens its process.
     ///
     /// # Errors
-    /// There is none, or it has ended and waits for its parent to notice.
+    /// No such process exists, or it is a zombie.
     pub fn new(pid: u32) -> Result<Self, Error> {
         let gone = || Error::NoProcess { pid };
         let number = i32::try_from(pid).map_err(|_| gone())?;
@@ -55,17 +56,17 @@ impl Target {
         })
     }
 
-    /// Its number here.
+    /// The process id in our namespace.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Its number as itself knows it: another one in a pid namespace of its own.
+    /// The process id in its own pid namespace.
     pub fn pid_inside(&self) -> u32 {
         self.pid_inside
     }
 
-    /// How long it has run, to some hundredths of a second; `None` where it has ended.
+    /// Time since its start, to some hundredths of a second. `None` if it has ended.
     pub fn uptime(&self) -> Option<Duration> {
         let started =
             self.process.stat().ok()?.starttime as f64 / procfs::ticks_per_second() as f64;
@@ -79,12 +80,12 @@ impl Target {
         &self.process
     }
 
-    /// Whether it sees the same file system as we do, from the same root.
+    /// Whether the process has the same root in the same file system as we do.
     pub fn shares_our_files(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Whether it is in our user namespace: its rights are rights over our files, too.
+    /// Whether the process is in our user namespace, so that its rights apply to our files too.
     pub(crate) fn shares_our_users(&self) -> bool {
         let target_namespace = Path::new("/proc").join(self.pid.to_string());
         namespace(&target_namespace, "user").is_some_and(|target_namespace| {
@@ -92,7 +93,7 @@ impl Target {
         })
     }
 
-    /// A path of the target, as we reach it. One that is relative is below its working directory.
+    /// Maps a path of the target to our view. A relative path is below its working directory.
     pub fn path_from_here(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(below) => self.root.join(below),
@@ -103,11 +104,11 @@ impl Target {
         }
     }
 
-    /// Opens a folder of the target, by its own path. Links on the way lead where they lead for the
-    /// target: a container cannot have us look, or write, into a folder of ours.
+    /// Opens a folder of the target by its own path. Links are resolved inside the target's root,
+    /// so a container cannot redirect us into a folder of ours.
     ///
     /// # Errors
-    /// As the kernel's `openat2`: there is none, it may not be entered.
+    /// Those of the kernel's `openat2`: the folder does not exist, or may not be entered.
     pub fn open_folder(&self, path: &Path) -> io::Result<Folder> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if self.shares_our_files() {
@@ -130,36 +131,36 @@ impl Target {
         Ok(Folder(openat2(&start, path, how)?))
     }
 
-    /// A variable of the environment that it was started with; `None` also where that may not be
-    /// read.
+    /// A variable of the environment at the process's start. Also `None` if the environment may not
+    /// be read.
     pub fn variable(&self, name: &str) -> Option<OsString> {
         let mut environment = self.process.environ().ok()?;
         environment.remove(OsStr::new(name))
     }
 
-    /// Its folder for temporary files, by its own view, as the runtime finds it (`GetTempPathA` of
+    /// Its folder for temporary files, in its own view, as the runtime finds it (`GetTempPathA` of
     /// its PAL).
     pub fn temporary_folder(&self) -> PathBuf {
         let given = self.variable("TMPDIR").filter(|path| !path.is_empty());
         given.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
     }
 
-    /// An error for something that it did not let us do.
+    /// The error for an operation that the process does not permit.
     pub(crate) fn denied(&self, what: &'static str) -> Error {
         denied(self.pid, what)
     }
 
-    /// Bytes of its command line.
+    /// Its command line, in bytes.
     pub(crate) fn command_length(&self) -> usize {
         let mut bytes = Vec::new();
         let file = self.process.open_relative("cmdline");
-        // A command line that cannot be read has none.
+        // An unreadable command line counts as empty.
         let _ = file.map(|mut file| file.read_to_end(&mut bytes));
         bytes.len()
     }
 
-    /// Whether a thread has this name; the kernel keeps 15 bytes of one. `None` where threads
-    /// cannot be seen.
+    /// Whether any thread has this name. The kernel keeps 15 bytes of a name. `None` if threads
+    /// cannot be listed.
     pub(crate) fn has_thread(&self, name: &str) -> Option<bool> {
         let tasks = self.process.tasks().ok()?.flatten();
         let mut names = tasks
@@ -168,7 +169,7 @@ impl Target {
         Some(names.any(|known| known == name))
     }
 
-    /// Why it does not run just now, in words; `None` where it runs, or that cannot be seen.
+    /// Why the process does not run just now, in words. `None` if it runs, or the state is unknown.
     pub fn stopped_reason(&self) -> Option<&'static str> {
         let state = self.process.stat().ok()?.state;
         match state {
@@ -199,7 +200,8 @@ impl Target {
 pub struct Folder(OwnedFd);
 
 impl Folder {
-    /// A path to it for this process, as long as it is open; short, whatever its own is.
+    /// A path to the folder for this process, valid while it is open. Short, however long its own
+    /// path is.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -217,10 +219,10 @@ impl AsFd for Folder {
     }
 }
 
-/// An error for something that a process did not let us do.
+/// The error for an operation that a process does not permit.
 pub(crate) fn denied(pid: u32, what: &'static str) -> Error {
-    // Of a process with privileges of its own the files belong to root, but `status` is for
-    // everyone.
+    // The `/proc` files of a process with privileges of its own belong to root, but everyone can
+    // read `status`.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let real = users.and_then(|users| users.split_whitespace().next()?.parse().ok());
@@ -236,7 +238,7 @@ pub(crate) fn failed(pid: u32, error: ProcError) -> Error {
     match error {
         ProcError::NotFound(_) => Error::NoProcess { pid },
         ProcError::PermissionDenied(_) => denied(pid, "its files in /proc may not be read"),
-        // The error of reading a file of a process that has ended.
+        // The error of reading a file of an ended process.
         ProcError::Io(error, _) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             Error::NoProcess { pid }
         }
@@ -257,15 +259,14 @@ fn pid_inside(status: &Status) -> Option<u32> {
     u32::try_from(*numbers.last()?).ok()
 }
 
-/// Returns the namespace of a kind that a process of `/proc` is in; `None` where it may not be
-/// looked at.
+/// Returns a namespace of a process in `/proc`. `None` if it may not be read.
 fn namespace(process: &Path, kind: &str) -> Option<(u64, u64)> {
     let found = fs::metadata(process.join("ns").join(kind)).ok()?;
     Some((found.dev(), found.ino()))
 }
 
-/// Where we find the root of a process's file system. What may not be looked at is taken for ours:
-/// whoever may not look may not enter either.
+/// The root of a process's file system in our view. A root that may not be read counts as ours,
+/// because then it may not be entered either.
 fn root_of(pid: u32) -> PathBuf {
     let folder = Path::new("/proc").join(pid.to_string());
     let ours = namespace(Path::new("/proc/self"), "mnt");
@@ -316,7 +317,7 @@ mod tests {
         let pid = child.id();
         let options = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
         let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid.cast_signed()));
-        // It has ended and is still there to be waited for.
+        // A zombie still has its entry.
         nix::sys::wait::waitid(id, options).unwrap();
         assert!(matches!(Target::new(pid), Err(Error::NoProcess { .. })));
         child.wait().unwrap();

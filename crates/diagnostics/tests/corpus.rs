@@ -1,5 +1,4 @@
-//! The fuzz corpus as a plain test: what fuzzing once found stays found, and what real runtimes
-//! have answered is read.
+//! Runs the fuzz corpus as a plain test: past findings and replies of real runtimes.
 
 #[path = "../../../fuzz/targets/answer.rs"]
 mod answer;
@@ -25,7 +24,7 @@ fn answers() {
     }
 }
 
-/// Files are named by the command and the runtime that answered.
+/// File names have the command and the runtime of a reply.
 #[test]
 fn what_runtimes_have_answered_is_read() {
     let mut read = 0;

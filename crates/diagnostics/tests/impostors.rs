@@ -1,5 +1,7 @@
-//! Listeners on a socket of the right name that are no runtime. This process is the target: it has
-//! a socket in `/tmp` that another user may have made, or that says what no runtime says.
+//! Tests of sockets with the right name whose listener is not a runtime.
+//!
+//! This process is the target. Its socket is in `/tmp`, where another user may have made it, or its
+//! listener sends what no runtime sends.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use diagnostics::{Diagnostics, Error, Target};
 
-/// One name at a time: it is that of this process.
+/// Serialises the tests: all use the socket name of this process.
 static NAME: Mutex<()> = Mutex::new(());
 
 fn path(pid: u32) -> PathBuf {
@@ -19,7 +21,7 @@ fn path(pid: u32) -> PathBuf {
     folder.join(format!("dotnet-diagnostic-{pid}-1-socket"))
 }
 
-/// Takes a command and answers it so.
+/// Accepts a command and sends this reply.
 fn listen(answer: impl FnOnce(UnixStream) + Send + 'static) -> (PathBuf, JoinHandle<()>) {
     let path = path(std::process::id());
     let _ = std::fs::remove_file(&path);
@@ -74,7 +76,7 @@ fn an_answer_that_breaks_off_is_an_end() {
     }
 }
 
-/// Each read is in time; the answer is not.
+/// Each read ends in time, but the whole reply does not.
 #[test]
 fn an_answer_that_trickles_is_not_waited_for() {
     let _name = NAME.lock().unwrap_or_else(|e| e.into_inner());
@@ -96,7 +98,7 @@ fn an_answer_that_trickles_is_not_waited_for() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Its queue is full: a plain connect would wait for ever.
+/// The queue is full: a plain connect would block for ever.
 #[test]
 fn a_listener_that_accepts_nobody_is_not_waited_for() {
     use nix::sys::socket::{
@@ -143,7 +145,7 @@ fn a_socket_that_nobody_listens_on_is_told() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Killed programs leave sockets behind, and numbers come again.
+/// Killed programs leave sockets behind, and process ids are reused.
 #[test]
 fn a_socket_of_another_process_that_had_the_number_is_none() {
     let _name = NAME.lock().unwrap_or_else(|e| e.into_inner());

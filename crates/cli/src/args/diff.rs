@@ -1,6 +1,6 @@
-//! Arguments of `sidewalk diff`, and the rules among them. Their effects are elsewhere.
+//! Arguments of `sidewalk diff`, and the rules of `--fail-on`. Their effects are elsewhere.
 //!
-//! The invariant: a rule holds only by a change that is certain.
+//! Invariant: a rule holds only if a change is statistically certain.
 
 use std::path::PathBuf;
 
@@ -102,7 +102,7 @@ pub(crate) enum DiffOutputFormat {
     Html,
 }
 
-/// A file that was asked for.
+/// A requested output file.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) path: PathBuf,
@@ -128,9 +128,9 @@ impl Output {
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) text: String,
-    /// Grew, or shrank.
+    /// Whether the rule is for growth, not shrinkage.
     grew: bool,
-    /// By so large a part of what it was.
+    /// Minimum change, as a fraction of the amount before.
     least: f64,
     name: Regex,
 }

@@ -1,7 +1,7 @@
-//! Requirements of programs that are started here, and of the tool itself.
+//! Doctor's checks of this machine: requirements of the tool and of programs that it starts.
 //!
-//! They inherit our limits, our filter of system calls and our view of files, so what we can do
-//! they can.
+//! Started programs inherit the tool's limits, seccomp filter and view of files. So a check that
+//! succeeds here also holds for them.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,17 +14,17 @@ use super::{Check, trial};
 use crate::console::escaped;
 use crate::record::{self, AgentLibrary, EmbeddedAgents};
 
-/// The check that does not count for a process that runs already.
+/// Name of the check that does not apply to a process that already runs.
 pub(super) const ENVIRONMENT: &str = "environment";
 
-/// With fewer descriptors left a tool that records a handful of processes comes to its end.
+/// Minimum number of free descriptors. With fewer, recording a handful of processes uses them up.
 const FEW_DESCRIPTORS: u64 = 64;
-/// With fewer signals left not every thread of a program has a timer.
+/// Minimum number of free pending signals. With fewer, some threads of a program get no timer.
 const FEW_SIGNALS: u64 = 256;
 
-/// The checks, in the order in which recording comes to need them.
+/// The checks, in the order in which recording needs them.
 pub(super) fn checks(embedded: EmbeddedAgents) -> Vec<Check> {
-    // A filter of system calls may end who makes a call that it does not know.
+    // A seccomp filter may kill a process that makes a call that the filter does not list.
     syscalls::refresh();
     vec![
         kernel(),
@@ -60,7 +60,8 @@ fn kernel() -> Check {
     }
 }
 
-/// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
+/// Loads the agent with the dynamic linker as a runtime would: with its dependencies, from its
+/// path.
 fn agent(embedded: EmbeddedAgents) -> Check {
     const WHAT: &str = "agent";
     let libc = diagnostics::libc_of_machine();
@@ -185,7 +186,7 @@ fn signals() -> Check {
     }
 }
 
-/// Whether enough is left of a limit: `(used, most)`.
+/// Checks whether enough of a limit is left: `(used, most)`.
 pub(super) fn check_headroom(
     what: &'static str,
     (used, most): (u64, u64),

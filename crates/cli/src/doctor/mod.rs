@@ -1,9 +1,8 @@
-//! `sidewalk doctor [PID]`: what recording, attaching and perf need here, each found out by doing
-//! it.
+//! `sidewalk doctor [PID]`: checks what recording, attaching and perf need, by trying each.
 //!
-//! Nothing is repaired. The invariants: no check is a guess from a version or a setting where it
-//! can be tried; what is tried leaves nothing behind; and the exit code says whether recording
-//! would work.
+//! Problems are reported with a fix, not repaired.
+//! Invariants: no check guesses from a version or a setting if it can be tried. A trial leaves
+//! nothing behind. The exit code is 1 if recording would not work.
 
 mod machine;
 mod process;
@@ -21,15 +20,15 @@ use crate::record::EmbeddedAgents;
 /// The result of a trial.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Finding {
-    /// It works: how.
+    /// Works. The text says how.
     Ok(String),
-    /// Recording does without it: what is missing then, and the fix.
+    /// Recording works without it. The text says what is missing, and the fix.
     Limited(String),
-    /// Recording does not work without it: what is wrong, and the fix.
+    /// Recording does not work without it. The text says what is wrong, and the fix.
     NotOk(String),
 }
 
-/// One line.
+/// One check, printed as one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Check {
     /// The requirement of recording that was checked.
@@ -59,13 +58,13 @@ impl Check {
             Finding::Limited(text) => ("limited", text),
             Finding::NotOk(text) => ("not ok", text),
         };
-        // One line each, whatever a path or an error has in it.
+        // One line for each check, whatever a path or an error contains.
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("{state:<8} {:<18} {}\n", self.what, visible(&text))
     }
 }
 
-/// Runs the verb; the exit code is 1 where recording would not work.
+/// Runs the verb. The exit code is 1 if recording would not work.
 pub(crate) fn run(args: &DoctorArgs, embedded: EmbeddedAgents) -> Result<ExitCode> {
     let mut checks = machine::checks(embedded);
     if let Some(pid) = args.pid {

@@ -1,7 +1,7 @@
-//! Requirements for attaching to a process.
+//! Doctor's checks of one process: requirements for attaching to it.
 //!
-//! It is looked at, asked who it is, and a copy of the agent is put where it could load it and
-//! taken away again; nothing is attached.
+//! The process is examined and its runtime queried. A copy of the agent is put where the process
+//! could load it, and removed again. Nothing is attached.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::tested::newer_than_tested;
 
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The checks of process `pid`.
+/// Runs the checks of process `pid`.
 pub(super) fn checks(pid: u32, embedded: EmbeddedAgents) -> Vec<Check> {
     let target = match Target::new(pid) {
         Ok(target) => target,
@@ -38,7 +38,7 @@ fn process(target: &Target, reach: &Reach) -> Check {
     const WHAT: &str = "process";
     let pid = target.pid();
     if reach.survey.is_none() {
-        // The refusal says the same, and more.
+        // The refusal reports the same, with more detail.
         return Check::limited(WHAT, format!("process {pid} cannot be examined"));
     }
     let version = match (reach.version(), reach.survey.as_ref()) {
@@ -101,7 +101,7 @@ fn limits(target: &Target) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Ok(status) = target.process().status() {
         checks.push(pending_signals(status.sigq, status.threads));
-        // Of a .NET program nothing else handles it.
+        // In a .NET program nothing else handles SIGURG.
         const SIGURG: u32 = 23;
         if status.sigcgt >> (SIGURG - 1) & 1 != 0 {
             checks.push(Check::limited(
@@ -125,7 +125,7 @@ fn limits(target: &Target) -> Vec<Check> {
         .limits()
         .map(|limits| limits.max_open_files.soft_limit);
     if let (Ok(open), Ok(procfs::process::LimitValue::Value(most))) = (open, most) {
-        // The agent takes a handful.
+        // The agent needs a handful.
         let check = check_headroom(
             "its descriptors",
             (open as u64, most),
@@ -137,7 +137,7 @@ fn limits(target: &Target) -> Vec<Check> {
     checks
 }
 
-/// Checks how many pending signals it may still have, by `(queued, most)`, for so many threads.
+/// Checks the free pending signals of the process, by `(queued, most)`, for this many threads.
 fn pending_signals((queued, most): (u64, u64), threads: u64) -> Check {
     const WHAT: &str = "its signals";
     if queued >= most {

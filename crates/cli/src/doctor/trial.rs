@@ -1,7 +1,6 @@
-//! Doing once what recording does all the time.
+//! Doctor's trials: each performs one system operation of recording once.
 //!
-//! No judgement of what comes of it. The invariant: nothing stays behind: no timer, descriptor or
-//! file.
+//! The callers judge the results. Invariant: no timer, descriptor or file remains.
 
 use std::io::IoSliceMut;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -17,7 +16,8 @@ use nix::time::ClockId;
 use nix::unistd::{Pid, gettid};
 use syscalls::Call;
 
-/// An error where a filter of system calls forbids one of these calls: it would perhaps end us.
+/// Fails if a seccomp filter forbids one of these calls, because making the call could kill the
+/// tool.
 fn check_allowed(calls: &[Call]) -> nix::Result<()> {
     match calls.iter().find(|call| !syscalls::is_allowed(**call)) {
         Some(call) => Err(Errno::from_raw(syscalls::refusal(*call))),
@@ -33,10 +33,10 @@ pub(super) fn timer() -> nix::Result<()> {
     Timer::new(ClockId::CLOCK_THREAD_CPUTIME_ID, notify).map(drop)
 }
 
-/// Sends this thread the signal 0, which is none, as one that says what it is for.
+/// Sends this thread signal 0 (no signal), with the `siginfo` of a timer signal.
 pub(super) fn signal() -> nix::Result<()> {
     check_allowed(&[Call::RtTgsigqueueinfo])?;
-    // SI_TIMER, as the agent's; the rest is not looked at.
+    // SI_TIMER, like the agent's signal. The kernel does not check the rest.
     let mut info = [0_i32; 32];
     info[2] = libc::SI_TIMER;
     #[expect(unsafe_code, reason = "no crate that we have makes this call")]
@@ -53,7 +53,7 @@ pub(super) fn signal() -> nix::Result<()> {
     Errno::result(sent).map(drop)
 }
 
-/// Reads a byte of our own memory by way of the kernel.
+/// Reads a byte of our own memory through the kernel.
 pub(super) fn read_own_memory() -> nix::Result<()> {
     check_allowed(&[Call::ProcessVmReadv])?;
     let from = [42u8];
@@ -70,7 +70,7 @@ pub(super) fn read_own_memory() -> nix::Result<()> {
     }
 }
 
-/// Opens a folder so that no link leads out of it.
+/// Opens a folder with link resolution confined to it.
 pub(super) fn open_in_root() -> nix::Result<()> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let root = open("/", flags, Mode::empty())?;
@@ -85,7 +85,7 @@ pub(super) fn perf_event(user_time_only: bool) -> nix::Result<()> {
     check_allowed(&[Call::PerfEventOpen])?;
     const TYPE_SOFTWARE: u64 = 1;
     const TASK_CLOCK: u64 = 1;
-    /// The first form of the attributes, which every kernel takes.
+    /// Size of the first version of the attributes, which every kernel accepts.
     const SIZE: u64 = 64;
     const DISABLED: u64 = 1 << 0;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -142,7 +142,7 @@ mod tests {
         signal().unwrap();
         read_own_memory().unwrap();
         open_in_root().unwrap();
-        // Where neither is allowed there is nothing to leave.
+        // If neither is allowed, no descriptor can remain.
         for user_time_only in [true, false] {
             let _ = perf_event(user_time_only);
         }

@@ -1,15 +1,16 @@
-//! The container that a process is in, by its control group.
+//! Names the container that a process is in, from its control group.
 //!
-//! A guess by the names that container engines give, for people to recognise; nothing is decided by
-//! it. The invariant: what is not recognised is not named, but a process with a view of its own
-//! says so.
+//! The names are those that container engines use. They are for display only; no decision depends
+//! on them.
+//! Invariant: an unrecognised control group gives no container id. A process with a view of its own
+//! (process ids or files) is reported as such.
 
 use diagnostics::Target;
 
-/// Digits of an id that are shown, as `docker ps` does.
+/// Number of id digits shown, as in `docker ps`.
 const SHORT_ID: usize = 12;
 
-/// The container's id in short, or what of its view is its own.
+/// The container's short id, or which views the process has of its own.
 pub(super) fn container_of(target: &Target) -> Option<String> {
     let groups = target.process().cgroups().ok();
     let mut paths = groups.iter().flatten().map(|group| &*group.pathname);
@@ -24,7 +25,7 @@ pub(super) fn container_of(target: &Target) -> Option<String> {
     }
 }
 
-/// The id in a control group's path: the innermost part that is 64 hexadecimal digits
+/// The id in a control group's path: the innermost component with 64 hexadecimal digits
 /// (`/docker/ID`, `/system.slice/docker-ID.scope`, `…/cri-containerd-ID.scope`,
 /// `…/libpod-ID.scope/container`), or LXC's name.
 fn id_in(path: &str) -> Option<String> {

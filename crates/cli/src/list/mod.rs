@@ -1,8 +1,8 @@
-//! `sidewalk list`: the .NET processes that can be seen, and how each can be recorded.
+//! `sidewalk list`: prints the visible .NET processes and how each can be recorded.
 //!
-//! Nothing is changed in any of them. The invariants: a process that is stuck or stopped is waited
-//! for a second at most, whatever their number; what a process calls itself is data and acts on no
-//! terminal.
+//! No process is changed.
+//! Invariants: each query of a process that is stuck or stopped ends after a second, and several
+//! processes are queried at once. Names of processes cannot control the terminal.
 
 mod container;
 
@@ -23,32 +23,32 @@ use crate::console::Console;
 use crate::running;
 use crate::tested::newer_than_tested;
 
-/// How long a process has to say who it is.
+/// Timeout of a query.
 const WAIT: Duration = Duration::from_secs(1);
-/// As many are asked at once.
+/// Number of processes queried at the same time.
 const CONCURRENT_REQUESTS: usize = 16;
 
-/// The facts that are listed about a process.
+/// One listed process.
 #[derive(Serialize, Debug)]
 struct ProcessRow {
     pid: u32,
-    /// Its number as itself sees it.
+    /// The process id in its own namespace.
     pid_inside: u32,
-    /// Versions of its CLRs; one that does not say its version is `unknown`.
+    /// Versions of its CLRs. A CLR without a known version is `unknown`.
     runtimes: Vec<String>,
-    /// One of them is newer than any that recording was tested on.
+    /// Whether a CLR is newer than any that recording was tested on.
     is_newer_than_tested: bool,
     uptime_s: f64,
     uid: u32,
     user: String,
-    /// Its container's id, or that it has a view of files or processes of its own.
+    /// Its container's id, or which views of files or processes it has of its own.
     container: Option<String>,
     command: Vec<String>,
-    /// `attach`, `control socket`, `beside another profiler`; none where it cannot be recorded.
+    /// `attach`, `control socket`, `beside another profiler`. `None` if it cannot be recorded.
     record: Option<&'static str>,
     /// The state of the agent in it: `idle`, `recording`.
     agent: Option<String>,
-    /// For whom it records.
+    /// The tool that records it.
     recorded_by: Option<String>,
     /// The other profiler's library.
     profiler: Option<String>,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ListArgs, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// The rows as a JSON object, so that more can be said one day.
+/// The rows as a JSON object, which can get more fields later.
 fn as_object(rows: &[ProcessRow]) -> impl Serialize {
     #[derive(Serialize)]
     struct Processes<'a> {
@@ -90,7 +90,7 @@ fn as_object(rows: &[ProcessRow]) -> impl Serialize {
     Processes { processes: rows }
 }
 
-/// Returns the rows of all processes, ordered by their numbers.
+/// Returns the rows of all processes, ordered by process id.
 fn rows() -> Result<Vec<ProcessRow>> {
     let left = Mutex::new(running::targets()?);
     let rows = Mutex::new(Vec::new());
@@ -112,7 +112,7 @@ fn rows() -> Result<Vec<ProcessRow>> {
     Ok(rows)
 }
 
-/// `None` where it has ended meanwhile.
+/// Returns the row of a process. `None` if it has ended meanwhile.
 fn row(target: &Target) -> Option<ProcessRow> {
     let reach = Reach::of(target, WAIT);
     let state = match &reach.route {
@@ -121,7 +121,7 @@ fn row(target: &Target) -> Option<ProcessRow> {
     };
     let value_of = |key| state.as_ref().and_then(|state| state.get(key));
     let agent = value_of(control::keys::PHASE).map(str::to_owned);
-    // An idle one says who recorded last.
+    // An idle agent reports who recorded last.
     let recorded_by = value_of(control::keys::BY).filter(|_| agent.as_deref() == Some("recording"));
     let recorded_by = recorded_by.map(str::to_owned);
     let (record, profiler, why_not, short) = match &reach.route {
@@ -186,7 +186,7 @@ pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     control::receive(DeadlineReader { stream, deadline }).ok()
 }
 
-/// Reads until then: an answer that trickles is not waited for.
+/// Reads until a deadline, so that a slow trickle of bytes cannot extend it.
 struct DeadlineReader {
     stream: UnixStream,
     deadline: Instant,
@@ -203,7 +203,7 @@ impl Read for DeadlineReader {
     }
 }
 
-/// Of each CLR; the one that answers on the socket knows its version best.
+/// The versions of all CLRs. The CLR on the diagnostics socket reports its own version best.
 fn versions(reach: &Reach) -> Vec<String> {
     let value_of = reach.info.as_ref().and_then(|info| info.version.clone());
     let seen = reach.survey.iter().flat_map(|survey| &survey.runtimes);
@@ -232,7 +232,7 @@ fn user_name(uid: u32) -> String {
     }
 }
 
-/// Columns of the terminal that stdout is.
+/// Width of the terminal that stdout is, in columns.
 fn terminal_width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {
@@ -242,7 +242,7 @@ fn terminal_width() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Columns as wide as they need to be; the last one is cut where a terminal ends.
+/// Formats the table. Columns are as wide as needed; the last one is cut at the terminal's width.
 fn table(rows: &[ProcessRow], width: Option<usize>) -> String {
     if rows.is_empty() {
         return String::new();
@@ -310,7 +310,7 @@ fn cell_text(text: &str) -> String {
     visible(text).into_owned()
 }
 
-/// `45s`, `12m`, `3h05m`, `2d04h`.
+/// Formats a time as `45s`, `12m`, `3h05m`, `2d04h`.
 fn duration(seconds: f64) -> String {
     let seconds = seconds as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Each byte is in time; the answer is not.
+    /// Each byte is in time, but the whole reply is not.
     #[test]
     fn an_agent_that_trickles_is_not_waited_for() {
         let (stream, mut other) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Where the agent is: `libsidewalk.so`, and `libsidewalk-musl.so` for programs on musl.
+//! Finds the agent, `libsidewalk.so`: embedded in the binary, beside it, or named by a variable.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,25 +26,25 @@ pub struct EmbeddedAgents {
     pub musl: Option<EmbeddedAgent>,
 }
 
-/// An agent that a binary has in it.
+/// An agent embedded in a binary.
 #[derive(Clone, Copy)]
 pub struct EmbeddedAgent {
     /// `libsidewalk.so`.
     pub content: &'static [u8],
-    /// Its [`diagnostics::hash_of`], made with the binary: making it takes longer than all else
-    /// before the command starts.
+    /// Its [`diagnostics::hash_of`], computed at build time: computing it takes longer than all
+    /// else before the command starts.
     pub hash: &'static str,
 }
 
-/// The agent, as a file. It stays where it is as long as this is there.
+/// The agent as a file, which is not removed while this value lives.
 pub(crate) struct AgentLibrary {
     path: PathBuf,
     _unpacked: Option<UnpackedLibrary>,
 }
 
 impl AgentLibrary {
-    /// The one for programs on a C library: what the variable names, or what this binary carries,
-    /// or the one beside it, or in `../lib`. The path is absolute.
+    /// Finds the agent: `SIDEWALK_AGENT`, the embedded one, the one beside this binary, or in
+    /// `../lib`. The path is absolute.
     ///
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.
@@ -81,7 +81,7 @@ impl AgentLibrary {
         }
     }
 
-    /// Where it is.
+    /// Path of the agent.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

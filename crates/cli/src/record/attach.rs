@@ -1,9 +1,10 @@
-//! Coming to a process that runs, and leaving it.
+//! Attaches to running processes, requests recordings from their agents, and detaches.
 //!
-//! An agent that is there already is found by its control socket; else the runtime is asked to load
-//! it. Either way the recording begins with a request on that socket, over which it then comes. The
-//! invariant: nothing is sent to a process that does not listen itself, and what cannot be done is
-//! said with what to do.
+//! A loaded agent is found by its control socket. Otherwise the runtime is requested to load it.
+//! Then a request on that socket begins the recording, and the recorded blocks arrive on the same
+//! connection.
+//! Invariants: nothing is sent to a process that does not listen itself. Each error states what to
+//! do.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
@@ -23,58 +24,58 @@ use super::agent_library::{AgentLibrary, EmbeddedAgents};
 use super::session::pidfd_of;
 use crate::console::{Console, escaped};
 
-/// How long a runtime has to load the agent: it may be collecting.
+/// Timeout for a runtime to load the agent: it may be in a garbage collection.
 const ATTACH_TIME: Duration = Duration::from_secs(10);
-/// How long an agent has to answer; it may be asking its runtime for fifty thousand methods.
+/// Timeout for a reply of the agent, which may be querying its runtime for fifty thousand methods.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long a runtime has to let the agent go.
+/// Timeout for a runtime to detach the agent.
 const DETACH_TIME: Duration = Duration::from_secs(10);
 
-/// How long a runtime that was just born may take until it can be attached to.
+/// Maximum age, and maximum delay of the attach, of a process whose runtime is still starting.
 const STARTUP_TIME: Duration = Duration::from_secs(5);
-/// Time between two tries of that.
+/// Time between two attempts to attach to a starting process.
 const STARTUP_POLL: Duration = Duration::from_millis(50);
-/// For so long a process must stand still to be called stopped: a tracer stops it for moments.
+/// A process must be stopped this long to be reported as stopped: a tracer stops it for moments.
 const STOPPED_TIME: Duration = Duration::from_secs(1);
-/// How long a process whose sockets no longer answer may take to end.
+/// Time in which a process may end after its sockets have failed.
 const END_TIME: Duration = Duration::from_millis(500);
 
-/// How the agent and a process stand after a recording.
+/// State of the agent in a process after a recording.
 pub(super) enum DetachOutcome {
-    /// It is out of the process.
+    /// The agent has been detached.
     Detached,
-    /// It stays, and does nothing.
+    /// The agent stays loaded and idle, for this reason.
     Idle(String),
-    /// The process has ended, or says nothing.
+    /// The process has ended, or does not reply.
     Unknown,
 }
 
-/// A request to an agent.
+/// A request for a recording.
 pub(super) struct RecordingRequest<'a> {
-    /// As `SIDEWALK_CONFIG` has it.
+    /// The configuration, in the format of `SIDEWALK_CONFIG`.
     pub(super) configuration: &'a str,
-    /// It stays afterwards.
+    /// Whether the agent stays loaded afterwards.
     pub(super) stay: bool,
-    /// The heap will be walked.
+    /// Whether the heap will be walked.
     pub(super) walks_heap: bool,
-    /// The verb for what happens to the process, for messages: `recorded`, `dumped`.
+    /// The participle for messages: `recorded`, `dumped`.
     pub(super) done: &'static str,
 }
 
-/// An agent's answer to a request for a recording.
+/// An agent's reply to a request for a recording.
 enum BeginReply {
-    /// Over the stream come the blocks.
+    /// Accepted. The blocks arrive on this stream.
     Recording(UnixStream),
-    /// It says that it is leaving the process.
+    /// The agent is detaching.
     Detaching,
-    /// It hung up without an answer.
+    /// The connection was closed without a reply.
     Closed,
 }
 
-/// Begins to record a process: over the stream come its blocks from here on.
+/// Begins to record a process. Its blocks arrive on the returned stream.
 ///
 /// # Errors
-/// It cannot be recorded, or another tool records it.
+/// The process cannot be recorded, or another tool records it.
 pub(super) fn begin_recording(
     target: &Target,
     embedded: EmbeddedAgents,
@@ -85,7 +86,7 @@ pub(super) fn begin_recording(
     let begun = try_begin(target, embedded, request).and_then(|begun| match begun {
         BeginReply::Recording(stream) => Ok(BeginReply::Recording(stream)),
         BeginReply::Detaching | BeginReply::Closed => {
-            // It is on its way out.
+            // The agent is detaching. Wait for its end.
             let _gone = detach(target);
             try_begin(target, embedded, request)
         }
@@ -102,7 +103,7 @@ pub(super) fn begin_recording(
         ),
         Err(error) => error,
     };
-    // Sockets go before the process does.
+    // Sockets close before the process ends.
     Err(end_error(pid, request.done).unwrap_or(error))
 }
 
@@ -123,7 +124,7 @@ fn try_begin(
     request_recording(pid, stream, request)
 }
 
-/// Refuses a process that does not run, as its sockets do not answer.
+/// Refuses a stopped process, because its sockets do not reply.
 fn refuse_stopped(target: &Target) -> Result<()> {
     let since = Instant::now();
     while let Some(why) = target.stopped_reason() {
@@ -135,7 +136,7 @@ fn refuse_stopped(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Returns the error for a process that has ended, in which no socket answers.
+/// Returns the error for a process that has ended, if its sockets fail for that reason.
 fn end_error(pid: u32, done: &str) -> Option<anyhow::Error> {
     if let Some(process) = pidfd_of(pid.cast_signed()) {
         let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
@@ -147,7 +148,7 @@ fn end_error(pid: u32, done: &str) -> Option<anyhow::Error> {
     is_gone.then(|| anyhow!("process {pid} ended while it was {done}"))
 }
 
-/// Connects to the agent at the control socket, if there is one.
+/// Connects to the agent's control socket, if the process has one.
 pub(super) fn connect_to_agent(target: &Target) -> Result<Option<UnixStream>> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
@@ -167,7 +168,7 @@ pub(super) fn new_request(verb: &str) -> Message {
     Message::new(verb).with(keys::PROTOCOL, PROTOCOL)
 }
 
-/// Asks for a recording.
+/// Requests a recording.
 fn request_recording(
     pid: u32,
     stream: UnixStream,
@@ -185,7 +186,7 @@ fn request_recording(
              very busy)",
             ANSWER_TIME.as_secs()
         ),
-        // It had no time for us any more, or has failed: if it is still there, it is found again.
+        // The agent has timed out or failed. If it still exists, the next attempt finds it.
         Err(_) => return Ok(BeginReply::Closed),
     };
     let why = reply.get(keys::WHY).unwrap_or_default();
@@ -211,9 +212,9 @@ fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// By which others are told who records.
+/// The name of this tool in the agent's state, for other tools.
 fn recorder_name() -> String {
-    /// The number of the kernel's first namespace of processes (`PROC_PID_INIT_INO` of
+    /// Inode number of the kernel's first pid namespace (`PROC_PID_INIT_INO` of
     /// include/linux/proc_ns.h).
     const FIRST: &str = "pid:[4026531836]";
     let pid = std::process::id();
@@ -232,7 +233,7 @@ fn attach(target: &Target, embedded: EmbeddedAgents, request: &RecordingRequest<
         let Err(error) = &attached else {
             return attached;
         };
-        // One that is no .NET is asked for as long as it may become one.
+        // A process without .NET is retried while it is young enough to become a .NET process.
         let is_young = || target.uptime().is_some_and(|uptime| uptime < STARTUP_TIME);
         let may_change = is_starting(error) || (is_young() && is_not_listening(error));
         if !may_change || since.elapsed() >= STARTUP_TIME {
@@ -242,7 +243,7 @@ fn attach(target: &Target, embedded: EmbeddedAgents, request: &RecordingRequest<
     }
 }
 
-/// The runtime says that it is not ready.
+/// Whether the runtime reports that it is not ready.
 fn is_starting(error: &anyhow::Error) -> bool {
     let answer = error
         .chain()
@@ -253,7 +254,7 @@ fn is_starting(error: &anyhow::Error) -> bool {
     )
 }
 
-/// There is no runtime, or none that listens.
+/// Whether the process has no runtime, or none that listens.
 fn is_not_listening(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<Refusal>(),
@@ -274,7 +275,7 @@ fn attach_now(
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
     if reach.route? == RecordingRoute::ControlSocket {
-        // It has come between our knock and now.
+        // The agent was loaded after the first connection attempt.
         return Ok(());
     }
     let survey = reach.survey.unwrap_or_default();
@@ -287,7 +288,7 @@ fn attach_now(
     attached.with_context(|| format!("cannot attach to process {pid}; see sidewalk doctor {pid}"))
 }
 
-/// The same, from there. The library is a path of the process's view.
+/// Makes the runtime load the agent. `library` is a path in the process's view.
 fn load(target: &Target, library: &Path, request: &RecordingRequest<'_>) -> Result<()> {
     let pid = target.pid();
     let socket = control::socket_path(&target_folder(pid), target.pid_inside())
@@ -320,7 +321,7 @@ fn target_folder(pid: u32) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// Has the agent leave a process, and waits until it has.
+/// Makes the agent detach from a process, and waits until it has.
 pub(super) fn detach(target: &Target) -> DetachOutcome {
     let Ok(found) = connect_to_agent(target) else {
         return DetachOutcome::Unknown;
@@ -341,13 +342,13 @@ pub(super) fn detach(target: &Target) -> DetachOutcome {
         Ok(reply) if reply.verb == reply::BUSY => {
             DetachOutcome::Idle("another recording has started meanwhile".to_owned())
         }
-        // It went before it heard us.
+        // The agent detached before it received the request.
         _ if matches!(connect_to_agent(target), Ok(None)) => DetachOutcome::Detached,
         _ => DetachOutcome::Unknown,
     }
 }
 
-/// Says how the agent and a process stand.
+/// Prints the agent's state after a recording.
 pub(super) fn report_detach(pid: u32, left: &DetachOutcome, console: &Console) {
     match left {
         DetachOutcome::Detached => console.note(format_args!(
@@ -361,10 +362,10 @@ pub(super) fn report_detach(pid: u32, left: &DetachOutcome, console: &Console) {
     }
 }
 
-/// The processes that a user means: by number, or by the name of their program.
+/// Finds the processes that a user names by process id or by program.
 ///
 /// # Errors
-/// There is none, or a name fits several.
+/// No process matches, or a name matches several.
 pub(super) fn targets(wanted: &[String]) -> Result<Vec<Target>> {
     let mut found: Vec<Target> = Vec::new();
     for word in wanted {
@@ -376,10 +377,10 @@ pub(super) fn targets(wanted: &[String]) -> Result<Vec<Target>> {
     Ok(found)
 }
 
-/// The process that a user means, likewise.
+/// Finds the process that a user names by process id or by program.
 ///
 /// # Errors
-/// There is none, or a name fits several.
+/// No process matches, or a name matches several.
 pub(super) fn target(word: &str) -> Result<Target> {
     match word.parse::<u32>() {
         Ok(pid) => Ok(Target::new(pid)?),
@@ -406,7 +407,7 @@ fn by_name(name: &str) -> Result<Target> {
         }
     }
     found.sort_unstable();
-    // Processes that run no .NET are not meant: a shell with the name in a script, an editor.
+    // Processes without .NET are ignored, such as a shell with the name in a script, or an editor.
     found.retain(|(pid, _)| Target::new(*pid).is_ok_and(|target| runs_dotnet(&target)));
     match found.as_slice() {
         [] => bail!("no .NET process is named {name}; sidewalk list shows the running ones"),
@@ -424,12 +425,12 @@ fn by_name(name: &str) -> Result<Target> {
     }
 }
 
-/// Whether a CLR is in a process: a library of its own, or linked into the program.
+/// Whether a process has a CLR: as a library, or linked into the program.
 fn runs_dotnet(target: &Target) -> bool {
     Survey::of(target).is_ok_and(|survey| !survey.runtimes.is_empty())
 }
 
-/// A process and all that it has started, those with a CLR.
+/// Returns a process and its descendants that have a CLR.
 pub(super) fn tree(root: u32) -> Vec<Target> {
     let processes = procfs::process::all_processes().into_iter().flatten();
     let stats = processes
@@ -454,8 +455,8 @@ pub(super) fn tree(root: u32) -> Vec<Target> {
     targets.filter(runs_dotnet).collect()
 }
 
-/// Whether a process has this name: its program, or what [`profile::names::process`] makes of its
-/// command line, with its ending or without.
+/// Whether a process has this name: its program's, or the result of [`profile::names::process`] for
+/// its command line, with or without the file name ending.
 fn has_name(line: &[u8], name: &str) -> bool {
     let words = line
         .split(|byte| *byte == 0)
@@ -477,7 +478,7 @@ fn command_of(line: &[u8]) -> String {
     text.trim_end().chars().take(100).collect()
 }
 
-/// Returns the words that a recording of this process is named after.
+/// Returns the command's words, from which a recording's file name is made.
 pub(super) fn command_words(pid: u32) -> Vec<std::ffi::OsString> {
     use std::os::unix::ffi::OsStringExt;
     let line = std::fs::read(target_folder(pid).join("cmdline")).unwrap_or_default();

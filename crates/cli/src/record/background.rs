@@ -1,9 +1,8 @@
-//! `sidewalk start` and `sidewalk stop`: a recording of a program that runs, begun and ended by two
-//! commands.
+//! `sidewalk start` and `sidewalk stop`: begin and end a recording of a running program.
 //!
-//! The recording itself is `sidewalk record --pid` in the background; the agent in the process says
-//! which process that is. The invariant: a signal is sent only to a `sidewalk` whose recording it
-//! ends.
+//! `start` runs `sidewalk record --pid` in the background, which makes the recording. `stop` finds
+//! that process by the state of the agent.
+//! Invariant: a signal is sent only to a `sidewalk` whose recording it ends.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -25,14 +24,13 @@ use crate::args::{Cli, Command as Verb, StartArgs, StopArgs};
 use crate::console::Console;
 use crate::list::agent_state;
 
-/// How often it is asked whether the recording has begun.
+/// Poll interval for the begin of the recording.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Begins a recording in the background, and comes back when it has begun.
+/// Starts a recording in the background, and returns when it has begun.
 ///
 /// # Errors
-/// There is no such process, or the tool cannot be started. What else goes wrong, the recording
-/// says.
+/// The process does not exist, or the tool cannot be started. The recording reports other errors.
 pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
     let target = target(&args.what)?;
     let pid = target.pid();
@@ -43,14 +41,14 @@ pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
         .args(&args.options)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        // The terminal's Ctrl-C is not for it.
+        // Ctrl-C at the terminal must not reach the recording.
         .process_group(0)
         .spawn()
         .context("cannot start the recording")?;
     let by = format!("process {}", recorder.id());
     loop {
         if let Some(status) = recorder.try_wait()? {
-            // It has said why, or has done all already.
+            // The recording has printed the reason, or is already complete.
             return Ok(match status.success() {
                 true => ExitCode::SUCCESS,
                 false => ExitCode::FAILURE,
@@ -102,14 +100,14 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Whether who records is this process; in a container it says so behind its number.
+/// Whether this process is the recorder. A recorder in a container has a suffix after its id.
 fn is_recorder(known: &str, by: &str) -> bool {
     known
         .strip_prefix(by)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// The signal that ends the recording of a `sidewalk` with this command line, and not its program.
+/// The signal that ends the recording of a `sidewalk` with this command line, but not its program.
 fn ending_signal(words: &[OsString]) -> Option<Signal> {
     let program = Path::new(words.first()?);
     if program.file_name()? != "sidewalk" {

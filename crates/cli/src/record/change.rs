@@ -1,7 +1,7 @@
 //! Changes the event set of a running session (`record --pid PID --change -e LIST`).
 //!
-//! The agent in the process is asked at its control socket; nothing is recorded here. The
-//! invariant: what is said to be recorded is what the agent answers.
+//! Sends the request to the agent's control socket. Nothing is recorded here.
+//! Invariant: the printed event set is the one in the agent's reply.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use super::attach::{connect_to_agent, new_request, targets};
 use crate::args::RecordArgs;
 use crate::console::Console;
 
-/// Asks the agents of all processes that are meant.
+/// Changes the events in all named processes.
 pub(super) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     let targets = targets(&args.pids)?;
     let events: Vec<_> = args.distinct_events().iter().map(|e| e.name()).collect();

@@ -1,9 +1,9 @@
-//! .NET processes of the command that are not recorded: seen from outside, named with the reason.
+//! Finds .NET processes of the command that are not recorded, and the reason for each.
 //!
-//! Their agent was never loaded, so nothing announces them. So `/proc` is looked at, but only when
-//! a process or thread has begun since the last look (`/proc/loadavg` has the newest number), and
-//! what is no .NET after some time is looked at ever less. The invariants: nothing is changed in
-//! any process, none is asked anything, and a look costs nothing where nothing was started.
+//! Their agent was never loaded, so they do not connect. So `/proc` is searched, but only if a
+//! process or thread has started since the last search (`/proc/loadavg` has the newest id). A
+//! process without .NET is checked at growing intervals.
+//! Invariants: no process is changed or queried. A search costs nothing if nothing was started.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -20,27 +20,27 @@ use super::environment;
 use crate::console::escaped;
 use crate::running;
 
-/// Time until the second look at a process; each time it takes twice as long …
+/// Time until the second check of a process. It doubles with each check …
 const FIRST_CHECK: Duration = Duration::from_millis(10);
-/// … up to this: a runtime may be loaded late.
+/// … up to this interval: a runtime may be loaded late.
 const LAST_CHECK: Duration = Duration::from_secs(2);
-/// Time between two questions whether anything was started.
+/// Time between two reads of `/proc/loadavg`.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The processes below the command.
+/// The processes started by the command.
 pub(super) struct Descendants {
     loadavg: Option<File>,
-    /// The number that was given out last.
+    /// The newest process or thread id at the last search.
     newest: Option<u32>,
-    /// The socket that our agents connect to; `None` where the command was started without one.
+    /// The socket that our agents connect to. `None` if the command was started without one.
     socket: Option<OsString>,
     /// The C library that they have the agent for.
     libc: Libc,
     /// Processes that were there before, or are not the command's.
     foreign_pids: BTreeSet<u32>,
-    /// The command's processes; each is watched until it is clear what it is.
+    /// The command's processes. Each is checked until it is known whether it is recorded.
     watched_pids: HashMap<u32, Option<CheckSchedule>>,
-    /// Processes with a runtime that had not connected when they were looked at.
+    /// Processes with a runtime whose agent had not connected when they were checked.
     unrecorded: Vec<Unrecorded>,
     servers: Option<Vec<BuildServer>>,
     due: Instant,
@@ -51,19 +51,19 @@ struct CheckSchedule {
     at: Instant,
 }
 
-/// A .NET process that no agent has connected from yet.
+/// A .NET process whose agent has not connected yet.
 struct Unrecorded {
     pid: u32,
     command: String,
     why: String,
 }
 
-/// A build server that was there before the command.
+/// A build server that ran before the command.
 struct BuildServer {
     pid: u32,
     started: u64,
     command: String,
-    /// Of CPU, in the system's ticks.
+    /// CPU time, in the system's clock ticks.
     used: u64,
 }
 
@@ -87,12 +87,12 @@ impl Descendants {
         found
     }
 
-    /// Time at which [`Descendants::check_due`] is to be called at the latest.
+    /// Time at which [`Descendants::check_due`] must be called at the latest.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks, if it is time to. Settled are processes that no reason is needed of.
+    /// Runs the checks that are due. A settled process needs no reason.
     pub(super) fn check_due(&mut self, now: Instant, is_settled: &dyn Fn(u32) -> bool) {
         if now < self.due {
             return;
@@ -112,7 +112,7 @@ impl Descendants {
         self.due = next.map_or(ask, |next| next.max(now + FIRST_CHECK).min(ask));
     }
 
-    /// The processes that no agent has connected from, each with the reason.
+    /// The processes whose agents have not connected, each with the reason.
     pub(super) fn unrecorded(&self, is_settled: &dyn Fn(u32) -> bool) -> Vec<String> {
         let missing = self.unrecorded.iter();
         let missing = missing.filter(|found| !is_settled(found.pid));
@@ -121,7 +121,7 @@ impl Descendants {
             .collect()
     }
 
-    /// The build servers that ran already and have worked meanwhile.
+    /// The build servers that ran before the command and have used CPU time since.
     pub(super) fn busy_servers(&self) -> Vec<String> {
         let per_second = procfs::ticks_per_second() as f64;
         let busy = self.servers.iter().flatten().filter_map(|server| {
@@ -158,19 +158,19 @@ impl Descendants {
         let there: BTreeSet<u32> = names
             .filter_map(|name| name.to_str()?.parse().ok())
             .collect();
-        // Numbers are given out again.
+        // Process ids are reused.
         self.watched_pids.retain(|pid, _| there.contains(pid));
         self.foreign_pids.retain(|pid| there.contains(pid));
         let is_first = self.foreign_pids.is_empty();
-        // In order: who starts another one has the lower number, mostly.
+        // In order of ids: a parent usually has a lower id than its children.
         for pid in there {
             if self.watched_pids.contains_key(&pid) || self.foreign_pids.contains(&pid) {
                 continue;
             }
             let parent = stat_of(pid).and_then(|stat| u32::try_from(stat.ppid).ok());
             let is_ours = parent.is_some_and(|parent| self.watched_pids.contains_key(&parent))
-                // Orphans have another parent; those who were there before the command are not
-                // asked.
+                // An orphan has another parent, so its environment is checked. Processes that
+                // existed before the command are not checked.
                 || (!is_first && self.has_our_socket(pid));
             if is_ours {
                 self.watch(pid, now);
@@ -198,7 +198,7 @@ impl Descendants {
         watched.at = now + watched.interval;
         watched.interval = (watched.interval * 2).min(LAST_CHECK);
         let settled = is_settled(pid);
-        // A runtime never runs on one thread.
+        // A runtime always has several threads.
         if !settled && stat_of(pid).is_none_or(|stat| stat.num_threads < 2) {
             return;
         }
@@ -228,7 +228,7 @@ impl Descendants {
         self.watched_pids.insert(pid, None);
     }
 
-    /// Reason why no agent connects from a process, should that be so in the end.
+    /// The reason to report if no agent ever connects from the process.
     fn reason(&self, target: &Target, survey: &Survey) -> String {
         let variable = |name: &str| target.variable(name);
         let version = survey.version().unwrap_or_default();
@@ -267,7 +267,7 @@ impl Descendants {
     }
 }
 
-/// Whether a command line is one of the SDK's that hands work to build servers.
+/// Whether a command line is an SDK command that passes work to build servers.
 fn is_build_command(command: &[String]) -> bool {
     const VERBS: [&str; 11] = [
         "build",
@@ -284,13 +284,13 @@ fn is_build_command(command: &[String]) -> bool {
     ];
     let name = profile::names::process(command).unwrap_or_default();
     match name.strip_prefix("dotnet ") {
-        // Or a file-based app.
+        // A verb, or a file-based app.
         Some(verb) => VERBS.contains(&verb) || verb.ends_with(".cs"),
         None => name == "MSBuild",
     }
 }
 
-/// The build servers that run.
+/// The running build servers.
 fn build_servers() -> impl Iterator<Item = BuildServer> {
     let processes = procfs::process::all_processes().into_iter().flatten();
     processes.flatten().filter_map(|process| {
@@ -307,7 +307,7 @@ fn build_servers() -> impl Iterator<Item = BuildServer> {
     })
 }
 
-/// A command line, of the program its name alone.
+/// A command line with only the file name of the program.
 fn short_command(mut words: Vec<String>) -> String {
     if let Some(program) = words.first_mut()
         && let Some((_, name)) = program.rsplit_once('/')
@@ -333,8 +333,8 @@ mod tests {
 
     use super::*;
 
-    /// Looks like a program on .NET from outside, until its input ends: a mapping of that name, and
-    /// a thread.
+    /// A program that looks like .NET from outside until its input ends: it has a mapping of that
+    /// name, and a thread.
     const LIKE_DOTNET: &str = "
 import mmap, sys, threading
 runtime = open('libcoreclr.so', 'r+b')
@@ -380,7 +380,7 @@ thread.join()
             BufReader::new(child.stdout.take().unwrap())
                 .read_line(&mut line)
                 .unwrap();
-            // Later than it has to be looked at.
+            // After the latest due time of the next check.
             let now = found.due() + LAST_CHECK;
             found.check_due(now, &|_| false);
             let all = found.unrecorded(&|pid| pid != child.id());

@@ -1,9 +1,10 @@
-//! The variables that the recorded program's environment must have, or may have already.
+//! Environment variables that load the agent into the recorded program's runtimes.
 //!
 //! The runtime loads one profiler, named by the environment (src/coreclr/vm/profilinghelper.cpp of
-//! dotnet/runtime, `LoadProfilerForCurrentProcess`), and from .NET 6 on others beside it, which
-//! hear and change nothing. The invariant: a profiler that the user or another tool has set is
-//! never replaced without `--replace-profiler`: we go beside it.
+//! dotnet/runtime, `LoadProfilerForCurrentProcess`). Since .NET 6 it also loads notification
+//! profilers, which get callbacks and change nothing.
+//! Invariant: a profiler set by the user or another tool is never replaced without
+//! `--replace-profiler`. The agent is loaded beside it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,21 +18,21 @@ use crate::args::RecordArgs;
 use crate::console::escaped;
 use crate::units;
 
-/// CLSID of the agent, as `CORECLR_PROFILER` has it.
+/// CLSID of the agent, in the format of `CORECLR_PROFILER`.
 pub const AGENT_CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
 
-/// .NET 11 also reads the variables with the prefix that its other settings have.
+/// Prefixes of the profiler variables. .NET 11 also reads the prefix of its other settings.
 const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
-/// Profilers beside the main one: `PATH={CLSID};…`. The first comes before the second on x86-64.
+/// Notification profilers: `PATH={CLSID};…`. The first has priority over the second on x86-64.
 const NOTIFICATION_PATHS: [&str; 2] = [
     "CORECLR_NOTIFICATION_PROFILERS_64",
     "CORECLR_NOTIFICATION_PROFILERS",
 ];
-/// Without 1 there are none.
+/// Notification profilers are disabled unless this is 1.
 const NOTIFICATION_ENABLED: &str = "CORECLR_ENABLE_NOTIFICATION_PROFILERS";
-/// These come before `_PROFILER_PATH` on x86-64.
+/// These have priority over `_PROFILER_PATH` on x86-64.
 const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
-/// With any of these 0, .NET 8 and later load no profiler.
+/// If any of these is 0, .NET 8 and later load no profiler.
 const DIAGNOSTICS: [&str; 4] = [
     "DOTNET_EnableDiagnostics",
     "COMPlus_EnableDiagnostics",
@@ -39,12 +40,12 @@ const DIAGNOSTICS: [&str; 4] = [
     "COMPlus_EnableDiagnostics_Profiler",
 ];
 
-/// Settings that stand in the way of recording.
+/// Settings that prevent recording.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Obstacles {
-    /// `CLSID (path)` of a profiler that is set.
+    /// `CLSID (path)` of the profiler in the environment.
     profiler: Option<String>,
-    /// It is our own: the command runs under another `sidewalk record`.
+    /// Whether that is our own: the command runs under another `sidewalk record`.
     is_own: bool,
     /// A variable that forbids profilers, with its value.
     forbidden: Option<(&'static str, String)>,
@@ -79,7 +80,7 @@ impl Obstacles {
         found
     }
 
-    /// Another profiler is to stay where it is.
+    /// Whether another profiler stays the main profiler.
     pub(super) fn is_beside(&self, replace: bool) -> bool {
         self.profiler.is_some() && !self.is_own && !replace
     }
@@ -87,7 +88,7 @@ impl Obstacles {
     /// Returns the warnings to print before recording.
     ///
     /// # Errors
-    /// There are obstacles and the user has not said `--replace-profiler`.
+    /// Settings prevent recording, and the user has not given `--replace-profiler`.
     pub(super) fn check(&self, replace: bool) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
         match &self.profiler {
@@ -122,7 +123,7 @@ impl Obstacles {
     }
 }
 
-/// Runtime settings are hexadecimal numbers.
+/// Parses a runtime setting, a hexadecimal number.
 fn number(value: &str) -> Option<u32> {
     let digits = value.trim();
     let digits = digits
@@ -134,10 +135,10 @@ fn number(value: &str) -> Option<u32> {
 
 /// The agent's configuration for a dump.
 pub(super) const DUMP: &str = "event=wall;dump=1";
-/// The same, with the stacks of suspended async methods.
+/// The agent's configuration for a dump with the stacks of suspended async methods.
 pub(super) const DUMP_ASYNC: &str = "event=wall;dump=1;suspended=1";
 
-/// Returns the agent's configuration. Limits that were not given are left to it.
+/// Returns the agent's configuration. Limits that were not given keep the agent's defaults.
 pub(super) fn configuration(args: &RecordArgs) -> String {
     let interval = args
         .interval
@@ -182,9 +183,9 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     settings_text
 }
 
-/// Makes runtimes below `command` load `agent` and connect to `socket`; `beside` the profiler that
-/// they are told to load, or in its place. Beside it in any case: what the command starts may be
-/// told to load another one.
+/// Makes runtimes below `command` load `agent` and connect to `socket`. With `beside`, their main
+/// profiler stays; otherwise the agent replaces it. The agent is a notification profiler in any
+/// case, because a child may set another main profiler.
 pub(super) fn prepare(
     command: &mut Command,
     agent: &Path,
@@ -219,7 +220,7 @@ fn set_main_profiler(command: &mut Command, agent: &Path) {
         .env("CORECLR_PROFILER_PATH", agent);
 }
 
-/// Behind whoever is there already.
+/// Adds the agent after any other notification profilers.
 fn add_notification_profiler(
     command: &mut Command,
     agent: &Path,
@@ -231,12 +232,12 @@ fn add_notification_profiler(
         Some(before) => (first, Some(before)),
         None => (second, variable(second)),
     };
-    // Profilers that have been switched off stay so.
+    // Disabled profilers stay disabled.
     let before = before.filter(|_| enabled == Some(1)).unwrap_or_default();
     let ours = clsid_text(class_of(LoadMode::Startup, ProfilerSlot::Notification));
     let mut list = OsString::new();
     for entry in before.as_bytes().split(|byte| *byte == b';') {
-        // Of a recording that the tool itself runs under: a runtime would load the agent twice.
+        // Drops the entry of an outer recording of this tool: a runtime would load the agent twice.
         if !entry.is_empty() && !entry.ends_with(ours.as_bytes()) {
             list.push(OsStr::from_bytes(entry));
             list.push(";");
@@ -245,14 +246,14 @@ fn add_notification_profiler(
     list.push(agent);
     list.push("=");
     list.push(ours);
-    // Runtimes before 11 drop an entry that does not end so.
+    // Runtimes before 11 drop an entry without this separator.
     list.push(";");
     command.env(name, list).env(NOTIFICATION_ENABLED, "1");
 }
 
-/// Reason why a runtime with this environment does not load the agent, though [`prepare`] has
-/// prepared the command: the environment has been changed since. `None`: that is not the reason.
-/// `version` is the runtime's, where it is known.
+/// Returns why a runtime with this environment does not load the agent, although [`prepare`]
+/// prepared the command: the environment was changed since. `None` if that is not the reason.
+/// `version` is the runtime's, if known.
 pub(super) fn why_not_loaded(
     variable: &dyn Fn(&str) -> Option<OsString>,
     version: Option<(u32, u32)>,

@@ -1,8 +1,9 @@
-//! `sidewalk record -- COMMAND`: start a program, receive what its agents send, write the outputs.
+//! `sidewalk record -- COMMAND`: starts a program, receives its agents' data, writes outputs.
 //!
-//! Everything that can go wrong on our side is found before the command starts. From then on the
-//! invariant is that the command runs as it would without us: a failure of ours is a message and
-//! an exit code, after it has ended by itself.
+//! Also records running programs (`--pid`). All checks of the tool's own requirements run before
+//! the command starts.
+//! Invariant: after that, the command runs as it would without the tool. A failure of the tool
+//! gives a message and an exit code, after the command has ended by itself.
 
 mod agent_library;
 mod attach;
@@ -63,10 +64,10 @@ use crate::tested::newer_than_tested;
 use crate::top::Top;
 use crate::units;
 
-/// Rows of the table that is printed when no output is asked for.
+/// Number of rows of the table that is printed if no output is requested.
 const ROWS: usize = 10;
 
-/// Runs the verb; the end is the command's own: its exit code, or its signal.
+/// Runs the verb. The tool ends like the command: with its exit code, or by its signal.
 pub(crate) fn run(
     args: &RecordArgs,
     embedded: EmbeddedAgents,
@@ -79,7 +80,7 @@ pub(crate) fn run(
         return run_attached(args, None, embedded, console);
     }
     let (status, is_recorded) = run_command(args, embedded, console)?;
-    // Here, where nothing of ours is left to be removed.
+    // Raised here, where all of the tool's files are already removed.
     match status {
         Some(status) => status.signal().into_iter().for_each(signals::end_by),
         None => signals::end_by(Signal::SIGINT as i32),
@@ -87,8 +88,8 @@ pub(crate) fn run(
     Ok(exit_code(status, is_recorded))
 }
 
-/// Runs and records the command. Answers how it ended (`None`: the user pressed Ctrl-C twice, and
-/// it goes on), and whether it was recorded.
+/// Runs and records the command. Returns its status (`None` if the user pressed Ctrl-C twice and it
+/// still runs), and whether it was recorded.
 fn run_command(
     args: &RecordArgs,
     embedded: EmbeddedAgents,
@@ -158,7 +159,7 @@ fn run_command(
     session.watch(args.start_after.is_none().then_some(&socket), libc);
     session.end_signal = args.until_signal;
 
-    // From here on the program runs: no `?` before it has ended.
+    // The program runs from here on: no `?` before it has ended.
     let mut joined = Vec::new();
     let begun = match args.start_after {
         None => Ok(()),
@@ -184,7 +185,7 @@ fn run_command(
                 servers: session.busy_servers(),
             };
             let processes = session.processes;
-            // A fault of ours must not replace the program's exit code either.
+            // A panic of the tool must not replace the program's exit code either.
             let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 finish(args, sink, &name, processes, &unrecorded, &signals, console)
             }))
@@ -225,7 +226,7 @@ fn run_command(
     Ok((status, recorded.is_ok()))
 }
 
-/// Begins to record a command and what it has started after it has run for some time.
+/// Begins to record a command and its descendants after it has run for some time.
 fn record_later(
     session: &mut Session<'_>,
     time: Duration,
@@ -257,8 +258,7 @@ fn record_later(
     Ok(joined)
 }
 
-/// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says
-/// so.
+/// Records a running program with the live view. The recording is kept if the user wants.
 pub(crate) fn run_top(
     args: &TopArgs,
     embedded: EmbeddedAgents,
@@ -285,8 +285,8 @@ pub(crate) fn run_top(
     run_attached(&record, Some(Top::open), embedded, console)
 }
 
-/// Records programs that run, and leaves them; `show` is given the name under which the recording
-/// would be kept.
+/// Records running programs, then detaches. `show` opens the live view; its argument is the name of
+/// a kept recording.
 fn run_attached(
     args: &RecordArgs,
     show: Option<fn(String) -> Result<Top>>,
@@ -347,9 +347,9 @@ fn run_attached(
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
     let has_all = session.unfinished == 0;
-    // Gives the terminal back.
+    // Restores the terminal.
     let top = session.top.take().map(|top| top.should_keep());
-    // Closes what is left of the streams.
+    // Closes the remaining streams.
     drop(session);
     let detach = || {
         for target in &joined {
@@ -363,7 +363,7 @@ fn run_attached(
             }
         }
     };
-    // Servers may take their time; the programs have nothing to do with that.
+    // Symbol servers may be slow. The programs are already detached.
     if args.symbols {
         detach();
     }
@@ -391,10 +391,10 @@ fn run_attached(
     })
 }
 
-/// Takes a stack of each thread of a process that runs, and leaves it.
+/// Dumps the stack of each thread of a running process, then detaches.
 ///
 /// # Errors
-/// It cannot be recorded, or the dump cannot be written where it is wanted.
+/// The process cannot be recorded, or the dump cannot be written.
 pub(crate) fn dump(
     word: &str,
     args: &DumpArgs,
@@ -416,8 +416,8 @@ pub(crate) fn dump(
         done: "dumped",
     };
     if args.suspended {
-        // The runtime must be prepared for walks of its heap when the agent comes: one that stays
-        // may be there already.
+        // The runtime must be prepared for heap walks when the agent is loaded. An agent that is
+        // already loaded may lack this, so it is detached first.
         let _gone = attach::detach(&target);
     }
     let stream = attach::begin_recording(&target, embedded, &request)?;
@@ -426,7 +426,7 @@ pub(crate) fn dump(
     if args.suspended {
         session.extend_flush_time();
     }
-    // The dump is taken when the agent is told to stop.
+    // The agent takes the dump when it receives the stop request.
     let recorded = session.record(&mut sink, Some(Duration::ZERO));
     drop(session);
     if !args.stay {
@@ -457,8 +457,8 @@ pub(crate) fn dump(
     profile
 }
 
-/// Returns a shell's message about a command that a signal has ended. No message for the signal by
-/// which the next command in a pipe ends it.
+/// Returns a shell's message about a command that was ended by a signal. No message for SIGPIPE, by
+/// which the next command of a pipe ends it.
 fn killed_by(status: ExitStatus) -> Option<String> {
     let number = status.signal()?;
     let signal = Signal::try_from(number).ok();
@@ -476,7 +476,7 @@ fn killed_by(status: ExitStatus) -> Option<String> {
     })
 }
 
-/// The command's own code; where it has none to give, what shells make of its signal, or of Ctrl-C.
+/// The command's own exit code. Otherwise the code that shells use for its signal, or for Ctrl-C.
 fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     let code = match status {
         Some(status) => memory::shell_code(status),
@@ -504,15 +504,15 @@ fn report_still_running(pid: u32, ended: EndReason, console: &Console) {
     }
 }
 
-/// The file to record into: one that gets its final name when the command has started, so that an
-/// older recording of that name is not lost to a command that does not start.
+/// Makes the file to record into. It gets its final name after the command has started, so that a
+/// failed start does not replace an older recording.
 fn make_sink(args: &RecordArgs) -> Result<Sink> {
     let Some(output) = recording_output(args) else {
         let temporary = std::env::temp_dir();
         let default = default_folder(&args.command);
         let beside = match args.outputs.iter().find(|output| !output.is_stdout()) {
             Some(output) => folder_of(&output.path),
-            // Nothing need be writable here for what goes to stdout.
+            // If output goes to stdout, nothing here needs to be writable.
             None if !args.outputs.is_empty() => &temporary,
             None => default.as_deref().unwrap_or(Path::new(".")),
         };
@@ -523,14 +523,14 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
     if is_special {
         return Sink::at(&target);
     }
-    // A file that may be written in a folder that may not.
+    // The file may be writable although its folder is not.
     Sink::temporary_in(folder_of(&target)).or_else(|_| Sink::at(&target))
 }
 
-/// The file that a recording's path leads to.
+/// Resolves the path of a recording.
 fn resolved_file(path: &Path) -> Result<PathBuf> {
     match resolved_path::resolve(path)? {
-        // Messages name it as the user did, where there is no link.
+        // Messages use the user's path, unless it has a link.
         ResolvedPath::File(target)
             if std::path::absolute(path).is_ok_and(|path| path == target) =>
         {
@@ -541,7 +541,7 @@ fn resolved_file(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Where the recording is to be while it grows, unless only other formats are wanted.
+/// Path of the growing recording, unless only other formats are requested.
 fn final_path(args: &RecordArgs, name: &str) -> Option<Result<PathBuf>> {
     match recording_output(args) {
         Some(output) => Some(resolved_file(&output.path)),
@@ -553,8 +553,8 @@ fn final_path(args: &RecordArgs, name: &str) -> Option<Result<PathBuf>> {
     }
 }
 
-/// The folder for a recording whose path was not given; `None`: the working folder. `dotnet watch`
-/// looks at that one, and would build anew for each file.
+/// The folder for a recording without a given path. `None` is the working folder. `dotnet watch`
+/// watches that folder and would rebuild for each new file, so it gets the temporary folder.
 fn default_folder(command: &[std::ffi::OsString]) -> Option<PathBuf> {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let name = profile::names::process(&words);
@@ -567,7 +567,7 @@ fn recording_output(args: &RecordArgs) -> Option<&Destination> {
         .find(|output| output.kind == OutputKind::Recording)
 }
 
-/// Keeps what was shown, under its name.
+/// Keeps the shown recording under its name.
 fn keep_recording(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
     symbols::append(&mut sink).context("cannot name native frames")?;
     sink.keep_as(Path::new(name))?;
@@ -575,7 +575,7 @@ fn keep_recording(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Makes the outputs of a recording that has ended.
+/// Writes the outputs of a finished recording.
 fn finish(
     args: &RecordArgs,
     mut sink: Sink,
@@ -628,7 +628,7 @@ fn make_outputs(
 ) -> Result<()> {
     let has = |kind| args.outputs.iter().any(|output| output.kind == kind);
     let is_kept_alone = args.outputs.iter().all(|o| o.kind == OutputKind::Recording);
-    // Of any size, as it is our own recording. And all was looked up just now.
+    // No size limit, as it is our own recording. Names were looked up just now.
     let mut profile = if is_kept_alone && has(OutputKind::Recording) && !args.open {
         saved::totals(sink.path(), Some(u64::MAX))?.profile
     } else {
@@ -643,7 +643,7 @@ fn make_outputs(
         };
         symbolize::symbolize(&mut profile, &options);
     }
-    // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
+    // Notes, not warnings: a program that was stopped with Ctrl-C did not report its end.
     for note in &profile.health.notes {
         if !note_texts.contains(note) {
             console.note(formats::visible(note));
@@ -662,7 +662,7 @@ fn make_outputs(
         let is_the_sink = std::fs::canonicalize(&output.path)
             .is_ok_and(|path| std::fs::canonicalize(sink.path()).is_ok_and(|sink| sink == path));
         if !is_the_sink {
-            // Through a temporary file: it may be the same file under another name.
+            // Through a temporary file, because it may be the same file under another name.
             write_whole(&output.path, ExistingMode::Replaced, |out| {
                 std::io::copy(&mut File::open(sink.path())?, out)?;
                 Ok(())
@@ -691,7 +691,7 @@ fn make_outputs(
     written.and_then(|()| check_runtimes(args, &profile))
 }
 
-/// A note for each version of .NET that recording was not tested on.
+/// Returns a note for each version of .NET that recording was not tested on.
 fn notes_on_runtimes(profile: &Profile) -> impl Iterator<Item = String> {
     let recorded = profile.runtimes.iter().filter(|runtime| runtime.recorded);
     let versions: BTreeSet<&str> = recorded.map(|runtime| &*runtime.version).collect();
@@ -704,10 +704,10 @@ fn notes_on_runtimes(profile: &Profile) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whether any runtime was recorded.
+/// Checks that a runtime was recorded.
 ///
 /// # Errors
-/// The policy left all of them out: most likely it names a version that the program does not use.
+/// The policy excluded all of them: most likely it names a version that the program does not use.
 fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
     let runtimes = &profile.runtimes;
     if runtimes.is_empty() || runtimes.iter().any(|runtime| runtime.recorded) {
@@ -723,7 +723,7 @@ fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
     )
 }
 
-/// The hottest methods: on stdout, but that of a command is its own.
+/// Prints the hottest methods, on stdout unless that belongs to a command.
 fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Result<()> {
     let options = formats::OutputOptions {
         top: ROWS,
@@ -734,14 +734,14 @@ fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Resul
         console.result(&text);
         return Ok(());
     }
-    // The reader of our stdout may have gone, as `head` does; the recording is there.
+    // The reader of stdout may have closed it, as `head` does. The recording exists.
     match saved::print(&text) {
         Err(error) if is_broken_pipe(&error) => Ok(()),
         printed => printed,
     }
 }
 
-/// All .NET processes had other names than those of `--only`.
+/// The error if no .NET process had a name of `--only`.
 fn no_wanted_process(only: &[NamePattern], mut others: Vec<String>) -> anyhow::Error {
     const MAX_LISTED: usize = 10;
     others.sort();
@@ -779,7 +779,7 @@ fn nothing_recorded(processes: u32, unrecorded: &UnrecordedProcesses) -> anyhow:
     )
 }
 
-/// `sidewalk-<name>-<pid>.swk`.
+/// The default name of a recording: `sidewalk-<name>-<pid>.swk`.
 fn recording_name(program: &OsStr, arguments: &[std::ffi::OsString], pid: u32) -> String {
     let words = [program].into_iter();
     let words = words.chain(arguments.iter().map(std::ffi::OsString::as_os_str));
@@ -800,10 +800,10 @@ fn recording_name(program: &OsStr, arguments: &[std::ffi::OsString], pid: u32) -
     format!("sidewalk-{name}-{pid}.swk")
 }
 
-/// Looks for `program` as `execvp` will. Answers which file it is.
+/// Searches for `program` as `execvp` will, and returns its path.
 ///
 /// # Errors
-/// There is no such program, or it may not be run.
+/// The program does not exist, or may not be run.
 fn check_program(program: &OsStr) -> Result<PathBuf> {
     let is_path = program.as_bytes().contains(&b'/');
     let candidates: Vec<PathBuf> = if is_path {
@@ -842,7 +842,7 @@ fn check_program(program: &OsStr) -> Result<PathBuf> {
     }
 }
 
-/// Returns advice for a word that is not a program, but that a program starts.
+/// Returns advice for a word that is not a program but is run by one.
 fn dll_hint(program: &OsStr) -> String {
     let is_dll = Path::new(program)
         .extension()

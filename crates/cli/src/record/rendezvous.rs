@@ -1,9 +1,9 @@
-//! Where agents report: a socket in a private folder, and one of the same name that is in no
-//! folder.
+//! The sockets to which agents connect: one in a private folder and an abstract one.
 //!
-//! A program may have another view of files than we (bwrap, PrivateTmp, chroot), and finds the
-//! second one then: it belongs to the network's namespace. Any process there may connect to it;
-//! only our own user and root are answered.
+//! A program may have another view of files than the tool (bwrap, PrivateTmp, chroot). Its agent
+//! then uses the abstract socket of the same name, which belongs to the network namespace. Any
+//! process in that namespace may connect to it.
+//! Invariant: only connections of our own user and of root are answered.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -18,13 +18,13 @@ use tempfile::TempDir;
 
 use crate::console::escaped;
 
-/// `sockaddr_un` has room for 107 bytes and a zero; the agent keeps to this.
+/// Maximum path length. `sockaddr_un` has room for 107 bytes and a zero; the agent relies on this.
 const LONGEST_PATH: usize = 99;
 
-/// Where it can be made: the first of them that lets us.
+/// Candidate parent folders. The first that works is used.
 const FOLDERS: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 
-/// Listening sockets that only this user is answered at. The folder goes when this is dropped.
+/// Listening sockets for this user. The folder is removed when this is dropped.
 pub(super) struct Rendezvous {
     pub(super) listeners: Vec<UnixListener>,
     pub(super) path: PathBuf,
@@ -32,10 +32,10 @@ pub(super) struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Makes folder and socket.
+    /// Makes the folder and the sockets.
     ///
     /// # Errors
-    /// There is no folder to make them in.
+    /// No folder is suitable.
     pub(super) fn create() -> Result<Self> {
         let named = ["XDG_RUNTIME_DIR", "TMPDIR"].map(std::env::var_os);
         let named = named
@@ -71,7 +71,8 @@ impl Rendezvous {
         let listener =
             UnixListener::bind(&path).with_context(|| format!("at {}", escaped(&path)))?;
         let mut listeners = vec![listener];
-        // Where there is none (a sandbox of ours), the first is enough for whoever sees our files.
+        // An abstract socket may be unavailable (in a sandbox of ours). The first socket is enough
+        // for programs that see our files.
         let nameless = SocketAddr::from_abstract_name(path.as_os_str().as_bytes())
             .and_then(|address| UnixListener::bind_addr(&address));
         listeners.extend(nameless);

@@ -1,10 +1,11 @@
-//! From the spawn to the last block: one loop over signals, the socket and the connections.
+//! The event loop of a recording: signals, the agents' sockets and their connections.
 //!
-//! It neither decodes blocks nor writes outputs. The invariants: the recorded program never waits
-//! for us (its agents are answered at once, and a connection that is of no more use is closed), and
-//! the loop ends a bounded time after recording should end. A connection is at its end when its
-//! process is: a child that was forked and never execs holds the socket open, and says nothing on
-//! it.
+//! Runs from the spawn to the last block, on the tool's main thread. Blocks go to the sink
+//! (`sink`); they are not decoded here, and outputs are written elsewhere.
+//! Invariants: the recorded program never waits for the tool, because agents are answered at once
+//! and useless connections are closed. The loop ends a bounded time after recording should end.
+//! A connection ends with its process: a forked child that never execs holds the socket open, but
+//! sends nothing.
 
 use std::collections::HashSet;
 use std::fs;
@@ -37,21 +38,21 @@ use crate::memory;
 use crate::top::Top;
 use crate::units;
 
-/// How long agents have to send what they hold after they were told to stop.
+/// Time in which agents must send their remaining data after the stop request.
 const FLUSH_TIME: Duration = Duration::from_secs(5);
-/// The same where they do more then.
+/// Flush time for agents that do more work at the end.
 const LONG_FLUSH_TIME: Duration = Duration::from_secs(600);
-/// The same after a second Ctrl-C: the user is waiting.
+/// Flush time after a second Ctrl-C, as the user is waiting.
 const SHORT_FLUSH_TIME: Duration = Duration::from_secs(1);
 /// A second Ctrl-C counts within this time of the first …
 const SECOND_PRESS: Duration = Duration::from_secs(2);
-/// … but not if it comes with it: `timeout` and process groups deliver one signal twice.
+/// … but not within this time: `timeout` and process groups deliver one signal twice.
 const SAME_PRESS: Duration = Duration::from_millis(100);
-/// As many control sockets are watched as belong to processes whose streams have closed.
+/// Maximum number of watched control sockets of processes whose streams have closed.
 const MAX_STALE_SOCKETS: usize = 64;
-/// How often the progress line is renewed.
+/// Update interval of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Read from one connection before the others have their turn, bytes.
+/// Maximum bytes read from one connection before the others are read.
 const READ_QUANTUM: usize = 1 << 20;
 
 /// Replies to an agent.
@@ -59,84 +60,84 @@ const GO: &[u8] = b"G";
 const NO: &[u8] = b"N";
 const STOP: &[u8] = b"S";
 
-/// Why recording ended.
+/// The reason why recording ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EndReason {
     /// The program ended.
     Program,
-    /// The time that the user gave is over; the program may go on.
+    /// The requested time is over. The program may still run.
     Duration,
-    /// Ctrl-C twice; the program may go on.
+    /// Ctrl-C was pressed twice. The program may still run.
     Interrupted,
-    /// The file could not be written any more; the program may go on.
+    /// The file could not be written any more. The program may still run.
     SinkFailed,
 }
 
-/// A process that is being recorded.
+/// A recorded process.
 struct Connection {
     stream: UnixStream,
     splitter: BlockSplitter,
     pid: i32,
-    /// Readable when the process has ended. `None` where it cannot be had: the process is in
-    /// another namespace, or has ended already.
+    /// Readable when the process has ended. `None` if the process is in another namespace, or had
+    /// already ended.
     process: Option<OwnedFd>,
-    /// It had ended when we last waited: all that it sent is there to be read.
+    /// Whether the process had ended at the last poll: all its data is ready to be read.
     has_ended: bool,
     is_open: bool,
-    /// Where its agent listens, if we see the same files.
+    /// Path of the agent's control socket, if it is in our view of files.
     control_socket: Option<PathBuf>,
 }
 
-/// The processes to record among those that connect.
+/// Selects the processes to record among those that connect.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ProcessFilter<'a> {
-    /// The first one only.
+    /// Records only the first one.
     pub(super) first: bool,
-    /// Those of these names; all where there is none.
+    /// Records only processes with these names. All if empty.
     pub(super) only: &'a [NamePattern],
 }
 
-/// A recording that runs.
+/// A running recording.
 pub(super) struct Session<'s> {
     signals: &'s Signals,
     console: &'s Console,
-    /// `None` where the programs ran already.
+    /// `None` if the programs already ran.
     child: Option<Child>,
-    /// Empty once no process may join any more.
+    /// Empty when no more processes may join.
     listeners: Vec<UnixListener>,
     connections: Vec<Connection>,
-    /// For what is being read.
+    /// Read buffer.
     buffer: Vec<u8>,
-    /// Processes that were told to go.
+    /// Number of accepted processes.
     pub(super) processes: u32,
-    /// Those of them that had not sent all when they were waited for no longer.
+    /// How many of them had not sent all their data when the flush time ended.
     pub(super) unfinished: u32,
     wanted: ProcessFilter<'s>,
-    /// .NET processes that were not wanted, by name.
+    /// Names of .NET processes that were excluded by the filter.
     pub(super) unwanted: Vec<String>,
     started: Instant,
     status: Option<ExitStatus>,
     last_interrupt: Option<Instant>,
     is_interrupted_twice: bool,
-    /// A signal that ends the recording, and whether it has come.
+    /// The signal that ends the recording, and whether it has arrived.
     pub(super) end_signal: Option<Signal>,
     is_ended_by_signal: bool,
-    /// Control sockets of processes whose streams have closed and that had not ended then.
+    /// Control sockets of processes that had not ended when their streams closed.
     stale_sockets: Vec<(OwnedFd, PathBuf)>,
-    /// How long agents have at the end, where that is longer than others have.
+    /// Flush time at the end, if longer than usual.
     flush_time: Option<Duration>,
-    /// The live view of the recording while it is made.
+    /// The live view of `sidewalk top`.
     pub(super) top: Option<Top>,
-    /// The first process of a container has more to do.
+    /// Duties of process 1, if the tool is the first process of a container.
     init: Option<Init>,
-    /// Processes of the command, where all of them are to be recorded.
+    /// Processes of the command, if all of them are to be recorded.
     descendants: Option<Descendants>,
-    /// Processes that have connected or are not wanted, by their numbers here.
+    /// Process ids, in our namespace, that have connected or were excluded.
     settled: HashSet<u32>,
 }
 
 impl<'s> Session<'s> {
-    /// `child` has just been started, and agents connect to one of `listeners`.
+    /// Returns the session of a started `child`, whose agents connect to `listeners`.
     pub(super) fn new(
         child: Child,
         listeners: Vec<UnixListener>,
@@ -152,7 +153,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Of programs that run already, each by [`Session::join`].
+    /// Returns a session for running programs. [`Session::join`] adds them.
     pub(super) fn without_command(signals: &'s Signals, console: &'s Console) -> Self {
         Self {
             signals,
@@ -197,14 +198,15 @@ impl<'s> Session<'s> {
             .collect()
     }
 
-    /// Build servers that were there before the command and have worked meanwhile.
+    /// Build servers that ran before the command and have used CPU time since.
     pub(super) fn busy_servers(&self) -> Vec<String> {
         let descendants = self.descendants.iter();
         descendants.flat_map(Descendants::busy_servers).collect()
     }
 
-    /// A process whose agent has been told to go. `process` and `control_socket` were found while
-    /// it waited: of one that has ended the environment, which names the socket's folder, is empty.
+    /// Adds a process whose agent has been accepted. The caller found `process` and
+    /// `control_socket` while the agent waited: an ended process has no environment, which names
+    /// the socket's folder.
     fn add(
         &mut self,
         stream: UnixStream,
@@ -228,10 +230,10 @@ impl<'s> Session<'s> {
     }
 
     /// Records into `sink` until the program ends, `duration` is over, the user interrupts twice,
-    /// or the sink fails; then lets agents finish.
+    /// or the sink fails. Then waits for the agents to finish.
     ///
     /// # Errors
-    /// The system refuses to poll or to wait. The child is not waited for then.
+    /// Polling or waiting fails. The child is not waited for in this case.
     pub(super) fn record(
         &mut self,
         sink: &mut Sink,
@@ -239,7 +241,7 @@ impl<'s> Session<'s> {
     ) -> Result<EndReason> {
         let end_at = duration.and_then(|duration| self.started.checked_add(duration));
         let mut next_progress = self.started + PROGRESS_EVERY;
-        // A program that ended while it was being started: SIGCHLD was not blocked then.
+        // The program may have ended while it was being started: SIGCHLD was not blocked yet.
         self.reap()?;
         let ended = loop {
             let is_over = self.child.is_none() && self.connections.is_empty();
@@ -280,18 +282,19 @@ impl<'s> Session<'s> {
         };
         self.console.end_progress();
         self.finish(sink, ended)?;
-        // A connection ends a moment before its process does.
+        // A connection ends a moment before its process.
         self.remove_stale_sockets();
         Ok(ended)
     }
 
-    /// Agents walk a large heap at the end: they are waited for until the user interrupts twice.
+    /// Extends the flush time, because agents walk a large heap at the end. A second Ctrl-C still
+    /// ends it.
     pub(super) fn extend_flush_time(&mut self) {
         self.flush_time = Some(LONG_FLUSH_TIME);
     }
 
-    /// Waits for the program, forwarding signals. Returns at once where it has ended, and without
-    /// a status where the user interrupts twice.
+    /// Waits for the program and forwards signals. Returns at once if it has ended, and without a
+    /// status if the user interrupts twice.
     pub(super) fn wait(&mut self) -> Result<Option<ExitStatus>> {
         self.connections.clear();
         while self.status.is_none() && !self.is_interrupted_twice {
@@ -302,7 +305,7 @@ impl<'s> Session<'s> {
         Ok(self.status)
     }
 
-    /// Waits for one thing to happen (at most until `wake`) and handles it.
+    /// Waits for one event (at most until `wake`) and handles it.
     fn turn(&mut self, sink: &mut Sink, wake: Option<Instant>) -> Result<()> {
         self.poll_once(wake)?;
         // Processes that connected before the child ended must still be read, so accept first.
@@ -316,7 +319,7 @@ impl<'s> Session<'s> {
             None => PollTimeout::NONE,
             Some(wake) => {
                 let left = wake.saturating_duration_since(Instant::now());
-                // Rounded up: waking a moment early would spin.
+                // Rounded up: waking a moment early would busy-wait.
                 let ms = left.as_nanos().div_ceil(1_000_000);
                 PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
             }
@@ -341,7 +344,7 @@ impl<'s> Session<'s> {
             Err(error) => return Err(error).context("cannot wait for the program"),
         }
         let mut ready: Vec<bool> = waiting.iter().map(|fd| fd.any() == Some(true)).collect();
-        // Those of the processes come in pairs or alone, behind the others.
+        // The connections' descriptors come after the others, one or two for each.
         let others = self.listeners.len() + usize::from(keyboard.is_some());
         let mut ready = ready.drain(1 + others..);
         for connection in &mut self.connections {
@@ -364,8 +367,8 @@ impl<'s> Session<'s> {
                         continue;
                     }
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
-                    // Out of descriptors or memory: that process goes unrecorded, and says so
-                    // by being absent.
+                    // Out of descriptors or memory. The process is not recorded, and is reported as
+                    // missing.
                     _ => {
                         self.console
                             .warning(format_args!("a process could not be recorded: {error}"));
@@ -374,15 +377,15 @@ impl<'s> Session<'s> {
                     }
                 },
             };
-            // A new connection has room for a byte; an agent that has gone already needs none.
+            // A new connection has room for a byte. An agent that has already ended needs no reply.
             let peer = getsockopt(&stream, PeerCredentials);
             let own = geteuid().as_raw();
-            // Others may find the socket that is in no folder.
+            // Other users can find the abstract socket.
             if peer.is_ok_and(|peer| peer.uid() != own && peer.uid() != 0) {
                 continue;
             }
             let pid = peer.map_or(0, |peer| peer.pid());
-            // Before it is answered: it waits, so the number is still its own.
+            // Before the reply: the agent waits for it, so its process id is still valid.
             let (process, control_socket) = (pidfd_of(pid), control_socket_of(pid));
             let is_wanted = self.is_wanted(pid);
             let answered = (&stream).write_all(if is_wanted { GO } else { NO });
@@ -396,7 +399,7 @@ impl<'s> Session<'s> {
 
     pub(super) fn is_wanted(&mut self, pid: i32) -> bool {
         let ProcessFilter { first, only } = self.wanted;
-        // A process that cannot be named is recorded: it may be the one.
+        // A process without a readable name is recorded, because it may be the wanted one.
         let name = match only {
             [] => None,
             _ => process_name(pid),
@@ -409,7 +412,7 @@ impl<'s> Session<'s> {
         !first || self.processes == 0
     }
 
-    /// Reads what has come, and drops the connections that are at their end.
+    /// Reads received data, and drops connections that have ended.
     fn receive(&mut self, sink: &mut Sink) {
         for connection in &mut self.connections {
             if let Err(problem) = connection.receive(sink, &mut self.top, &mut self.buffer) {
@@ -428,7 +431,7 @@ impl<'s> Session<'s> {
         self.remove_stale_sockets();
     }
 
-    /// Removes the control sockets of processes that have ended: those that are killed leave them
+    /// Removes the control sockets of processes that have ended. Killed processes leave them
     /// behind.
     fn remove_stale_sockets(&mut self) {
         self.stale_sockets.retain(|(process, control_socket)| {
@@ -437,21 +440,21 @@ impl<'s> Session<'s> {
             if has_ended
                 && fs::symlink_metadata(control_socket).is_ok_and(|it| it.file_type().is_socket())
             {
-                // Another may have removed it.
+                // Another process may have removed it.
                 let _gone = fs::remove_file(control_socket);
             }
             !has_ended
         });
-        // Each holds a descriptor. Those that are forgotten leave a file at most.
+        // Each holds a descriptor. A dropped one leaves a file behind at most.
         let more = self.stale_sockets.len().saturating_sub(MAX_STALE_SOCKETS);
         self.stale_sockets.drain(..more);
     }
 
-    /// Lets the programs run unrecorded for some time. Whether it is over: it is not where the
-    /// command has ended, or the user wants an end.
+    /// Lets the programs run unrecorded for some time. Returns false if the command ended first, or
+    /// the user wants to end.
     ///
     /// # Errors
-    /// The system refuses to poll or to wait.
+    /// Polling or waiting fails.
     pub(super) fn idle(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         self.reap()?;
@@ -465,10 +468,10 @@ impl<'s> Session<'s> {
         Ok(false)
     }
 
-    /// Records these processes too, from now on: a duration counts from here.
+    /// Adds these processes to the recording. A duration counts from here.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub(super) fn join(&mut self, streams: Vec<(UnixStream, u32)>) -> Result<()> {
         self.started = Instant::now();
         for (stream, pid) in streams {
@@ -489,7 +492,7 @@ impl<'s> Session<'s> {
                 Received::Ending { signal, to_all } => {
                     let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
                     if self.child.is_none() {
-                        // No other process is to end by it.
+                        // Only the recording ends by this signal, so no process gets it.
                         self.is_interrupted_twice = true;
                     } else if is_interrupt {
                         self.count_interrupt();
@@ -513,7 +516,7 @@ impl<'s> Session<'s> {
             }
         }
         if let Some(init) = &self.init {
-            // Until its status is known, the program's own is `Child`'s to take.
+            // Until the status is known, only `Child` may reap the program.
             let own = self.child.as_ref().filter(|_| self.status.is_none());
             init.reap(own.map(Child::id));
         }
@@ -530,7 +533,7 @@ impl<'s> Session<'s> {
     }
 
     fn forward(&self, signal: Signal) {
-        // Once its status is known, the number may belong to another process.
+        // Once the status is known, the id may belong to another process.
         if self.status.is_some() {
             return;
         }
@@ -541,22 +544,22 @@ impl<'s> Session<'s> {
             return;
         }
         if let Ok(pid) = i32::try_from(child) {
-            // It may have ended just now.
+            // The process may have ended just now.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
-    /// Lets the agents that are still there send what they hold.
+    /// Waits for the remaining agents to send their data.
     fn finish(&mut self, sink: &mut Sink, ended: EndReason) -> Result<()> {
-        // Processes that connected before the end, and the blocks that were sent.
+        // Reads processes that connected before the end, and blocks already sent.
         if ended != EndReason::SinkFailed {
             self.accept()?;
             self.receive(sink);
         }
         self.listeners.clear();
         for connection in &self.connections {
-            // Not sent: the agent has gone, or has not read for long; either way it will see the
-            // connection close.
+            // Not sent: the agent has ended, or has not read for long. It will see the connection
+            // close in both cases.
             let _ = (&connection.stream).write(STOP);
         }
         if ended == EndReason::SinkFailed {
@@ -612,13 +615,13 @@ impl<'s> Session<'s> {
     }
 }
 
-/// By which the end of a process is heard of; `None` where it has ended, or the kernel is too old.
+/// Opens the pidfd of a process, for its end. `None` if it has ended, or the kernel is too old.
 pub(super) fn pidfd_of(pid: i32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Where the agent in a process listens; `None` where that is in another view of files.
+/// Path of the control socket of a process. `None` if it is in another view of files.
 fn control_socket_of(pid: i32) -> Option<PathBuf> {
     let target = Target::new(u32::try_from(pid).ok()?).ok()?;
     if !target.shares_our_files() {
@@ -628,7 +631,7 @@ fn control_socket_of(pid: i32) -> Option<PathBuf> {
     control::socket_path(&folder, target.pid_inside())
 }
 
-/// Returns a process's name; `None` where its command line cannot be read.
+/// Returns a process's name. `None` if its command line cannot be read.
 fn process_name(pid: i32) -> Option<String> {
     let words = attach::command_words(u32::try_from(pid).ok()?);
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -636,7 +639,7 @@ fn process_name(pid: i32) -> Option<String> {
 }
 
 impl Connection {
-    /// Reads up to a turn's worth. `is_open` is false after the last byte.
+    /// Reads at most [`READ_QUANTUM`] bytes. `is_open` is false after the last byte.
     fn receive(
         &mut self,
         sink: &mut Sink,

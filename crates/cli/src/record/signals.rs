@@ -1,12 +1,12 @@
-//! Signals of the tool while it records: read in order from a descriptor, never in a handler.
+//! Signals of the tool while it records, read in order from a descriptor, never in a handler.
 //!
-//! The recorded program must find the signal mask and dispositions that it would find without us:
-//! what was ignored stays ignored, what was blocked stays blocked. So the tool blocks signals for
-//! itself and unblocks them only around the spawn; handlers that do nothing (exec resets them)
-//! keep the tool alive in that moment. Dispositions of SIGPIPE and SIGCHLD that Rust or we changed
-//! are put back in the child, between fork and exec. And a signal that is sent to the tool because
-//! it stands where the program would stand (a service manager's SIGUSR1, an `alarm` that was set
-//! before the tool was started) reaches the program.
+//! Invariant: the recorded program gets the signal mask and dispositions that it would get without
+//! the tool. Ignored signals stay ignored, and blocked ones stay blocked.
+//! So the tool blocks signals for itself and unblocks them only around the spawn. At that moment
+//! handlers that do nothing (exec resets them) keep the tool alive. Dispositions of SIGPIPE and
+//! SIGCHLD that Rust or the tool changed are restored in the child, between fork and exec.
+//! Signals that were meant for the program but sent to the tool in its place (a service manager's
+//! SIGUSR1, an `alarm` set before the tool was started) are forwarded to the program.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -21,7 +21,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::init::Init;
 
-/// Signals that a user or the system sends to end a program.
+/// Signals that users or the system send to end a program.
 const ENDING: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -29,8 +29,8 @@ const ENDING: [Signal; 4] = [
     Signal::SIGHUP,
 ];
 
-/// Signals that have no meaning for the tool, and would end it: they are the program's, and ignored
-/// once it has ended.
+/// Signals to forward to the program. They have no meaning for the tool, and would end it, so they
+/// are ignored after the program has ended.
 const PASSED: [Signal; 8] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
@@ -42,8 +42,8 @@ const PASSED: [Signal; 8] = [
     Signal::SIGSTKFLT,
 ];
 
-/// More of them for the first process of a container: they end no process there, so their sender
-/// means a program that catches them.
+/// More forwarded signals for the first process of a container. They end no process there, so their
+/// sender means a program that catches them.
 const PASSED_BY_INIT: [Signal; 5] = [
     Signal::SIGABRT,
     Signal::SIGCONT,
@@ -52,16 +52,15 @@ const PASSED_BY_INIT: [Signal; 5] = [
     Signal::SIGXCPU,
 ];
 
-/// Signals whose disposition is another in the tool than in its parent, whatever the parent's:
-/// Rust ignores the first at its start and lets a child have its default action, and we need the
-/// second.
+/// Signals whose disposition in the tool always differs from the parent's: Rust ignores SIGPIPE at
+/// its start and gives a child its default action, and the tool needs SIGCHLD.
 const DISPOSITION_CHANGED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGCHLD];
 
-/// The signals of [`DISPOSITION_CHANGED`] that the tool's parent left ignored; bit 0 is the first.
+/// The signals of [`DISPOSITION_CHANGED`] that the parent left ignored; bit 0 is the first.
 static IGNORED_AT_START: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks at the dispositions before Rust's own start changes that of SIGPIPE: `main` would be too
-/// late.
+/// Reads the dispositions before Rust's start code changes that of SIGPIPE. In `main` it would be
+/// too late.
 #[expect(
     unsafe_code,
     reason = "the loader calls what is in this section; there is no other moment"
@@ -101,33 +100,33 @@ fn is_ignored(signal: Signal) -> bool {
 /// A signal that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Received {
-    /// A child ended, stopped or went on.
+    /// A child ended, stopped or continued.
     ChildChanged,
     /// One of [`ENDING`].
     Ending {
-        /// Which.
+        /// The signal.
         signal: Signal,
-        /// The recorded program has got it too: the kernel sent it to the whole process group
-        /// (Ctrl-C, the end of a terminal's shell).
+        /// Whether the recorded program has received it too: the kernel sent it to the whole
+        /// process group (Ctrl-C, the end of a terminal's shell).
         to_all: bool,
     },
     /// One of [`PASSED`] or [`PASSED_BY_INIT`], of any sender.
     Passed(Signal),
 }
 
-/// The blocked signals and the descriptor that gives them.
+/// The blocked signals and the descriptor to read them from.
 pub(super) struct Signals {
     fd: SignalFd,
     taken: SigSet,
     original: SigSet,
-    /// Number of a signal that arrived during the spawn, else 0.
+    /// Number of the signal that arrived during the spawn, else 0.
     missed: Arc<AtomicUsize>,
-    /// From then on one of [`ENDING`] ends the tool, as it would without handlers.
+    /// When set, a signal of [`ENDING`] ends the tool, as it would without handlers.
     released: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Takes the signals over. To be called before the program has a second thread.
+    /// Blocks the signals and opens their descriptor. Must be called before a second thread starts.
     pub(super) fn take() -> io::Result<Self> {
         let ignored = ignored_signals()?;
         let mut taken = SigSet::empty();
@@ -141,8 +140,8 @@ impl Signals {
             if ignored & 1 << (number - 1) != 0 {
                 continue;
             }
-            // A signal that is meant for the program never ends the tool: without a program to pass
-            // it to, it is dropped.
+            // A signal that is meant for the program never ends the tool. Without a program it is
+            // dropped.
             if ENDING.contains(&signal) {
                 signal_hook::flag::register_conditional_shutdown(
                     number,
@@ -157,13 +156,13 @@ impl Signals {
             )?;
             taken.add(signal);
         }
-        // A parent may have left SIGCHLD ignored, and then no exit code could be had.
+        // The parent may have left SIGCHLD ignored. Then no exit code would be available.
         signal_hook::flag::register(libc::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
         taken.add(Signal::SIGCHLD);
 
         let original = SigSet::thread_get_mask()?;
         taken.thread_block()?;
-        // Blocked and never read: writing beyond RLIMIT_FSIZE is an error like a full disk.
+        // Blocked and never read: exceeding RLIMIT_FSIZE becomes a write error like a full disk.
         let mut file_size = SigSet::empty();
         file_size.add(Signal::SIGXFSZ);
         file_size.thread_block()?;
@@ -177,8 +176,8 @@ impl Signals {
         })
     }
 
-    /// Starts `command` with the signal mask that the tool was started with, and what was ignored
-    /// then ignored.
+    /// Starts `command` with the signal mask and the ignored signals that the tool was started
+    /// with.
     #[expect(
         unsafe_code,
         reason = "dispositions must be set behind Rust's own resetting of them in the child"
@@ -220,7 +219,7 @@ impl Signals {
         &self.fd
     }
 
-    /// The next signal that has arrived, without waiting.
+    /// Returns the next signal that has arrived, without waiting.
     pub(super) fn next(&self) -> io::Result<Option<Received>> {
         let missed = self.missed.swap(0, Ordering::Relaxed);
         if missed != 0
@@ -231,7 +230,7 @@ impl Signals {
             if !ENDING.contains(&signal) {
                 return Ok(Some(Received::Passed(signal)));
             }
-            // Its sender is not known; most likely a key, in the moment of starting.
+            // The sender is unknown; most likely a key was pressed during the start.
             return Ok(Some(Received::Ending {
                 signal,
                 to_all: true,
@@ -259,37 +258,38 @@ impl Signals {
         }
     }
 
-    /// Whether a signal that ends programs has arrived. It stays where it is, for
+    /// Whether a signal that ends programs has arrived. The signal stays pending, for
     /// [`Signals::next`], or to end the tool when the signals are released.
     pub(super) fn is_end_requested(&self) -> bool {
         let ending = ENDING
             .iter()
             .fold(0, |mask, signal| mask | 1 << (*signal as i32 - 1));
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        // Of this thread, and of the process.
+        // Pending for this thread, and for the process.
         ["SigPnd:", "ShdPnd:"]
             .iter()
             .any(|of| mask_in(&status, of) & ending != 0)
     }
 
-    /// Lets [`ENDING`] end the tool again: nothing is left to protect. Not where the tool's end is
-    /// the command's: a signal that comes so late finds all done, and must not replace that end.
+    /// Lets [`ENDING`] end the tool again, when nothing is left to protect. Not called if the tool
+    /// ends like the command: a late signal must not replace the command's end.
     pub(super) fn release(&self) {
         self.released.store(true, Ordering::Relaxed);
         let _ = self.taken.thread_unblock();
     }
 }
 
-/// Whether this process leads its session, as one that `ssh -t` starts: when a terminal hangs up,
-/// the kernel tells the leader alone (`tty_signal_session_leader` in drivers/tty/tty_jobctrl.c).
+/// Whether this process leads its session, as one started by `ssh -t` does. When a terminal hangs
+/// up, the kernel signals only the leader (`tty_signal_session_leader` in
+/// drivers/tty/tty_jobctrl.c).
 fn leads_session() -> bool {
     rustix::process::getsid(None).is_ok_and(|leader| leader == rustix::process::getpid())
 }
 
-/// Ends the tool as the signal `number` ended the program: shells and scripts look for that, and go
-/// on with a loop after Ctrl-C where they find an exit code. It comes back where that cannot be: to
-/// the first process of a container, to which no signal does anything, or for one that ends no
-/// process.
+/// Ends the tool by the signal `number`, which ended the program. Shells and scripts check for
+/// that: after Ctrl-C they continue a loop if they get an exit code.
+/// Returns if this is impossible: for the first process of a container, on which signals have no
+/// effect, or for a signal that ends no process.
 #[expect(
     unsafe_code,
     reason = "nix has no name for signals in real time, of which programs die as well"
@@ -297,7 +297,7 @@ fn leads_session() -> bool {
 pub(super) fn end_by(number: i32) {
     use std::io::Write as _;
     let _ = io::stdout().flush();
-    // The program's core is the one to look at.
+    // Prevents a core of the tool: the program's core is the interesting one.
     if nix::sys::prctl::set_dumpable(false).is_err() {
         return;
     }

@@ -1,7 +1,7 @@
-//! The recording's file while it grows.
+//! The file of a growing recording: appends blocks from agents and notes from the tool.
 //!
-//! The invariant: it holds whole blocks only, also after a failed write, and is readable by its
-//! owner only.
+//! Invariants: the file contains whole blocks only, even after a failed write. Only its owner can
+//! read it.
 
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
@@ -20,9 +20,9 @@ use crate::output::open_resolved;
 pub(super) struct Sink {
     file: File,
     path: PathBuf,
-    /// Removes the file when dropped, unless it got its name.
+    /// Removes the file on drop, unless the recording was kept.
     temporary: Option<TempPath>,
-    /// Length of the whole blocks in the file.
+    /// Length of the whole blocks in the file, in bytes.
     length: u64,
     blocks: u64,
     /// The sequence number of the next block of each process.
@@ -31,11 +31,11 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Records into the file at `path`, which is there and no link, replacing what is in it.
+    /// Records into the file at `path`, which exists and is not a link, and replaces its content.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let open = || -> io::Result<File> {
             let file = open_resolved(path, true)?;
-            // The file may have been there, with other permissions.
+            // An existing file may have other permissions.
             if file.metadata()?.is_file() {
                 file.set_permissions(Permissions::from_mode(0o600))?;
             }
@@ -45,7 +45,7 @@ impl Sink {
         Self::begin(file, path.to_owned(), None)
     }
 
-    /// Records into a file in `folder` that goes away unless it gets a name.
+    /// Records into a file in `folder` that is removed on drop unless it gets a name.
     pub(super) fn temporary_in(folder: &Path) -> Result<Self> {
         let (file, path) = tempfile::Builder::new()
             .prefix(".sidewalk-")
@@ -89,7 +89,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Removes the file: nothing was recorded.
+    /// Removes the file, if nothing was recorded.
     pub(super) fn discard(self) {
         let is_file = self.file.metadata().is_ok_and(|file| file.is_file());
         if self.temporary.is_none() && is_file {
@@ -97,32 +97,32 @@ impl Sink {
         }
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// It goes away when this is dropped.
+    /// Whether the file is removed when this is dropped.
     pub(super) fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
-    /// Bytes written.
+    /// Number of bytes written.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Anything but the file's header was written.
+    /// Whether anything but the file's header was written.
     pub(super) fn has_blocks(&self) -> bool {
         self.blocks > 0
     }
 
-    /// Why writing ended, if it did. From then on nothing more is written.
+    /// The error that ended writing, if any. Nothing more is written after it.
     pub(super) fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 
-    /// Appends a block that an agent sent.
+    /// Appends an agent's block.
     pub(super) fn append_block(&mut self, block: &Block<'_>) {
         self.next
             .insert(block.process, block.sequence.wrapping_add(1));
@@ -130,13 +130,13 @@ impl Sink {
         self.blocks += 1;
     }
 
-    /// A writer that goes on behind the last block of `process`.
+    /// Returns a writer that continues after the last block of `process`.
     pub(super) fn writer(&self, process: ProcessKey) -> Writer {
         let next = self.next.get(&process).copied().unwrap_or_default();
         Writer::resume(process, next)
     }
 
-    /// Appends a note of the tool's, as one of the process that came first.
+    /// Appends a note of the tool, to the process that came first.
     pub(super) fn note(&mut self, text: &str) {
         let Some(process) = self.next.keys().min().copied() else {
             return;
@@ -151,7 +151,7 @@ impl Sink {
         }
     }
 
-    /// Appends whole blocks that the tool made.
+    /// Appends whole blocks made by the tool.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         if self.failure.is_some() {
             return;
@@ -159,7 +159,7 @@ impl Sink {
         match self.file.write_all(bytes) {
             Ok(()) => self.length += bytes.len() as u64,
             Err(error) => {
-                // The rest of the block would only be reported as damage.
+                // A partial block would only be reported as damage.
                 let _ = self.file.set_len(self.length);
                 self.failure = Some(error);
             }

@@ -1,7 +1,7 @@
-//! Puts the names of native functions and the lines of managed ones into a finished recording, so
-//! that it can be read where the program's files are not.
+//! Appends names of native functions and lines of managed ones to a finished recording.
 //!
-//! It only appends: what the agents sent stays as it was.
+//! The recording can then be read where the program's files are not available.
+//! Invariant: the agents' data is left unchanged.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -15,25 +15,25 @@ use symbolize::{NativeSymbol, Symbolizer};
 use super::sink::Sink;
 use crate::names;
 
-/// Frames of one process whose names or lines can be looked up, as the recording defines them.
+/// Frames of one process whose names or lines can be looked up, as defined in the recording.
 #[derive(Default)]
 struct Lookups {
     modules: HashMap<u32, Module>,
-    /// Method to (module, token).
+    /// Method id to (module, token).
     methods: HashMap<u32, (u32, u32)>,
     frames: Vec<(u32, CodeLocation)>,
-    /// Frames that have a symbol already.
+    /// Frames that already have a symbol.
     done: HashSet<u32>,
 }
 
-/// Where a frame is.
+/// The location of a frame's code.
 enum CodeLocation {
     Native { module: u32, svma: u64 },
     Managed { method: u32, il_offset: u32 },
     Await { method: u32, state: i32 },
 }
 
-/// Looks up every frame of the recording and appends what was found.
+/// Looks up every frame of the recording and appends the results.
 ///
 /// # Errors
 /// The recording cannot be read back.
@@ -71,8 +71,8 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                     for NativeSymbol { name, file, line } in found {
                         push(&mut writer, &mut blocks, *frame, name, file, *line);
                     }
-                    // Without symbols, at least samples in one function become one row; a reader
-                    // that has symbols looks the start up.
+                    // Without symbols, the function's start at least merges samples in one function
+                    // into one row. A reader with symbols looks the start up.
                     if found.is_empty()
                         && let Some(start) = symbolizer.function_start(module, svma)
                     {
@@ -186,7 +186,7 @@ fn push(writer: &mut Writer, blocks: &mut Vec<u8>, frame: u32, name: &str, file:
         }
         PushOutcome::Full => {
             writer.take_block_into(blocks);
-            // An empty block has room for any record.
+            // An empty block has room for any single record.
             let _ = writer.push(&record);
         }
     }

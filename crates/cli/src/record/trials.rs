@@ -1,4 +1,4 @@
-//! First steps of recording, for `sidewalk doctor`: done once, and nothing kept of them.
+//! Trials of recording's first steps for `sidewalk doctor`. They leave nothing behind.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -8,17 +8,16 @@ use anyhow::{Context, Result};
 use super::environment::Obstacles;
 use super::rendezvous::Rendezvous;
 
-/// Whether the environment lets a program be recorded that is started in it.
+/// Checks that a program started in this environment can be recorded.
 ///
 /// # Errors
-/// It asks for another profiler, or forbids profilers.
+/// The environment names another profiler, or forbids profilers.
 pub(crate) fn check_environment() -> Result<()> {
     let obstacles = Obstacles::find(|name| std::env::var_os(name));
     obstacles.check(false).map(drop)
 }
 
-/// Makes the tool's socket and connects to it as an agent does. Returns the folder that it was made
-/// in.
+/// Makes the tool's socket and connects to it as an agent does. Returns the folder of the socket.
 ///
 /// # Errors
 /// The error of the step that failed.

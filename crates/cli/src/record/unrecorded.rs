@@ -1,19 +1,19 @@
-//! Processes that a recording lacks, in words: for the user when it ends, and for a later reader.
+//! Messages about processes that are missing in a recording, for the console and for its notes.
 
-/// Processes that are named on the console, before the rest are counted only.
+/// Maximum number of processes named on the console. The rest is only counted.
 const MAX_NAMED: usize = 5;
 
-/// Processes that a recording lacks, each as `4711 (dotnet app.dll): why`.
+/// Processes that are missing in a recording, each as `4711 (dotnet app.dll): why`.
 #[derive(Default)]
 pub(super) struct UnrecordedProcesses {
-    /// .NET processes of the command that did not connect.
+    /// .NET processes of the command whose agents did not connect.
     pub(super) processes: Vec<String>,
-    /// Build servers that ran before the command, and have worked meanwhile.
+    /// Build servers that ran before the command, and have used CPU time since.
     pub(super) servers: Vec<String>,
 }
 
 impl UnrecordedProcesses {
-    /// Of the processes, if there are any.
+    /// Summary of the processes, if there are any.
     pub(super) fn summary(&self) -> Option<String> {
         Some(match &self.processes[..] {
             [] => return None,
@@ -26,7 +26,7 @@ impl UnrecordedProcesses {
         })
     }
 
-    /// For the console.
+    /// Returns the texts for the console.
     pub(super) fn texts(&self) -> impl Iterator<Item = String> {
         let servers = (!self.servers.is_empty()).then(|| {
             format!(
@@ -38,7 +38,7 @@ impl UnrecordedProcesses {
         self.summary().into_iter().chain(servers)
     }
 
-    /// For the recording, a line each.
+    /// Returns the notes for the recording, a line each.
     pub(super) fn notes(&self) -> Vec<String> {
         let processes = self.processes.iter().take(MAX_NAMED);
         let processes = processes.map(|one| format!(".NET process not recorded: {one}"));

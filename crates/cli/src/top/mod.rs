@@ -1,8 +1,8 @@
-//! `sidewalk top`: where the time of a running program goes, now.
+//! `sidewalk top`: shows live where the time of a running program goes.
 //!
-//! It is a recording like any other (`record` makes it, and keeps it if the user says so) whose
-//! last seconds are shown while it is made. Invariant: the terminal is given back as it was,
-//! however this ends.
+//! `record` makes an ordinary recording, and keeps it if the user wants. Meanwhile this module
+//! shows its last seconds.
+//! Invariant: the terminal is restored, however the verb ends.
 
 mod screen;
 mod view;
@@ -19,21 +19,21 @@ use ratatui::crossterm::event::{self, Event};
 use self::view::{KeyAction, TopView};
 use self::window::{Window, WindowContent};
 
-/// How long samples are shown.
+/// Length of the shown window.
 const WINDOW_NS: u64 = 5_000_000_000;
-/// Between two pictures.
+/// Time between two draws.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at a keyboard that cannot be waited for.
+/// Poll interval of a keyboard that cannot be polled as a descriptor.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The live table, on the terminal as long as it lives.
+/// The live table. It owns the terminal while it exists.
 pub(crate) struct Top {
     terminal: DefaultTerminal,
     stdin: Stdin,
     window: Window,
     content: WindowContent,
     view: TopView,
-    /// Where the recording goes when the user keeps it.
+    /// File name of the recording, if the user keeps it.
     name: String,
     should_keep: bool,
     due: Instant,
@@ -41,10 +41,10 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// Whether there is a terminal to draw on.
+    /// Checks that a terminal is available.
     ///
     /// # Errors
-    /// There is none.
+    /// No terminal is available.
     pub(crate) fn check() -> Result<()> {
         if !std::io::stdout().is_terminal() {
             bail!(
@@ -55,10 +55,10 @@ impl Top {
         Ok(())
     }
 
-    /// Takes the terminal; `name` is that under which the recording would be kept.
+    /// Takes over the terminal. `name` is the file name of a kept recording.
     ///
     /// # Errors
-    /// It cannot be drawn on.
+    /// The terminal cannot be drawn on.
     pub(crate) fn open(name: String) -> Result<Top> {
         let window = Window::new(WINDOW_NS, now_ns()?)?;
         let terminal = ratatui::try_init().context("cannot draw on this terminal")?;
@@ -80,7 +80,7 @@ impl Top {
         self.stdin.is_terminal().then(|| self.stdin.as_fd())
     }
 
-    /// When [`Top::turn`] wants to be called at the latest.
+    /// Time at which [`Top::turn`] must be called at the latest.
     pub(crate) fn due(&self) -> Instant {
         if self.keyboard().is_some() {
             self.due
@@ -89,14 +89,14 @@ impl Top {
         }
     }
 
-    /// Takes a block of the recording.
+    /// Adds a block of the recording.
     pub(crate) fn block(&mut self, bytes: &[u8]) {
         if let Err(error) = self.window.block(bytes) {
             self.failure.get_or_insert(error);
         }
     }
 
-    /// Looks at the keyboard and draws what is due. False: the user has seen enough.
+    /// Handles key presses and draws if it is time to. Returns false when the user quits.
     ///
     /// # Errors
     /// The terminal is gone, or a block could not be read.
@@ -135,7 +135,7 @@ impl Top {
         Ok(true)
     }
 
-    /// Whether the user wants the recording.
+    /// Whether the user wants to keep the recording.
     pub(crate) fn should_keep(&self) -> bool {
         self.should_keep
     }
@@ -143,7 +143,7 @@ impl Top {
 
 impl Drop for Top {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // A lost terminal needs no restoring.
         let _ = ratatui::try_restore();
     }
 }

@@ -1,8 +1,8 @@
-//! The live table, drawn.
+//! Draws the live table of `sidewalk top`.
 //!
-//! Not the sums (`window`) and not the terminal (`mod`): a function of a picture and of what the
-//! user chose, so that a test can look at what is shown. Invariant: what came from the program is
-//! cleaned before it reaches the terminal.
+//! A pure function of the window's content and the user's choices, so that tests can check the
+//! picture. Sums are in `window`, and the terminal is in `mod`.
+//! Invariant: text from the program is escaped before it reaches the terminal.
 
 use formats::visible;
 use ratatui::Frame;
@@ -15,7 +15,7 @@ use super::view::{Order, TopTable, TopView};
 use super::window::{CodeKind, MethodRow, ThreadRow, WindowContent};
 use crate::units;
 
-/// One core, nanoseconds of CPU time a second.
+/// One core, in nanoseconds of CPU time per second.
 const CORE: f64 = 1e9;
 
 /// The keys and their effects.
@@ -36,7 +36,7 @@ const HELP: [(&str, &str); 11] = [
     ("?, h", "this help"),
 ];
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, content: &WindowContent, view: &mut TopView) {
     let [head, body, foot] = Layout::vertical([
         Constraint::Length(4),

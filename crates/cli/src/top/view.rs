@@ -1,6 +1,6 @@
-//! The user's choice of what to see, and the changes that each key makes.
+//! The view state of `sidewalk top`: the user's choices, and the effect of each key on them.
 //!
-//! Not the drawing (`screen`). Invariant: every key does something that the help tells, or nothing.
+//! Drawing is in `screen`. Invariant: every key has the effect that the help describes, or none.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ pub(super) enum TopTable {
     Threads,
 }
 
-/// The value by which rows are ordered, most first.
+/// The value by which rows are sorted, highest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Order {
     #[default]
@@ -26,7 +26,7 @@ pub(super) enum Order {
     Name,
 }
 
-/// The driver's task after a key.
+/// The caller's action after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyAction {
     Nothing,
@@ -45,14 +45,14 @@ pub(super) struct TopView {
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
     pub(super) selected: usize,
-    /// Rows that fit, as drawn last.
+    /// Number of rows that fitted at the last draw.
     pub(super) page: usize,
-    /// For the last line.
+    /// Message for the last line.
     pub(super) message: Option<String>,
 }
 
 impl TopView {
-    /// Does what a key is for.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
         if key.kind == KeyEventKind::Release {
             return KeyAction::Nothing;

@@ -1,8 +1,8 @@
-//! The last seconds of a recording that is being made, added up.
+//! Sums of the last seconds of a recording in progress, for `sidewalk top`.
 //!
-//! Not the screen (`screen`) and not the recording (`record`), which gives it blocks as they come.
-//! Invariants: it holds the samples of the window and no older ones; rates are sums of what samples
-//! stand for, divided by the time of the window that has been recorded.
+//! Input: blocks from `record`, as they arrive. Output: [`WindowContent`], which `screen` draws.
+//! Invariants: the window contains no older samples. A rate is the sum of the samples' weights,
+//! divided by the recorded time of the window.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -16,27 +16,28 @@ use crate::names;
 /// The content of the window, computed at one instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WindowContent {
-    /// How long the window is, nanoseconds: less than asked for at the beginning.
+    /// Length of the window in nanoseconds. Shorter than requested at the beginning.
     pub(crate) span_ns: u64,
     /// `pid name` of each process.
     pub(crate) processes: Vec<String>,
     /// Versions of the runtimes that are recorded.
     pub(crate) runtimes: Vec<String>,
-    /// CPU time, in nanoseconds a second.
+    /// CPU time, in nanoseconds per second.
     pub(crate) cpu: u64,
-    /// Bytes allocated a second.
+    /// Bytes allocated per second.
     pub(crate) allocated: u64,
-    /// Collections in the window, and how long they stopped the program, nanoseconds a second.
+    /// Number of collections in the window, and the time for which they stopped the program, in
+    /// nanoseconds per second.
     pub(crate) collections: u64,
     pub(crate) paused: u64,
-    /// Waits for locks in the window, and how long they were, nanoseconds a second.
+    /// Number of waits for locks in the window, and their time, in nanoseconds per second.
     pub(crate) waits: u64,
     pub(crate) waited: u64,
     /// Exceptions in the window.
     pub(crate) exceptions: u64,
     /// CPU samples in the window.
     pub(crate) samples: u64,
-    /// Of these, walks that did not come to the root.
+    /// How many of these samples have a broken stack.
     pub(crate) broken: u64,
     pub(crate) threads: Vec<ThreadRow>,
     pub(crate) methods: Vec<MethodRow>,
@@ -47,13 +48,13 @@ pub(crate) struct WindowContent {
 pub(crate) struct ThreadRow {
     pub(crate) tid: u32,
     pub(crate) name: String,
-    /// Nanoseconds a second.
+    /// CPU time, in nanoseconds per second.
     pub(crate) cpu: u64,
-    /// Bytes a second.
+    /// Bytes allocated per second.
     pub(crate) allocated: u64,
-    /// Waiting for locks, nanoseconds a second.
+    /// Time of lock waits, in nanoseconds per second.
     pub(crate) waited: u64,
-    /// Where most of its time went.
+    /// The method with most of its time.
     pub(crate) hottest: String,
 }
 
@@ -62,10 +63,10 @@ pub(crate) struct ThreadRow {
 pub(crate) struct MethodRow {
     pub(crate) name: String,
     pub(crate) kind: CodeKind,
-    /// Nanoseconds a second with it on top, and with it anywhere in the stack.
+    /// CPU time in nanoseconds per second: as the leaf, and anywhere in the stack.
     pub(crate) own: u64,
     pub(crate) total: u64,
-    /// Bytes that it, and with it anywhere in the stack what it called, allocated, a second.
+    /// Bytes allocated per second: by the method, and by it and its callees.
     pub(crate) own_allocated: u64,
     pub(crate) allocated: u64,
 }
@@ -91,28 +92,28 @@ impl From<FrameKind> for CodeKind {
     }
 }
 
-/// The samples of the last seconds.
+/// A sliding window over the samples of the last seconds.
 pub(crate) struct Window {
     reader: Reader<VecDeque<u8>>,
     import: Import,
     symbolizer: Symbolizer,
-    /// The row of each frame, once looked up.
+    /// The row of each frame, or [`NO_ROW`].
     of_frame: Vec<u32>,
     rows: HashMap<(String, CodeKind), u32>,
     names: Vec<(String, CodeKind)>,
     length_ns: u64,
-    /// When the first sample could have been.
+    /// Earliest possible time of a sample.
     began_ns: u64,
 }
 
-/// A frame that has not been looked up.
+/// Marks a frame that has not been looked up.
 const NO_ROW: u32 = u32::MAX;
 
 impl Window {
-    /// One of this length, which begins at `now_ns` (CLOCK_MONOTONIC).
+    /// Returns a window of this length that begins at `now_ns` (CLOCK_MONOTONIC).
     ///
     /// # Errors
-    /// Not met: the header of a recording is one.
+    /// None in practice: the header is always valid.
     pub(crate) fn new(length_ns: u64, now_ns: u64) -> anyhow::Result<Window> {
         let header = VecDeque::from(file_header("sidewalk top"));
         let options = symbolize::LookupOptions {
@@ -120,7 +121,7 @@ impl Window {
             ..names::options()
         };
         Ok(Window {
-            // Blocks that have been shown are dropped, so the whole may be of any size.
+            // Shown blocks are dropped, so the recording may be of any size.
             reader: Reader::open(header)?.with_unpack_limit(u64::MAX),
             import: Import::new(),
             symbolizer: Symbolizer::new(options),
@@ -132,7 +133,7 @@ impl Window {
         })
     }
 
-    /// Takes a whole block.
+    /// Adds a whole block.
     ///
     /// # Errors
     /// The block cannot be read.
@@ -144,7 +145,7 @@ impl Window {
         Ok(())
     }
 
-    /// The window that ends now.
+    /// Returns the content of the window that ends now.
     pub(crate) fn content(&mut self, now_ns: u64) -> WindowContent {
         let from_ns = now_ns.saturating_sub(self.length_ns);
         self.import.forget_samples_before(from_ns);
@@ -302,7 +303,7 @@ struct ThreadSum {
     cpu: u64,
     allocated: u64,
     waited: u64,
-    /// CPU time by the row of the leaf.
+    /// CPU time by the leaf's row.
     leaves: HashMap<u32, u64>,
 }
 
@@ -319,7 +320,7 @@ fn per_second(value: u64, span_ns: u64) -> u64 {
     u64::try_from(a_second).unwrap_or(u64::MAX)
 }
 
-/// The row of a frame: frames of one name and kind are one, as `--by method` has them.
+/// The row of a frame. Frames with the same name and kind share one, as in `--by method`.
 fn row_of(
     profile: &Profile,
     id: FrameId,

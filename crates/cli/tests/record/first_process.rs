@@ -1,10 +1,10 @@
-//! The tool as process 1, as in a container whose command it is.
+//! Tests of the tool as process 1, as in a container whose command is the tool.
 
 use std::process::Command;
 
 use crate::tests::{Ran, by, scene};
 
-/// Runs the player below a tool that is process 1 of a namespace of its own.
+/// Runs the player under a tool that is process 1 of its own pid namespace.
 fn run_as_first(actions: &[&str]) -> Ran {
     let mut first = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -20,10 +20,9 @@ pub(crate) fn orphans_are_reaped() {
     assert_eq!(ran.stdout, "it is gone\n");
 }
 
-/// As the kernel has it of process 1: a signal that it does not catch does nothing to it.
+/// As in the kernel: a signal that process 1 does not catch has no effect on it.
 pub(crate) fn only_signals_that_the_program_catches_reach_it() {
-    // Signals that are pending together come in the order of their numbers, so the last is the
-    // last.
+    // Pending signals are delivered in the order of their numbers, so the last one is known.
     let actions = [
         "connect",
         "samples=1",

@@ -1,8 +1,8 @@
-//! `sidewalk record` against a program that plays the agent's part.
+//! Tests of `sidewalk record` with a program that simulates the agent.
 //!
-//! No .NET is needed: the recorded program is this test program again, started with
-//! `--play ACTION…`, which speaks the agents' side of the protocol through `recording::Writer`.
-//! It has its own `main` for that.
+//! No .NET is needed. The recorded program is this test program itself, started with `--play
+//! ACTION…`. It speaks the agents' side of the protocol through `recording::Writer`, and has its
+//! own `main` for that.
 
 mod first_process;
 mod player;

@@ -1,4 +1,4 @@
-//! The recorded program: does what its arguments say, one after the other.
+//! The recorded program (player): performs the actions in its arguments, one after the other.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,16 +7,16 @@ use std::process::{Command, ExitCode};
 
 use recording::{Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, WalkEnd, Writer};
 
-/// First argument of a test program that is to play.
+/// First argument of a test program that runs as the player.
 pub(crate) const PLAY: &str = "--play";
 
-/// The agent's state for one process.
+/// State of the simulated agent of one process.
 struct Agent {
     stream: UnixStream,
     writer: Writer,
 }
 
-/// Does each action; the exit code is that of `exit=N`, else 0.
+/// Performs the actions. The exit code is that of `exit=N`, else 0.
 pub(crate) fn play(actions: &[String]) -> ExitCode {
     let mut agent: Option<Agent> = None;
     for action in actions {
@@ -39,7 +39,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 let line = status.lines().find(|line| line.starts_with(value)).unwrap();
                 print_line(line);
             }
-            // Ours alone: what was there when the program was started.
+            // Only the variables that were set when the program was started.
             "print-descriptors" => {
                 let mut open: Vec<_> = std::fs::read_dir("/proc/self/fd")
                     .unwrap()
@@ -75,7 +75,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     agent.end();
                 }
             }
-            // As the agent of a runtime that the policy leaves out.
+            // Simulates the agent of a runtime that the policy excludes.
             "refused" => {
                 if let Some(agent) = &mut agent {
                     agent.push(&Record::Runtime {
@@ -145,12 +145,12 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     .stdout(std::process::Stdio::piped())
                     .spawn()
                     .unwrap();
-                // It says so when it is connected.
+                // It writes a byte when it is connected.
                 let mut byte = [0];
                 child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
             }
-            // A child that goes on in the same program and holds what we hold, as pre-forking
-            // servers do. It says its number, and lets go of our output, which a test reads.
+            // Forks a child that continues in the same program with all descriptors, as pre-forking
+            // servers do. It prints its process id, and closes our output, which a test reads.
             "fork" => fork(),
             "orphan" => orphan(),
             "tell-parent" => signal_parent(value.parse().unwrap()),
@@ -163,12 +163,12 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
 }
 
 fn print_line(text: &str) {
-    // The reader may be gone.
+    // The reader may have closed the pipe.
     let mut out = io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Says `ready`, and what arrives.
+/// Prints `ready`, and each received signal.
 fn await_signal(names: &str) {
     let signals = names
         .split('+')
@@ -179,7 +179,7 @@ fn await_signal(names: &str) {
     print_line(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
 }
 
-/// Says its process id and then each ending signal that arrives, until SIGTERM.
+/// Prints its process id and each ending signal that arrives, until SIGTERM.
 fn print_signals() {
     use nix::libc::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).unwrap();
@@ -198,7 +198,7 @@ fn orphan() {
     let shell = Command::new("sh")
         .args(["-c", "exec 3<&0; cat <&3 >/dev/null & echo $!"])
         .stdin(reader)
-        // A captured stream would be waited for until the orphan has ended, too.
+        // With a captured stream, the wait would also include the orphan.
         .stderr(std::process::Stdio::inherit())
         .output();
     let pid = String::from_utf8(shell.unwrap().stdout).unwrap();
@@ -231,7 +231,7 @@ fn fork() {
             let nothing = std::fs::File::open("/dev/null").unwrap();
             rustix::stdio::dup2_stdout(&nothing).unwrap();
             rustix::stdio::dup2_stderr(&nothing).unwrap();
-            // Longer than the tool could wait for it; not for ever, should it not be ended.
+            // Longer than the tool could wait for it, but not for ever, in case nothing ends it.
             std::thread::sleep(std::time::Duration::from_secs(60));
             std::process::exit(0);
         }
@@ -239,7 +239,7 @@ fn fork() {
 }
 
 fn connect() -> Option<Agent> {
-    // None: played without the tool.
+    // No agent: played without the tool.
     let path = std::env::var_os("SIDEWALK_SOCKET")?;
     let Ok(mut stream) = UnixStream::connect(path) else {
         print_line("no tool");
@@ -393,7 +393,7 @@ impl Agent {
 
     fn end(&mut self) {
         self.push(&Record::End { time_ns: 9_000_000 });
-        // The tool may have gone.
+        // The tool may have ended.
         let _ = self.flush();
     }
 }

@@ -1,8 +1,7 @@
-//! Names and lines from symbol servers, for a library that was built with known functions and
-//! stripped.
+//! Tests of names and lines from symbol servers, for a stripped library of known functions.
 //!
-//! It is a real library, by the C compiler and objcopy of the machine; the servers are real ones on
-//! a port of their own.
+//! The library is made by the machine's C compiler and objcopy. The servers are real ones on local
+//! ports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::tests::{Ran, Scene, scene};
 
-/// `hot` has no exported name; lines are the test's to know.
+/// `hot` has no exported name. The tests know its lines.
 const SOURCE: &str = "\
 static __attribute__((noinline)) int hot(int x)
 {
@@ -28,7 +27,7 @@ int entry(int x)
 }
 ";
 const TAG: &str = "\"1\"";
-/// Bytes from the start of a function to its first statement, and some more.
+/// Offset of an address after a function's first statement, in bytes.
 const INSIDE: u64 = 12;
 
 pub(crate) fn all() -> Vec<Trial> {
@@ -67,7 +66,7 @@ pub(crate) fn all() -> Vec<Trial> {
     ]
 }
 
-/// A stripped library, its debug file, and what is in it.
+/// A stripped library, its debug file, and its addresses.
 struct Library {
     folder: TempDir,
     path: PathBuf,
@@ -145,14 +144,14 @@ impl Library {
         )
     }
 
-    /// Records a program that was in it, into `x.swk`.
+    /// Returns a scene that records samples in the library, into `x.swk`.
     fn scene(&self, options: &[&str]) -> Scene {
         let options = [&["-o", "x.swk"], options].concat();
         let scene = scene(&options, &["connect", &self.action(), "end"]);
         self.with_servers(scene)
     }
 
-    /// Adds an environment without servers to query, and with a folder of its own.
+    /// Adds an environment without symbol servers, and with its own folder for fetched files.
     fn with_servers(&self, mut scene: Scene) -> Scene {
         alone(&mut scene.command, self.folder.path());
         scene
@@ -240,7 +239,7 @@ fn fetched_names_and_lines_are_in_reports() {
         let after = library.report(&recorded);
         assert_has(&after, &["hot", "entry", "work.c:3", "work.c:8"]);
         assert!(!after.contains("libwork.so+"), "{after}");
-        // The library may be gone.
+        // The library may be deleted.
         fs::remove_file(&library.path).unwrap();
         assert_eq!(library.report(&recorded), after);
     }
@@ -260,7 +259,7 @@ fn record_with_symbols_keeps_names() {
     let recorded = scene.run();
     assert!(recorded.status.success(), "{}", recorded.stderr);
     assert_has(&recorded.stderr, &["symbols: 1 of 1 missing files fetched"]);
-    // Also where neither the library nor the folder is.
+    // Also without the library and the folder.
     fs::remove_dir_all(library.folder.path()).unwrap();
     assert_has(
         &library.report(&recorded),
@@ -315,7 +314,7 @@ fn a_server_that_fails() {
         &["it cannot be reached", "HTTPS_PROXY"],
     );
     assert_eq!(library.report(&recorded), before);
-    // With a process that has several files, none is reported as not found where no server could be
+    // For a process with several files, no file is reported as not found if no server could be
     // queried.
     let pid = std::process::id().to_string();
     let arguments = ["symbols", "fetch", &pid, "--server", "http://127.0.0.1:9"];
@@ -323,7 +322,7 @@ fn a_server_that_fails() {
     let reported = String::from_utf8(output.stdout).unwrap();
     assert!(!reported.contains("not found"), "{reported}");
     assert_has(&reported, &["it cannot be reached"]);
-    // And a program that is recorded ends as it would.
+    // A recorded program still ends normally.
     let recorded = library.scene(&["--symbols"]).run();
     assert!(recorded.status.success(), "{}", recorded.stderr);
     assert_has(
@@ -375,7 +374,7 @@ fn a_process_files_are_fetched() {
         &library.by_key(),
         TestResponse::File(library.debug.clone(), TAG),
     );
-    // Runs with the library in it until its input ends.
+    // Runs with the library loaded until its input ends.
     let mut program = Command::new("cat")
         .env("LD_PRELOAD", &library.path)
         .stdin(std::process::Stdio::piped())
@@ -384,7 +383,7 @@ fn a_process_files_are_fetched() {
         .unwrap();
     let mut input = program.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, b"x").unwrap();
-    // A byte of its input comes back when it is loaded and runs.
+    // It echoes a byte of its input when the library is loaded and it runs.
     std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut [0]).unwrap();
     let pid = program.id().to_string();
     let recorded = library.scene(&[]).run();

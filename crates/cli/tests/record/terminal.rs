@@ -1,4 +1,4 @@
-//! On a terminal: Ctrl-C, and what is on the screen. The terminal is Python's `pty`.
+//! Tests on a terminal (Python's `pty`): Ctrl-C, and the content of the screen.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use testkit::{Deadline, start_in_time};
 
 use crate::tests::{Scene, by_python, read, scene};
 
-/// Runs its arguments on a new terminal, joined to its own stdin and stdout.
+/// Runs its arguments on a new terminal, connected to its own stdin and stdout.
 const TERMINAL: &str = "
 import os, pty, sys
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
@@ -46,7 +46,7 @@ impl Terminal {
         }
     }
 
-    /// Reads until `text` is on the screen, and returns what came before it.
+    /// Reads until `text` is on the screen, and returns the text before it.
     fn wait_for(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(text) {
@@ -68,7 +68,7 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// The process id that the program says.
+    /// The process id that the program prints.
     fn program(&mut self) -> Pid {
         self.wait_for("process ");
         Pid::from_raw(self.wait_for("\r\n").parse().unwrap())
@@ -119,7 +119,7 @@ pub(crate) fn second_interrupt_ends_the_recording() {
     let _ = kill(program, Signal::SIGTERM);
 }
 
-/// bash ends a loop whose command died of the interrupt, and goes on behind one that only ended.
+/// bash ends a loop whose command was killed by SIGINT, and continues after a normal exit.
 pub(crate) fn an_interrupt_ends_a_scripts_loop() {
     let mut scene = scene(&["-q"], &["connect", "samples=1", "print=turn", "echo"]);
     let mut bash = Command::new("bash");
@@ -141,7 +141,7 @@ pub(crate) fn an_interrupt_ends_a_scripts_loop() {
     );
 }
 
-/// As `ssh -t` starts it, which then goes away.
+/// Started as by `ssh -t`, which then disconnects.
 pub(crate) fn a_hang_up_reaches_the_program() {
     let script = "
 import os, pty, sys

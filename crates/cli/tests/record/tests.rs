@@ -1,4 +1,6 @@
-//! One function a behaviour. Synchronised by what the programs print, never by time.
+//! Tests of `sidewalk record` on the player: a function for each behaviour.
+//!
+//! They synchronise on the programs' output, never on time.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -24,7 +26,7 @@ macro_rules! trials {
     };
 }
 
-/// Every test of this program.
+/// Returns every test of this program.
 pub(crate) fn all() -> Vec<Trial> {
     let mut trials = trials![
         exit_code_output_and_recording,
@@ -106,7 +108,7 @@ pub(crate) fn all() -> Vec<Trial> {
     trials
 }
 
-/// A folder and a command line in it.
+/// A folder for runs and a command line in it.
 pub(crate) struct Scene {
     pub(crate) folder: TempDir,
     pub(crate) command: Command,
@@ -124,7 +126,7 @@ pub(crate) fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// `sidewalk record OPTIONS -- PLAYER ACTIONS`, in an empty folder.
+/// Makes `sidewalk record OPTIONS -- PLAYER ACTIONS`, in an empty folder.
 pub(crate) fn scene(options: &[&str], actions: &[&str]) -> Scene {
     let mut scene = bare_scene(options);
     scene
@@ -159,7 +161,7 @@ pub(crate) fn by_python(script: &str, scene: Scene) -> Scene {
     by(python, scene)
 }
 
-/// The same command line, behind that of another program.
+/// The same command line, after that of another program.
 pub(crate) fn by(mut program: Command, scene: Scene) -> Scene {
     let Scene { folder, command } = scene;
     program
@@ -206,7 +208,7 @@ impl Scene {
     }
 }
 
-/// A tool that is still at work.
+/// A running tool.
 pub(crate) struct Running {
     folder: TempDir,
     child: Child,
@@ -254,7 +256,7 @@ impl Ran {
         self
     }
 
-    /// As the recorded program did.
+    /// The tool ended like the recorded program.
     #[track_caller]
     fn killed_by(&self, expected: Signal) -> &Self {
         let signal = self.status.signal();
@@ -332,7 +334,7 @@ fn killed_by_a_signal() {
         .says("the command was killed by SIGTERM");
     assert_eq!(ran.profile("x.swk").samples.len(), 1);
 
-    // Before the agent came.
+    // Before the agent connected.
     let ran = scene(&["-q", "-o", "x.swk"], &["die=SIGKILL"]).run();
     ran.killed_by(Signal::SIGKILL)
         .says("nothing was recorded")
@@ -340,10 +342,10 @@ fn killed_by_a_signal() {
     let ran = scene(&["-o", "x.swk"], &["die=SIGINT"]).run();
     ran.killed_by(Signal::SIGINT)
         .says("the command was killed by SIGINT");
-    // Nothing of ours stays behind.
+    // None of the tool's files remain.
     assert_eq!(ran.files().len(), 0);
 
-    // The program's core, if any, and none of the tool.
+    // At most the program's core, and none of the tool.
     scene(&["-o", "x.swk"], &["connect", "samples=1", "die=SIGABRT"])
         .run()
         .killed_by(Signal::SIGABRT);
@@ -367,7 +369,7 @@ fn stdin_stdout_stderr_are_the_childs() {
     assert_eq!(output.stderr, b"oops\n");
 }
 
-/// The lines that a program would see without us.
+/// The output that a program would print without the tool.
 fn signal_state_and_descriptors_are_the_users() {
     let actions = [
         "print-status=SigBlk",
@@ -526,7 +528,7 @@ fn nothing_recorded_keeps_the_childs_code() {
     ran.code(150).says("nothing was recorded");
 }
 
-/// It may end before the tool waits for signals again; the tool then hung.
+/// The program may end before the tool polls signals again. The tool must not hang.
 fn a_command_that_ends_at_once() {
     for _ in 0..40 {
         let mut scene = bare_scene(&["-q", "-o", "x.swk"]);
@@ -538,7 +540,7 @@ fn a_command_that_ends_at_once() {
 fn connected_but_silent() {
     let ran = scene(&["-o", "x.swk"], &["connect", "half", "die=SIGKILL"]).run();
     ran.killed_by(Signal::SIGKILL);
-    // The first block was whole.
+    // The first block was complete.
     assert_eq!(ran.profile("x.swk").samples.len(), 0);
 }
 
@@ -625,18 +627,18 @@ fn a_pipeline_that_ignores_sigpipe_ends_as_without_us() {
     assert_eq!(outcome("\"$0\" record -q -o x.swk -- seq 1000000"), bare);
 }
 
-/// It has the agent's socket, and outlives the program by far.
+/// The child holds the agent's socket, and outlives the program by far.
 fn a_child_that_never_execs_does_not_delay_the_end() {
     let ran = scene(&["-o", "x.swk"], &["connect", "samples=7", "end", "fork"]).run();
     ran.code(0);
     assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
     assert_eq!(ran.profile("x.swk").samples.len(), 7);
-    // It is there still, or the test would prove nothing.
+    // The child still exists, or the test would prove nothing.
     let pid = ran.stdout.trim().parse().unwrap();
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
-/// The tool may have as much memory as it has when it starts, and some.
+/// Limits the tool's memory to its use at the start, and some more.
 fn without_memory_the_recording_and_the_exit_code_stay() {
     const LIMITED: &str = "
 import os, resource, sys
@@ -695,7 +697,7 @@ fn signals_to_the_tool_reach_the_program() {
     }
 }
 
-/// All signals that would end the tool, while it makes an output that has no reader yet.
+/// Sends all signals that would end the tool, while it writes an output without a reader.
 fn a_signal_after_the_programs_end_does_not_replace_its_exit_code() {
     let actions = ["print-status=Pid", "connect", "samples=1", "end", "exit=3"];
     let running = scene(&["-o", "x.swk", "-o", "pipe.txt"], &actions);
@@ -721,7 +723,7 @@ fn a_signal_after_the_programs_end_does_not_replace_its_exit_code() {
     running.finish().code(3);
 }
 
-/// `perl -e 'alarm 1; exec …'`: a clock that runs on through exec, but not through fork.
+/// `perl -e 'alarm 1; exec …'`: a timer that continues through exec, but not through fork.
 fn an_alarm_set_before_the_tool_reaches_the_program() {
     let set = "import signal,os,sys; signal.setitimer(signal.ITIMER_REAL, 0.5); \
                os.execv(sys.argv[1], sys.argv[1:])";
@@ -824,7 +826,7 @@ fn duration_stops_recording_not_the_program() {
     running.expect_line("tool said \"S\"");
     running.expect_line("no tool");
     running.expect_line("ready");
-    // The recording is written while the program goes on.
+    // The recording is written while the program still runs.
     let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
@@ -886,7 +888,7 @@ fn processes_by_name_only() {
         .says(&name);
 }
 
-/// The limit is the tool's: the program's own is lifted again by `sh`.
+/// The limit applies to the tool: `sh` raises it again for the program.
 fn a_command_without_dotnet_leaves_no_file_when_it_is_joined_later() {
     let ran = scene(&["--start-after", "1ms", "-o", "x.swk"], &["exit=3"]).run();
     ran.code(3)
@@ -1021,7 +1023,7 @@ fn missing_command() {
     bare_scene(&[]).run().code(2);
 }
 
-/// It is found out when it is started, and the older recording is still there then.
+/// Detected when the command is started. The older recording still exists.
 fn command_that_cannot_start() {
     let mut scene = bare_scene(&["-o", "x.swk"]);
     let path = |name| scene.folder.path().join(name);
@@ -1137,7 +1139,7 @@ fn unsupported_values() {
     }
 }
 
-/// The recording is not lost with the output.
+/// The recording is kept if the output fails.
 fn output_that_fails_at_the_end() {
     let actions = ["connect", "samples=7", "end", "make-folder=x.html"];
     let ran = scene(&["-o", "x.html", "-o", "y.collapsed"], &actions).run();
@@ -1152,7 +1154,7 @@ fn output_that_fails_at_the_end() {
     assert_eq!(other, "y.collapsed");
 }
 
-/// The file behind the link is replaced, not the link.
+/// The link's target is replaced, not the link.
 fn output_behind_a_link() {
     let scene = scene(
         &["-o", "x.swk", "-o", "x.collapsed"],
@@ -1190,7 +1192,7 @@ fn a_policy_that_leaves_all_runtimes_out() {
 }
 
 fn a_dll_is_started_by_dotnet() {
-    // As a build leaves it, or unpacked with all bits set, or by its name alone.
+    // With the mode of a build, or unpacked with all bits set, or by the name alone.
     for (mode, program) in [
         (0o644, "./app.dll"),
         (0o755, "./app.dll"),
@@ -1226,7 +1228,7 @@ fn output_to_stdout() {
     assert!(ran.stdout.contains("App.Program.Main"), "{}", ran.stdout);
 }
 
-/// Another user's link to a file of ours has the name of an output, before or while we record.
+/// Another user's link to a file of ours has the name of an output, before or during the recording.
 fn a_planted_link_is_not_followed() {
     use std::os::unix::fs::{lchown, symlink};
     for (output, is_early) in [("x.swk", true), ("x.html", true), ("x.html", false)] {
@@ -1257,13 +1259,13 @@ fn a_planted_link_is_not_followed() {
         let ran = running.finish();
         ran.code(1).says("is a symbolic link of another user");
         assert_eq!(fs::read_to_string(folder.join("ours")).unwrap(), "precious");
-        // The recording is not lost.
+        // The recording is kept.
         let kept = fs::read_dir(sticky.path()).unwrap().count();
         assert_eq!(kept, if is_early { 1 } else { 2 });
     }
 }
 
-/// The blocks that the tool had written when it was killed can be read; the program goes on.
+/// Blocks written before the tool was killed can be read. The program continues.
 fn tool_killed() {
     let mut running = scene(
         &["-o", "x.swk"],
@@ -1277,7 +1279,7 @@ fn tool_killed() {
     )
     .start();
     let path = running.folder.path().join("x.swk");
-    // The second process has ended, so its samples are on their way to the file.
+    // The second process has ended, so its samples will reach the file.
     while !path.exists() || read(&path).samples.len() < 8 {
         std::thread::yield_now();
     }

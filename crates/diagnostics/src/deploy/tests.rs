@@ -28,7 +28,7 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// A file by its descriptor, whatever is at its path now.
+/// Reads a file by its descriptor, whatever its path names now.
 fn held(file: &File) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -80,13 +80,13 @@ fn what_somebody_else_may_have_put_there_is_not_taken() {
     assert!(find_trusted(&path, b"content", &loader, FolderAccess::Shared).is_none());
     let file = write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o755);
-    // A link to what is right, which can be turned to something else.
+    // A link to a valid library, which can be redirected.
     let other = place.path().join("other");
     fs::rename(&path, &other).unwrap();
     std::os::unix::fs::symlink(&other, &path).unwrap();
     write_and_lock(&folder, "libsidewalk-0.so", b"content", &loader).unwrap();
     assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
-    // Longer than it should be.
+    // Longer than the content.
     fs::write(&path, b"content and more").unwrap();
     assert!(find_trusted(&path, b"content", &loader, FolderAccess::Shared).is_none());
 }

@@ -1,8 +1,8 @@
-//! A library that the tool carries in itself, as a file that this user's programs can load.
+//! The embedded agent library, unpacked into a file that this user's programs can load.
 //!
-//! Not the way to other users or into containers. The invariants are those of the module above; and
-//! its folder, with all that lead to it, can be changed by this user and root alone. So the file
-//! that a program finds there later is the one that we wrote.
+//! Files for other users and for containers are in the module above. Its invariants hold here too.
+//! Invariant: only this user and root can change the folder and the folders on the way to it. So
+//! the file that a program loads later is the one that the tool wrote.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -13,16 +13,16 @@ use nix::sys::stat::Mode;
 
 use super::*;
 
-/// A library that was unpacked. It is not removed as long as this is there, nor while a process
-/// maps it or has it in its environment.
+/// An unpacked library. The file is not removed while this value lives, nor while a process maps it
+/// or names it in its environment.
 #[derive(Debug)]
 pub struct UnpackedLibrary {
     library: PathBuf,
-    /// Locked, shared.
+    /// Holds a shared lock.
     _lock: File,
 }
 
-/// There is no place for it.
+/// No folder to unpack the library into.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no folder for the agent: {}; set XDG_CACHE_HOME to one of your own, on a file system \
@@ -30,16 +30,16 @@ pub struct UnpackedLibrary {
     list_of_folders(tried)
 )]
 pub struct UnpackLibraryError {
-    /// The folders that were tried, and their faults.
+    /// The folders that were tried, with the error of each.
     pub tried: Vec<(PathBuf, &'static str)>,
 }
 
 impl UnpackedLibrary {
-    /// Puts a library whose [`hash_of`] is `hash` where programs of this user can load it, unless
-    /// it is there, and removes other versions that are no longer needed.
+    /// Unpacks a library whose [`hash_of`] is `hash` where programs of this user can load it,
+    /// unless the file exists. Removes other versions that are no longer needed.
     ///
     /// # Errors
-    /// There is no folder that it could be loaded from and that is this user's alone.
+    /// No folder is both loadable from and writable by this user alone.
     pub fn new(content: &[u8], hash: &str) -> Result<Self, UnpackLibraryError> {
         Self::in_first_usable(
             &candidate_folders(|name| std::env::var_os(name)),
@@ -82,8 +82,8 @@ impl UnpackedLibrary {
     }
 }
 
-/// Where to look for a folder, the best first: where caches belong, then where the tool's socket
-/// may lie and what containers let one write to.
+/// Candidate folders, the best first: the usual folders for caches, then folders for the tool's
+/// socket and folders that containers leave writable.
 fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let folder = |name: &str| {
         let path = variable(name).map(PathBuf::from);
@@ -97,7 +97,7 @@ fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf
         .map(|folder| folder.join(&own));
     let caches = [
         folder("XDG_CACHE_HOME"),
-        // Root's home is closed to whoever it starts programs as.
+        // Programs that root starts as another user cannot enter root's home directory.
         (own_uid() == 0).then(|| PathBuf::from("/var/cache")),
         folder("HOME").map(|home| home.join(".cache")),
     ];
@@ -112,13 +112,13 @@ fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf
     places
 }
 
-/// Returns the mode of our folders, by the users that may look into them. Programs that root starts
-/// may run as any user (`sudo -u`), and must find its agent.
+/// Returns the mode of our folders, which determines who may read them. Programs that root starts
+/// may run as any user (`sudo -u`), and must find the agent.
 fn folder_mode() -> u32 {
     if own_uid() == 0 { 0o755 } else { 0o700 }
 }
 
-/// Makes a folder, if it is not there, that only we can change; its path has no links in it.
+/// Makes a folder, unless it exists, that only this user can change. Its path has no links.
 fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     let parent = place.parent().ok_or("is no folder for this")?;
     let mut make = DirBuilder::new();
@@ -145,7 +145,7 @@ fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     {
         return Err(error_meaning(&error));
     }
-    // Another user can have put a link, or a folder, here only in a place that all may write to.
+    // Another user can make a link or a folder here only if everyone may write to the parent.
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(&path, flags, Mode::empty()).map_err(|error| error_meaning(&error.into()))?;
     let folder = Folder::from(folder);
@@ -243,7 +243,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // It answers: it is no longer us, with our environment.
+        // A reply of this child means that it runs a new program, without our environment.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let last = unpack(&place, b"another").unwrap();
@@ -263,7 +263,7 @@ mod tests {
     fn a_folder_that_others_may_have_prepared_is_not_used() {
         let shared = tempfile::tempdir().unwrap();
         let place = shared.path().join("sidewalk-0");
-        // A link to a folder that is ours.
+        // A link to a folder of this user.
         let own = shared.path().join("own");
         fs::create_dir(&own).unwrap();
         std::os::unix::fs::symlink(&own, &place).unwrap();
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// `/proc` is a folder in which even root makes none.
+    /// Not even root can make a folder in `/proc`.
     #[test]
     fn the_next_place_is_taken_where_one_cannot_be_written_to() {
         let shared = tempfile::tempdir().unwrap();

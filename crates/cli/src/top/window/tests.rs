@@ -7,7 +7,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The instant at which scenes begin.
 const START: u64 = 5 * SECOND;
 
-/// A window that has been given all of a scene, in blocks as an agent sends them.
+/// Returns a window with a whole scene, in blocks as an agent sends them.
 pub(crate) fn window_of(scene: &Scene, length_ns: u64) -> Window {
     let mut window = Window::new(length_ns, START).unwrap();
     let (process, _) = scene.records().first().unwrap();
@@ -81,7 +81,7 @@ fn what_is_older_than_the_window_is_not_in_it() {
     );
     let main = method(&content, "Shop.Cart.Main");
     assert_eq!((main.own, main.total), (0, SECOND + INTERVAL));
-    // Nothing comes from a program that sleeps, and the window goes on.
+    // A sleeping program sends nothing, and the window moves on.
     let later = window.content(START + 10 * SECOND);
     assert_eq!((later.cpu, later.samples), (0, 0));
     assert!(later.methods.is_empty() && later.threads.is_empty());
