@@ -1,4 +1,4 @@
-//! The page of a real program in a real browser.
+//! The HTML page of a real program, tested in Chromium.
 
 use std::process::Command;
 
