@@ -43,7 +43,7 @@ pub enum FrameKind {
     Native,
     /// IL stubs, precode, dispatch stubs.
     Stub,
-    /// A frame that stands for something that is not code: `[broken: …]`, `[truncated]`.
+    /// A frame that represents no code: `[broken: …]`, `[truncated]`.
     Pseudo,
     /// Unknown code.
     Unknown,
@@ -71,8 +71,8 @@ pub struct Frame {
     pub file: Option<StringId>,
     /// Source line, 0 where not known.
     pub line: u32,
-    /// The types of its parameters (`(int, string)`), where they were looked up: what tells
-    /// overloads apart. No part of its name unless [`crate::ops::with_signatures`] makes it one.
+    /// The types of its parameters (`(int, string)`), if looked up. They distinguish overloads.
+    /// Part of the name only after [`crate::ops::with_signatures`].
     pub signature: Option<StringId>,
     /// Inlined into the frame that follows towards the root (native only).
     pub inlined: bool,
