@@ -19,24 +19,25 @@ on_each_runtime!(
     tasks_of_a_program_without_async_methods,
 );
 
-/// Percent of the samples of leaves that must have exactly the chain that the program says.
+/// Minimum percentage of leaf samples with exactly the expected chain (the methods awaiting the
+/// resumed one).
 const EXACT: f64 = 99.9;
 
-/// Rounds, not seconds: as many samples on a machine that is busy.
+/// Rounds of work instead of seconds, so that a busy machine gives as many samples.
 const ROUNDS: &str = "rounds=40";
-/// The same while another thread collects without end.
+/// Rounds while another thread collects continuously.
 const FEW_ROUNDS: &str = "rounds=16";
 
-/// How a program is run, and how the runtime is set up for it.
+/// Options of a program and settings of its runtime.
 struct GateSetting {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// Of `DOTNET_NAME`, or `COMPlus_NAME`.
+    /// Pairs of NAME in `DOTNET_NAME` or `COMPlus_NAME`, and value.
     environment: &'static [(&'static str, &'static str)],
 }
 
-/// Stacks that are walked in callbacks, and by the wall clock, have chains. The first events of
-/// each class have no chain yet, and there are few of them.
+/// Stacks walked in callbacks and by the wall clock have chains. Only the few first events of each
+/// class have none.
 fn events_have_chains_too(runtime: &Runtime) {
     assert_events_have_chains(runtime, AsyncKind::StateMachine);
 }

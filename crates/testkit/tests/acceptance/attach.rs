@@ -35,19 +35,19 @@ on_net8_and_core31!(
     a_started_program_is_recorded_again_by_its_agent,
 );
 
-/// Percentage points between our share and the program's.
+/// Maximum difference between our share and the program's, in percentage points.
 const TOLERANCE: f64 = 2.0;
-/// More than any of these takes.
+/// Time limit, longer than any of these steps takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A workload that has run for a while, and goes on until it is ended.
+/// Starts a workload that runs until it is ended, and waits until it is ready.
 pub(crate) fn running(runtime: &Runtime, name: &str, arguments: &[&str]) -> Running {
     let mut command = runtime.command(&workload(name).dll);
     command.arg("attached").args(arguments);
     Running::start(command)
 }
 
-/// The program ends by itself, and says this.
+/// Closes the program's input, and asserts that it succeeds and prints `says`.
 pub(crate) fn ends_well(program: Running, says: &str) {
     let (output, status) = program.end();
     assert!(
@@ -56,7 +56,7 @@ pub(crate) fn ends_well(program: Running, says: &str) {
     );
 }
 
-/// `sidewalk record --pid` that records into `folder`.
+/// Returns the command `sidewalk record --pid` with its recording in `folder`.
 pub(crate) fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(sidewalk());
     command.args(["record", "--pid", &pid.to_string()]);

@@ -40,7 +40,7 @@ fn callbacks_of_a_program_that_compiles_are_counted(runtime: &Runtime) {
     println!("{}", inspected.json["cost"]);
     let methods = recorded.answer.measured("made");
     let (compilations, took) = callbacks(&inspected, "compilation");
-    // One when it begins and one when it ends.
+    // Two events: start and end of a compilation.
     assert!(compilations >= 2.0 * methods, "{compilations} of {methods}");
     assert!(took > 0.0, "{compilations} callbacks took no time");
     assert!(callbacks(&inspected, "loads").0 >= 3.0);

@@ -16,12 +16,12 @@ on_each_runtime!(what_is_kept_and_what_is_dropped, of_a_program_that_runs);
 /// The message about the feature that .NET Core 3.1 lacks.
 const NONE: &str = "no live samples of .NET 3.1.23: it has no weak handles";
 
-/// The live heap as the report has it.
+/// Returns the live heap in the report.
 fn live(recorded: &Recorded) -> Value {
     let report = recorded.report(&["--event", "live", "--top", "100000"]);
     let live = report["live"].clone();
     println!("{live}");
-    // The table of samples is of the same objects.
+    // The table of samples counts the same objects.
     let sum = |rows: &Value, key: &str| -> u64 {
         let rows = rows.as_array().unwrap().iter();
         rows.map(|row| row[key].as_u64().unwrap()).sum()
@@ -46,7 +46,7 @@ fn number(row: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {key} in {row}"))
 }
 
-/// 0 of a type of which nothing is alive.
+/// Returns a number of the row of a type, or 0 if no object of it is alive.
 fn number_of(live: &Value, name: &str, key: &str) -> f64 {
     of_type(live, name).map_or(0.0, |row| number(row, key))
 }

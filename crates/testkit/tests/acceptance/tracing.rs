@@ -26,7 +26,7 @@ on_net8_and_core31!(
     each_output_has_the_calls,
 );
 
-/// All of the workload's own methods; the first pattern that means a method decides.
+/// Patterns for all methods of the workload. The first pattern that matches a method applies.
 const ALL: [&str; 6] = [
     "--trace",
     "Workloads.Traced.Timed",
@@ -43,7 +43,7 @@ pub(crate) fn number(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-/// Returns the counts that the program knows.
+/// Returns the counts that the program printed.
 pub(crate) fn expected(answer: &str) -> Counts {
     let lines = answer
         .lines()
