@@ -76,7 +76,7 @@ pub struct Frame {
     pub signature: Option<StringId>,
     /// Inlined into the frame that follows towards the root (native only).
     pub inlined: bool,
-    /// Where a symbolizer can look it up.
+    /// Location by which a symbolizer can look it up.
     pub location: Location,
 }
 
@@ -118,7 +118,7 @@ pub enum Location {
     Await {
         /// MethodDef token.
         token: u32,
-        /// Of the state machine; the first await is 0. Negative where it is at none.
+        /// State of the state machine: the number of its await, from 0. Negative if it is at none.
         state: i32,
     },
     /// A frame of kind [`FrameKind::Detail`]: what it stands for.
@@ -145,7 +145,7 @@ pub struct Module {
     pub id_bytes: Vec<u8>,
     /// Address minus svma.
     pub bias: u64,
-    /// Where in `path` the file begins.
+    /// Offset in `path` at which the file begins.
     pub file_offset: u64,
 }
 

@@ -18,7 +18,7 @@ pub enum Needs {
     AspNetCore,
 }
 
-/// How the async methods of a workload are compiled.
+/// The compilation of a workload's async methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsyncKind {
     /// All as state machines, for every runtime.

@@ -86,7 +86,7 @@ impl AmountPair {
         self.amounts[1] - self.amounts[0]
     }
 
-    /// The same as a part of what it was; infinite where it was nothing.
+    /// Returns the change relative to the amount before; infinite if that was 0.
     #[must_use]
     pub fn relative(&self) -> f64 {
         match self.difference() {

@@ -148,8 +148,8 @@ impl Filter {
     }
 }
 
-/// When the first thing of a profile was, nanoseconds of CLOCK_MONOTONIC: from there offsets are
-/// counted.
+/// Returns the start of a profile in CLOCK_MONOTONIC nanoseconds: the earliest process start or
+/// sample. Time offsets are relative to it.
 #[must_use]
 pub fn begin_ns(profile: &Profile) -> u64 {
     let processes = profile.processes.iter().map(|process| process.start_ns);
@@ -157,7 +157,7 @@ pub fn begin_ns(profile: &Profile) -> u64 {
     processes.chain(samples).min().unwrap_or(0)
 }
 
-/// The same by the clock on the wall, nanoseconds since 1970; `None` without a process.
+/// Returns the start of a profile in nanoseconds since 1970, or `None` without a process.
 #[must_use]
 pub fn begin_unix_ns(profile: &Profile) -> Option<u64> {
     let first = profile.processes.iter().min_by_key(|p| p.start_ns)?;

@@ -236,7 +236,7 @@ fn of_frames(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) 
         *first = stack as u32;
     }
     let mut total = vec![Weight::default(); groups.len()];
-    // How often each group is on the path from the root to where we are.
+    // Number of occurrences of each group on the path from the root to the current node.
     let mut on_path = vec![0u32; groups.len()];
     let mut path: Vec<u32> = Vec::new();
     let mut at = first_root;

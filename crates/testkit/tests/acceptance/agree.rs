@@ -80,7 +80,7 @@ fn rule_14_random_seeds_are_refused_and_the_program_goes_on() {
             let found = testkit::agree(&runtime, program, 50, SEEDS);
             drop(machine);
             let (refused, given) = found.random_seeds;
-            // Those that were given are frames of the thread all the same.
+            // The seeds that were passed on are frames of the thread nevertheless.
             assert!(
                 refused + given >= SEEDS && refused >= SEEDS / 5 * 4,
                 "{found:?}"

@@ -99,8 +99,8 @@ const POOLED: GateSetting = GateSetting {
     environment: &[],
 };
 
-/// Of pooled boxes' classes, and of precompiled dispatchers of runtime async, nothing is known
-/// before a sample meets them: the first 2 ms of each, on a busy machine some more.
+/// The classes of pooled boxes and the precompiled dispatchers of runtime async are unknown until a
+/// sample contains them: for the first 2 ms of each, longer on a busy machine.
 pub(crate) const FIRST_MET: f64 = 97.0;
 
 const SETTINGS: [GateSetting; 10] = [
@@ -165,7 +165,7 @@ const SETTINGS: [GateSetting; 10] = [
     },
 ];
 
-// Those with runtime async.
+// Tests with runtime async.
 on_each_runtime_async!(
     chains_of_runtime_async,
     chains_of_runtime_async_in_other_settings,
@@ -173,7 +173,7 @@ on_each_runtime_async!(
     pooled_boxes_beside_runtime_async,
 );
 
-/// The same program, its methods compiled with runtime async: all of them, and each second one.
+/// Runs the same program with all methods compiled with runtime async, and with every second one.
 fn chains_of_runtime_async(runtime: &Runtime) {
     in_both_kinds(runtime, &[AS_IT_COMES]);
 }
@@ -281,7 +281,7 @@ fn failures(runtime: &Runtime, workload: &str, setting: &GateSetting, least: f64
     failures_of_kind(runtime, workload, AsyncKind::StateMachine, setting, least)
 }
 
-/// The same of a workload whose async methods are compiled so.
+/// Checks a workload with async methods of this kind.
 fn failures_of_kind(
     runtime: &Runtime,
     workload: &str,
@@ -379,7 +379,7 @@ pub(crate) struct ChainSums {
 }
 
 impl ChainSums {
-    /// Of logical stacks, by the chains that a program says.
+    /// Compares logical stacks with the chains that a program printed.
     pub(crate) fn of(answer: &ProgramOutput, stacks: &Stacks) -> ChainSums {
         let expected = answer.lines("chain");
         assert!(expected.len() >= 4, "{} leaves", expected.len());
@@ -416,7 +416,7 @@ impl ChainSums {
         ChainSums { leaves }
     }
 
-    /// Those that have exactly their chain, and all.
+    /// Returns the number of samples with exactly the expected chain, and of all.
     pub(crate) fn sums(&self) -> (u64, u64) {
         let leaves = self.leaves.values();
         let sums = leaves.map(|leaf| (leaf.exact, leaf.exact + leaf.other));

@@ -235,7 +235,7 @@ fn another_user_changes_nothing() {
     let pid = program.pid();
     let folder = test_folder("other");
     let tool = start(pid, &folder, &[]);
-    // Where everybody may run it.
+    // A folder from which every user may run it.
     let public = tempfile::tempdir().unwrap();
     for file in [sidewalk(), testkit::agent()] {
         let copy = public.path().join(file.file_name().unwrap());

@@ -86,7 +86,7 @@ fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
         let inspected = recorded.inspect();
         let handlers = part(&inspected, "handlers");
         let samples = inspected.number("samples") + inspected.number("lost");
-        // Of time that passes there are samples that no signal was sent for.
+        // Wall-clock samples include some for which no signal was sent.
         if event == "cpu" {
             assert!(handlers >= samples * 0.9, "{handlers}: {line}");
             assert!(handlers <= samples * 1.1 + 20.0, "{handlers}: {line}");

@@ -295,7 +295,7 @@ fn a_container_that_takes_no_agent_is_told() {
 #[test]
 fn another_users_program_is_told() {
     let running = Running::waits(&Runtime::net8());
-    // Where everybody may run it.
+    // A folder from which every user may run it.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("sidewalk");
     std::fs::copy(sidewalk(), &binary).unwrap();

@@ -58,8 +58,7 @@ fn dynamic_methods_have_names(runtime: &Runtime) {
     assert_passed(&recorded.stacks());
 }
 
-/// Of loops that were hot from the start: among the bodies in which they are met are those that
-/// were optimised.
+/// The bodies found for loops that are hot from the start include optimised ones.
 fn tiers_are_seen(runtime: &Runtime) {
     let recorded = Recorder::workload(runtime, "shares", &["2"])
         .options(["-F", "997", AT_ONCE])

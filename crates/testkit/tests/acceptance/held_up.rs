@@ -122,7 +122,7 @@ fn agent_of(tool: &Child) -> Option<(u32, i32)> {
     Some((program, agent?.file_name().to_str()?.parse().ok()?))
 }
 
-/// Where the runtime's code is.
+/// Returns the address range of the runtime's code.
 fn runtime_of(program: u32) -> Range<u64> {
     let maps = fs::read_to_string(format!("/proc/{program}/maps")).unwrap_or_default();
     let code = maps

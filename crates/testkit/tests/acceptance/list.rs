@@ -171,7 +171,7 @@ fn another_profiler_is_named() {
 #[test]
 fn another_users_program_is_listed_with_why_not() {
     let running = Running::waits(&Runtime::net8());
-    // Where everybody may run it.
+    // A folder from which every user may run it.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("sidewalk");
     std::fs::copy(sidewalk(), &binary).unwrap();

@@ -89,13 +89,13 @@ mod versions;
 mod walkers;
 mod wall;
 
-/// How many percent of walks may break: .NET Core 3.1's own code keeps no
-/// frame pointers and some of it has no unwind tables.
+/// Maximum percentage of broken walks. .NET Core 3.1's own code has no frame pointers, and some of
+/// it has no unwind tables.
 fn broken_limit(runtime: &Runtime) -> f64 {
     if runtime.is_core31() { 1.0 } else { 0.1 }
 }
 
-/// How many percent of samples may be lost.
+/// Maximum percentage of lost samples.
 const LOST_LIMIT: f64 = 0.1;
 
 /// The records of a recording, as many as stand in whole blocks by now; `None` where it has not

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use testkit::repository;
 
-/// What is left: crate; comment lines that open with a free relative ("What …", "Whoever …");
-/// "nobody", "somebody", "anybody"; "told of", "tells of"; comment lines over 100 columns.
+/// Remaining violations by crate: comment lines that open with a free relative ("What …", "Whoever
+/// …"); "nobody", "somebody", "anybody"; "told of", "tells of"; comment lines over 100 columns.
 const LEFT: &[(&str, [usize; 4])] = &[
     ("agent", [1, 0, 0, 1]),
     ("corprof", [0, 0, 0, 1]),

@@ -123,7 +123,7 @@ fn library_not_visible() {
 #[test]
 fn another_users_program() {
     let running = Running::waits(&Runtime::net8());
-    // Where everybody may run it, and write.
+    // A folder in which every user may run it and write.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("sidewalk");
     std::fs::copy(sidewalk(), &binary).unwrap();

@@ -359,7 +359,7 @@ fn of_runtime(stacks: &Stacks, runtime: &Runtime) -> Stacks {
     }
 }
 
-/// How often the chain goes from one CLR into the other.
+/// Number of transitions of the chain between the CLRs.
 const CROSSINGS: usize = 7;
 
 /// Whether a stack (leaf first) is the known one: `Burn` in the last CLR, then `Step` and the
@@ -574,7 +574,7 @@ fn started_at_once_and_one_shut_down_under_sampling() {
     }
 }
 
-/// The same program in both, so that each has methods of the same names; hooks on both.
+/// Both CLRs run the same program, so method names are equal. Both have hooks.
 #[test]
 fn rule_28_hooks_of_two_runtimes_do_not_mix() {
     let (old, new) = both();

@@ -346,7 +346,7 @@ impl Stepper {
 /// The tracer hears of calls apart from signals, and of threads that are started.
 const OPTIONS: u64 = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE) as u64;
 
-/// How it is told what a call is about.
+/// The way in which a call's subject is determined.
 #[derive(Clone, Copy, Debug)]
 enum ArgumentKind {
     Nothing,
@@ -399,7 +399,8 @@ const CALLS: [(i64, &str, ArgumentKind); 21] = [
     (libc::SYS_exit, "exit", ArgumentKind::Nothing),
 ];
 
-/// How messages of the runtime's are told, before their command: 3.1 attaches a profiler.
+/// Prefix of the subject of messages of the diagnostics protocol, before the command: 3.1 attaches
+/// a profiler.
 const COMMAND_SENT: &str = "asks ";
 const COMMAND_ANSWERED: &str = "answers ";
 
@@ -544,7 +545,7 @@ pub(crate) enum Info {
     Exit(i64),
 }
 
-/// Where a stopped thread is, and in which call.
+/// Returns the position of a stopped thread and its system call.
 pub(crate) fn info_of(tid: i32) -> Option<libc::ptrace_syscall_info> {
     // SAFETY: plain numbers, of which any bits are a value.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };

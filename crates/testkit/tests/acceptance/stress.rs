@@ -212,7 +212,8 @@ fn live_held_up(runtime: &Runtime) {
     // The last instant has been told: the agent came to its end.
     let live = recorded.report(&["--event", "live"])["live"].clone();
     assert!(live["processes"][0]["instants"].is_array(), "{live}");
-    // Where the looks fall is chance: on a busy machine none may find the agent in the runtime.
+    // The instants of the checks are random. On a busy machine none may find the agent in the
+    // runtime.
     assert!(held_up.looks > 0, "{held_up:?}");
 }
 

@@ -133,7 +133,7 @@ fn the_page_says_what_is_tested() {
             compared.push(&**version);
         }
     }
-    // Those that set-up brings to every machine.
+    // The runtimes that set-up installs on every machine.
     assert!(
         compared.contains(&"3.1.23") && compared.contains(&"8.0.4"),
         "{compared:?}"
