@@ -1,9 +1,10 @@
-//! Writes the macros that make one test for each runtime: `on_each_runtime!`,
-//! `on_each_web_runtime!`, `on_each_runtime_async!`.
+//! Generates the macros that make one test for each runtime.
 //!
-//! The list is the set-up's (`target/setup.json`), so the tests of a runtime exist where the
-//! runtime does, and nowhere else one that would have to be skipped. Without a set-up there are
-//! those of the two runtimes that set-up always brings, and they say what to run.
+//! They are `on_each_runtime!`, `on_each_web_runtime!` and `on_each_runtime_async!`.
+//!
+//! The list of runtimes comes from the set-up file (`target/setup.json`), so no test for a missing
+//! runtime exists that would have to be skipped. Without a set-up file the list has the two
+//! required runtimes, whose tests fail with the command to run.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::{env, fs};
 
 use serde_json::Value;
 
-/// As `layout::target_dir` has it.
+/// Path of the set-up file, in the same folder as `layout::target_dir`.
 fn setup_file() -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = match env::var_os("CARGO_TARGET_DIR") {
@@ -21,7 +22,7 @@ fn setup_file() -> PathBuf {
     target.join("setup.json")
 }
 
-/// Each macro, and the names of the runtimes that it is for.
+/// Each macro with the names of its runtimes.
 type Macros = [(&'static str, Vec<String>); 3];
 
 fn macros(setup: &Path) -> Option<Macros> {

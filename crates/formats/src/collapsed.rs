@@ -40,7 +40,8 @@ pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) ->
     let names: Vec<String> = keys.first.iter().map(|&id| text(id)).collect();
     let merged = MergedStacks::new(profile, &keys.of_frame);
 
-    // Lines in order without holding them: they may be many times the size of the profile.
+    // Writes the lines in order without storing them: they may be many times the size of the
+    // profile.
     let mut children = merged.children();
     children.sort_by_key(|node| names[merged.nodes[node as usize].1 as usize].as_str());
     let mut in_order = Vec::with_capacity(merged.nodes.len());

@@ -15,17 +15,17 @@ use crate::wording::{percent, seconds};
 pub(crate) struct CostSummary {
     agent_ns: u64,
     handlers_ns: u64,
-    /// `None` where the recording is older than this count.
+    /// `None` if the recording is older than this count.
     callbacks_ns: Option<u64>,
     ticks_ns: Option<u64>,
-    /// `None` where no method was traced, or the recording is older than this count.
+    /// `None` if no method was traced, or the recording is older than this count.
     probes_ns: Option<u64>,
-    /// Parts that were reckoned, not measured.
+    /// Parts that were computed from a model, not measured.
     modelled: Vec<CostPart>,
-    /// Call hooks cost much, and are not in any part.
+    /// Whether call hooks were in use. Their cost is high and in no part.
     has_hooks: bool,
     ended_abruptly: bool,
-    /// Of the processes without us.
+    /// CPU time of the processes without the agent.
     program_ns: u64,
 }
 
@@ -37,7 +37,7 @@ impl CostSummary {
                 .map(|cost| cost.cpu_ns)
                 .reduce(|sum, ns| sum.saturating_add(ns))
         };
-        // A recording of today reports ticks even where there were none.
+        // Current recordings report ticks even if there were none.
         let ticks_ns = sum(CostPart::Ticks);
         let mut modelled: Vec<CostPart> = health
             .cost

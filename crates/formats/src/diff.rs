@@ -17,12 +17,12 @@ use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::{amount, plural};
 
-/// The shown part of it.
+/// Choice of the rows to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowSelection {
-    /// Rows of the table.
+    /// Maximum number of rows.
     pub top: usize,
-    /// Rows that may be chance too.
+    /// Whether to show rows that may be chance.
     pub all: bool,
 }
 

@@ -50,7 +50,7 @@ pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) ->
         fx::SamplingInterval::from_nanos(profile.health.interval_ns.max(1)),
     );
     to.set_os_name("Linux");
-    // Names are in the file: there is nothing to be looked up.
+    // The file contains all names, so the reader looks up none.
     to.set_symbolicated(true);
 
     let processes: Vec<fx::ProcessHandle> = profile

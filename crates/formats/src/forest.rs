@@ -12,14 +12,14 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The children of each node of a forest.
 pub(crate) struct Children {
-    /// By node, and one more at the end: where its children begin in `list`.
+    /// By node: index of its first child in `list`, with one more entry at the end.
     start: Vec<u32>,
     list: Vec<u32>,
     roots: Vec<u32>,
 }
 
 impl Children {
-    /// `parents` by node, [`NONE`] at a root; any parent is smaller than its child.
+    /// `parents`: parent by node, [`NONE`] for a root. A parent has a smaller index than its child.
     fn new(parents: &[(u32, u32)]) -> Self {
         let mut start = vec![0_u32; parents.len() + 1];
         let mut roots = Vec::new();
@@ -42,7 +42,7 @@ impl Children {
         Self { start, list, roots }
     }
 
-    /// Puts what each node calls, and the roots, in the order of `rank`.
+    /// Sorts the children of each node, and the roots, by `rank`.
     pub(crate) fn sort_by_key<K: Ord>(&mut self, mut rank: impl FnMut(u32) -> K) {
         self.roots.sort_by_key(|&node| rank(node));
         for range in self.start.windows(2) {
@@ -50,7 +50,7 @@ impl Children {
         }
     }
 
-    /// Visits every node, callers before callees, each subtree in one piece.
+    /// Visits every node in preorder.
     pub(crate) fn preorder(&self, mut visit: impl FnMut(u32)) {
         let mut open: Vec<u32> = self.roots.iter().rev().copied().collect();
         while let Some(node) = open.pop() {
@@ -61,11 +61,11 @@ impl Children {
     }
 }
 
-/// Stacks in which frames of one key are the same frame.
+/// A forest of stacks in which frames with equal keys are the same frame.
 pub(crate) struct MergedStacks {
     /// By node: parent ([`NONE`] at a root) and key; parents before children.
     pub(crate) nodes: Vec<(u32, u32)>,
-    /// By stack: its node; [`NONE`] for a stack that no sample needs.
+    /// Node of each stack, or [`NONE`] for a stack without samples.
     pub(crate) of_stack: Vec<u32>,
 }
 

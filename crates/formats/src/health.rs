@@ -7,12 +7,12 @@ use crate::select::unit_name;
 use crate::visible::visible;
 use crate::wording::{amount, percent, plural, seconds};
 
-/// Columns of a line of the summary.
+/// Maximum width of a summary line, in columns.
 const COLUMNS: usize = 100;
 
-/// The end of a report: how many samples there are, whether any is missing and what recording cost;
-/// and a second line with what is wrong, if anything is. Each has at most 100 columns;
-/// [`honest_line`] has the rest.
+/// Returns the last lines of a report: number of samples, missing samples and cost of recording;
+/// then a second line with faults, if any. Each has at most [`COLUMNS`] columns. [`honest_line`]
+/// has all details.
 pub fn summary(health: &Health) -> String {
     let mut first = count_line(health);
     let faults = faults(health);
@@ -23,8 +23,8 @@ pub fn summary(health: &Health) -> String {
     first
 }
 
-/// `990 samples, 10 lost (1.00 %), 5 broken (0.51 %), 812 async; cost 1.21 % of the program's
-/// 9.880 s`, with less where the numbers are long.
+/// Returns `990 samples, 10 lost (1.00 %), 5 broken (0.51 %), 812 async; cost 1.21 % of the
+/// program's 9.880 s`, or less if the numbers are long.
 fn count_line(health: &Health) -> String {
     let (lost, broken) = (sum(&health.lost), sum(&health.broken));
     let due = health.samples.saturating_add(lost);
@@ -58,7 +58,7 @@ fn fits(line: &str) -> bool {
     line.chars().count() <= COLUMNS
 }
 
-/// What is wrong, the worst first: in short, and with the reasons.
+/// Returns the faults, worst first: a short text, and one with the reasons.
 fn faults(health: &Health) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let mut add = |short: String, long: String| {

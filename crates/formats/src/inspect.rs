@@ -22,29 +22,29 @@ pub(crate) struct HealthJson {
     lost: u64,
     broken: u64,
     truncated: u64,
-    /// Left out where no sample is in a resumed async method.
+    /// Absent if no sample is in a resumed async method.
     #[serde(rename = "async", skip_serializing_if = "Option::is_none")]
     chains: Option<ChainsJson>,
     unknown_frames: u64,
     frames: u64,
-    /// Lost and broken, by reason.
+    /// Numbers of lost and broken samples by reason.
     reasons: BTreeMap<String, u64>,
     lost_reasons: BTreeMap<String, u64>,
     broken_reasons: BTreeMap<String, u64>,
-    /// CPU time that samples should stand for, nanoseconds; null where they are not of CPU time by
+    /// CPU time that samples should represent, in nanoseconds; null if they are not CPU samples by
     /// signals.
     due_ns: Option<u64>,
-    /// CPU time that they stand for.
+    /// CPU time that samples represent.
     seen_ns: u64,
-    /// CPU time that no sample stands for, where it is more than the error of sampling.
+    /// CPU time that no sample represents, if it exceeds the error of sampling.
     unseen_ns: u64,
     unseen_reasons: BTreeMap<String, u64>,
-    /// Processes that did not say that they ended.
+    /// Processes that ended without a final record.
     ended_abruptly: Vec<u32>,
     engine: String,
     walker: String,
     interval_ns: u64,
-    /// The time that most CPU samples stand for; 0 where there are too few to tell.
+    /// The time that most CPU samples represent; 0 if there are too few samples.
     achieved_interval_ns: u64,
     max_depth: u32,
     duration_s: f64,
@@ -54,18 +54,18 @@ pub(crate) struct HealthJson {
     cost: CostJson,
     agent_memory_bytes: u64,
     limited: Vec<LimitedJson>,
-    /// Events that were not recorded all the time.
+    /// Events that were recorded for part of the time.
     partial: Vec<PartialJson>,
     sources: Vec<SourceJson>,
     pauses: PausesJson,
     notes: Vec<String>,
 }
 
-/// Samples in resumed async methods, and who awaits those.
+/// Samples in resumed async methods, and their awaiting methods.
 #[derive(Serialize)]
 struct ChainsJson {
     samples: u64,
-    /// Of them, those whose chain is not whole.
+    /// Samples whose chain (the awaiting methods behind a resumed one) is incomplete.
     cut: u64,
     cut_reasons: BTreeMap<String, u64>,
 }

@@ -35,22 +35,22 @@ impl<'p> Labels<'p> {
         }
     }
 
-    /// The name of a frame, with the CLR behind it where there are several.
+    /// Returns the name of a frame, with its CLR appended if there are several.
     pub(crate) fn name(&self, frame: FrameId) -> &str {
         &self.names[self.method(frame) as usize]
     }
 
-    /// The number of a frame's method.
+    /// Returns the number of a frame's method.
     pub(crate) fn method(&self, frame: FrameId) -> u32 {
         self.group_of_frame[frame.0 as usize]
     }
 
-    /// Full path of a module.
+    /// Returns the full path of a module.
     pub(crate) fn module_path(&self, module: ModuleId) -> String {
         visible(&self.profile.module(module).path).into_owned()
     }
 
-    /// More about a frame that says what an event is about.
+    /// Returns the text of a frame that is an event's subject.
     pub(crate) fn text(&self, frame: &Frame) -> Option<String> {
         let Location::Detail(detail) = frame.location else {
             return None;
@@ -59,7 +59,7 @@ impl<'p> Labels<'p> {
         (!text.is_empty()).then(|| visible(text).into_owned())
     }
 
-    /// Source file of a frame, full path.
+    /// Returns the full path of a frame's source file.
     pub(crate) fn file(&self, frame: &Frame) -> Option<String> {
         frame
             .file

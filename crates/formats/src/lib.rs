@@ -39,7 +39,7 @@ pub use profile::ops::{GroupBy, StackView};
 pub use visible::{visible, visible_lines, write_json};
 pub use wording::{percent, plural};
 
-/// An output, named by the ending of its file.
+/// An output format, selected by the file's ending.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Format {
     /// `.html`: interactive flame graph in one file.
@@ -50,7 +50,7 @@ pub enum Format {
     Speedscope,
     /// `.firefox.json`: for the Firefox Profiler.
     Firefox,
-    /// `.collapsed`: one line a stack.
+    /// `.collapsed`: one line per stack.
     Collapsed,
     /// `.txt`: the report.
     Text,
@@ -67,7 +67,7 @@ impl Format {
         Self::Text,
     ];
 
-    /// The ending that asks for it, with its dot.
+    /// Returns the file ending that selects the format, with its dot.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Html => ".html",

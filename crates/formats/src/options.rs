@@ -18,10 +18,10 @@ pub enum WeightBy {
 /// The order of the rows of a table, most first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sort {
-    /// By what has the row for its leaf.
+    /// By self weight: samples whose leaf is in the row.
     #[default]
     Own,
-    /// By what has the row anywhere in its stack.
+    /// By total weight: samples with the row anywhere in their stack.
     Total,
 }
 
@@ -29,7 +29,7 @@ impl Sort {
     /// Both, in the order in which help texts name them.
     pub const ALL: [Sort; 2] = [Sort::Own, Sort::Total];
 
-    /// Its word on the command line.
+    /// Returns the choice's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,25 +38,25 @@ impl Sort {
         }
     }
 
-    /// The order with that [`name`](Sort::name).
+    /// Returns the order with this [`name`](Sort::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Sort> {
         Sort::ALL.into_iter().find(|sort| sort.name() == name)
     }
 }
 
-/// Choices for all formats; [`Default`] is what `sidewalk` does unasked.
+/// Options of all formats. [`Default`] has the defaults of `sidewalk`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutputOptions {
     /// Title of the output; `None`: the command line of the first process.
     pub title: Option<String>,
-    /// The event of outputs that hold one; `None`: the one that was sampled by time, else the one
-    /// with most samples. `html` and `pprof` hold all.
+    /// The event of outputs that contain only one. `None`: the event sampled by time, else the one
+    /// with most samples. `html` and `pprof` contain all.
     pub event: Option<Event>,
-    /// The measure that counts. [`WeightBy::Auto`] is samples for the collapsed format of CPU time
-    /// (flame graph tools expect counts), else the value, and samples where all values are 0.
+    /// The measure of weight. [`WeightBy::Auto`] is samples for CPU time in the collapsed format
+    /// (flame graph tools expect counts), else the value, or samples if all values are 0.
     pub weight: WeightBy,
-    /// `collapsed`: mark the kind of a frame behind its name, as flame graph tools know them.
+    /// `collapsed`: append the marks of flame graph tools for the kind of a frame to its name.
     pub annotate: bool,
     /// `collapsed`: the thread is the first frame.
     pub threads: bool,
@@ -64,10 +64,9 @@ pub struct OutputOptions {
     pub processes: bool,
     /// `text`: rows of the table.
     pub top: usize,
-    /// `text`: a call tree behind the table.
+    /// `text`: write a call tree after the table.
     pub tree: bool,
-    /// `text`: what a row is; `None`: what the event is about, where it is about something, else
-    /// methods.
+    /// `text`: the group of a row. `None`: the event's subject if it has one, else methods.
     pub by: Option<GroupBy>,
     /// `text`: the order of the rows.
     pub sort: Sort,

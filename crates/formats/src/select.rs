@@ -8,7 +8,7 @@ use profile::ops::{self, Weight as Sum};
 
 use crate::options::{OutputOptions, WeightBy};
 
-/// The word for a unit.
+/// Returns the word for a unit.
 pub(crate) const fn unit_name(unit: Unit) -> &'static str {
     match unit {
         Unit::Nanoseconds => "nanoseconds",
@@ -17,16 +17,16 @@ pub(crate) const fn unit_name(unit: Unit) -> &'static str {
     }
 }
 
-/// The events of a profile, the one that outputs show first at the front.
+/// Returns the events of a profile. The first is the one that outputs show first.
 pub(crate) fn events(profile: &Profile) -> Vec<(Event, Sum)> {
     let mut events = ops::events(profile);
     let main = ops::main_event(profile);
-    // A stable sort: the others stay in their order.
+    // A stable sort keeps the order of the others.
     events.sort_by_key(|(event, _)| Some(*event) != main);
     events
 }
 
-/// The profile with the one stack of each sample that an output shows.
+/// Returns the profile with only the stack of each sample that the output shows.
 pub(crate) fn with_stack_view<'p>(
     profile: &'p Profile,
     options: &OutputOptions,
@@ -38,7 +38,7 @@ pub(crate) fn with_stack_view<'p>(
     }
 }
 
-/// The profile as an output with frames for what events are about shows it.
+/// Returns the profile with frames for the subjects of events, if the options select them.
 pub(crate) fn with_details_shown<'p>(
     profile: &'p Profile,
     options: &OutputOptions,
@@ -52,18 +52,18 @@ pub(crate) fn with_details_shown<'p>(
     }
 }
 
-/// The samples of one event, and what each weighs.
+/// The samples of one event, and the weight of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
     pub(crate) event: Event,
-    /// Weighs by value, else each sample weighs 1.
+    /// Whether a sample weighs its value. Otherwise it weighs 1.
     pub(crate) by_value: bool,
     pub(crate) sum: Sum,
 }
 
 impl Selection {
-    /// The selection that `options` ask for; `counts` says that the format's readers expect counts
-    /// of CPU samples.
+    /// Returns the selection of `options`. `counts`: the format's readers expect counts of CPU
+    /// samples.
     pub(crate) fn new(profile: &Profile, options: &OutputOptions, counts: bool) -> Self {
         let all = events(profile);
         let event = options

@@ -18,9 +18,8 @@ use crate::options::OutputOptions;
 use crate::select::{Selection, events, with_details_shown};
 use crate::visible::{visible, write_json};
 
-/// Frames of the deepest stack that is written whole. speedscope sorts by recursion: it opened
-/// stacks of 3,000 frames and failed on 4,000 (version 1.25). Of a deeper one the leaf part is
-/// written.
+/// Maximum number of frames of a stack. speedscope sorts by recursion: version 1.25 opened stacks
+/// of 3,000 frames and failed on 4,000. Of a deeper stack the part next to the leaf is written.
 const DEEPEST: usize = 2_000;
 
 #[derive(Serialize)]
@@ -61,8 +60,8 @@ struct Sampled {
     weights: Vec<u64>,
 }
 
-/// Writes the events of `profile`, the main one first, each with the thread with most first; only
-/// [`OutputOptions::event`] where one is asked for.
+/// Writes the events of `profile`, the main one first, each with its threads, most samples first.
+/// [`OutputOptions::event`] restricts them to one.
 ///
 /// Options: `event`, `weight`, `details`, `title`.
 ///

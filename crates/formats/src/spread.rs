@@ -7,19 +7,19 @@ use std::ops::RangeInclusive;
 
 use profile::model::TracedMethod;
 
-/// Bars by height, none first.
+/// Bar characters by height, from none.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The scale of several methods' strips.
+/// The common scale of several methods' strips (histograms of call durations).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpreadScale {
     octaves: RangeInclusive<u32>,
-    /// Powers of two that are one cell.
+    /// Number of powers of two per cell.
     step: u32,
 }
 
 impl SpreadScale {
-    /// `None` where nothing was called.
+    /// Returns the scale for methods, or `None` if none was called.
     pub(crate) fn of<'a>(
         methods: impl IntoIterator<Item = &'a TracedMethod>,
         most_cells: u32,
@@ -37,7 +37,7 @@ impl SpreadScale {
         })
     }
 
-    /// Nanoseconds at which the cells begin, and behind them the end of the last one.
+    /// Returns the start of each cell in nanoseconds, then the end of the last one.
     pub(crate) fn bounds(&self) -> Vec<u64> {
         let cells = (self.octaves.end() - self.octaves.start()) / self.step + 1;
         (0..=cells)
@@ -45,7 +45,7 @@ impl SpreadScale {
             .collect()
     }
 
-    /// Calls by cell.
+    /// Returns the number of calls by cell.
     pub(crate) fn cells(&self, method: &TracedMethod) -> Vec<u64> {
         let mut cells = vec![0u64; self.bounds().len() - 1];
         for (octave, count) in method.octaves() {
@@ -57,8 +57,8 @@ impl SpreadScale {
         cells
     }
 
-    /// The same as bars, whose height is the logarithm of the count: users look for one call in
-    /// a million.
+    /// Returns the cells as bars. Height is the logarithm of the count, so that one call in a
+    /// million is visible.
     pub(crate) fn bars(&self, method: &TracedMethod) -> String {
         let cells = self.cells(method);
         let most = cells.iter().copied().max().unwrap_or(0);

@@ -4,8 +4,8 @@
 
 use std::io::{self, Write};
 
-/// Writes each line with its cells to the right of their columns, but those of `strip`, if there is
-/// one, which begin below each other, and the last. All lines have as many cells.
+/// Writes lines of cells in right-aligned columns. The column `strip`, if any, and the last one are
+/// left-aligned. All lines must have the same number of cells.
 pub(crate) fn write(
     lines: &[Vec<String>],
     strip: Option<usize>,

@@ -10,9 +10,9 @@ use std::io;
 
 use serde::Serialize;
 
-/// `name` with every character that would act instead of being seen written as `\u{…}`: control
-/// characters (a terminal obeys them), line and paragraph separators, direction marks,
-/// zero-width characters. A name of nothing, or of white space alone, becomes `[no name]`.
+/// Returns `name` with invisible and control characters written as `\u{…}`: control characters
+/// (terminals execute them), line and paragraph separators, direction marks, zero-width characters.
+/// An empty or blank name becomes `[no name]`.
 pub fn visible(name: &str) -> Cow<'_, str> {
     if name.trim().is_empty() {
         return Cow::Borrowed("[no name]");
@@ -20,7 +20,7 @@ pub fn visible(name: &str) -> Cow<'_, str> {
     escape_where(name, needs_escape)
 }
 
-/// `text` with the same characters written out, but for the ends of its lines.
+/// Returns `text` with the characters of [`visible`] escaped, except for line ends.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
     escape_where(text, |c| needs_escape(c) && c != '\n')
 }
@@ -41,8 +41,8 @@ fn escape_where(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Writes a value as JSON in which the characters that act are escaped as JSON escapes them
-/// (`\u202e`): a program that reads it gets them as they are, a terminal does not.
+/// Writes a value as JSON, with the characters of [`visible`] escaped as in JSON (`\u202e`).
+/// Programs that parse the JSON get the original characters, terminals do not.
 ///
 /// # Errors
 /// Those of `out`.
@@ -52,7 +52,7 @@ pub fn write_json(out: impl io::Write, value: &impl Serialize) -> io::Result<()>
     Ok(())
 }
 
-/// `serde_json` asks it for each piece of a string that it does not escape itself.
+/// Formatter that `serde_json` calls for each piece of a string that it does not escape itself.
 struct EscapingFormatter;
 
 impl serde_json::ser::Formatter for EscapingFormatter {
@@ -60,7 +60,7 @@ impl serde_json::ser::Formatter for EscapingFormatter {
     where
         W: ?Sized + io::Write,
     {
-        // Nothing below U+007F gets here but what can be seen, and that is most of all text.
+        // Fast path for most text: characters below U+007F that reach this function are visible.
         if fragment.is_ascii() && !fragment.contains('\u{7f}') {
             return writer.write_all(fragment.as_bytes());
         }

@@ -19,7 +19,7 @@ pub fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// An amount in `unit` (one of [`unit_name`]'s, or `samples`) as people read it.
+/// Returns a readable amount in `unit` (one of [`unit_name`], or `samples`).
 pub(crate) fn amount(value: u64, unit: &str) -> String {
     let x = value as f64;
     match unit {
@@ -35,7 +35,7 @@ pub(crate) fn amount(value: u64, unit: &str) -> String {
     }
 }
 
-/// From the first process's begin to the last one's end, nanoseconds.
+/// Returns the time from the first process's start to the last one's end, in nanoseconds.
 pub(crate) fn duration_ns(profile: &Profile) -> u64 {
     let begin = profile.processes.iter().map(|p| p.start_ns).min();
     let end = profile.processes.iter().map(|p| p.end_ns).max();
@@ -45,8 +45,8 @@ pub(crate) fn duration_ns(profile: &Profile) -> u64 {
     }
 }
 
-/// `part` of `whole` in percent with two decimals, `0.00 %` where nothing is whole. What is not
-/// nothing never reads as nothing (`<0.01 %`), and what is not all never as all.
+/// Returns `part` of `whole` in percent with two decimals, or `0.00 %` if `whole` is 0. A part
+/// above 0 is never shown as 0 (`<0.01 %`), and an incomplete part never as 100 %.
 pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0.00 %".to_owned();
@@ -61,7 +61,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

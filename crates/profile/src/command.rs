@@ -21,9 +21,9 @@ const WITH_VALUE: [&str; 8] = [
 /// Maximum characters of an argument in a name.
 const MAX_ARGUMENT: usize = 80;
 
-/// A readable name for the process with these words as its command line: its program without
-/// folders, for `dotnet app.dll` the app, for a command of the SDK `dotnet build`, and for tools
-/// that are started many times what tells them apart. `None` where there is no command line.
+/// Returns a readable name for a process from the words of its command line: the program without
+/// folders, the app for `dotnet app.dll`, `dotnet build` for that SDK command, and a distinguishing
+/// argument for tools that run many times. `None` if the command line is empty.
 ///
 /// ```
 /// # use profile::names::process;
@@ -61,8 +61,8 @@ pub fn process<W: AsRef<str>>(words: &[W]) -> Option<String> {
     Some(tool(name, options, arguments).unwrap_or_else(|| name.to_owned()))
 }
 
-/// The name of a tool of which one command starts many, or which belongs to a command of the SDK.
-/// `options` are those of the host before it.
+/// Returns the name of a tool that one command starts many times, or that belongs to an SDK
+/// command. `options` are the host's options before it.
 fn tool(file: &str, options: &[&str], arguments: &[&str]) -> Option<String> {
     if let Some(name) = value_of(arguments, "--benchmarkName") {
         return Some(format!("bdn: {}", shortened(name)));

@@ -13,9 +13,9 @@ use crate::model::{
     StackId, StringId, Thread, ThreadId, TracedMethod,
 };
 
-/// One profile of several, each with the name of its file, named already: addresses mean nothing
-/// across processes. The clocks of the recordings are told apart by when each began. Of one alone
-/// it is that one.
+/// Merges several profiles, each with its file name, into one. They must be symbolised, because
+/// addresses have no meaning across processes. Clocks are aligned by each recording's start. A
+/// single profile is returned unchanged.
 #[must_use]
 pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
     let several = recordings.len() > 1;
@@ -42,7 +42,8 @@ pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
     merged.finish()
 }
 
-/// The identity of a file in two recordings: path, whether it is managed, build, place in the file.
+/// The identity of a file across recordings: path, whether it is managed, build, offset in the
+/// file.
 type FileId = (String, bool, Vec<u8>, u64);
 
 fn file_id(module: &Module) -> FileId {
@@ -56,8 +57,7 @@ fn file_id(module: &Module) -> FileId {
     (path.clone(), *managed, id_bytes.clone(), *file_offset)
 }
 
-/// The amount to add to a recording's clock to have nanoseconds since 1970; 0 where it is not
-/// recorded.
+/// Returns the offset from a recording's clock to nanoseconds since 1970; 0 if it is not recorded.
 fn wall_clock_offset(profile: &Profile) -> i64 {
     let known = |process: &&Process| process.start_unix_ns > 0;
     let process = profile.processes.iter().find(known);

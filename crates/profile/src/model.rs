@@ -43,7 +43,7 @@ pub enum FrameKind {
     Native,
     /// IL stubs, precode, dispatch stubs.
     Stub,
-    /// A frame that stands for something that is not code: `[broken: …]`, `[truncated]`.
+    /// A frame that represents no code: `[broken: …]`, `[truncated]`.
     Pseudo,
     /// Unknown code.
     Unknown,
@@ -71,12 +71,12 @@ pub struct Frame {
     pub file: Option<StringId>,
     /// Source line, 0 where not known.
     pub line: u32,
-    /// The types of its parameters (`(int, string)`), where they were looked up: what tells
-    /// overloads apart. No part of its name unless [`crate::ops::with_signatures`] makes it one.
+    /// The types of its parameters (`(int, string)`), if looked up. They distinguish overloads.
+    /// Part of the name only after [`crate::ops::with_signatures`].
     pub signature: Option<StringId>,
     /// Inlined into the frame that follows towards the root (native only).
     pub inlined: bool,
-    /// Where a symbolizer can look it up.
+    /// Location by which a symbolizer can look it up.
     pub location: Location,
 }
 
@@ -118,7 +118,7 @@ pub enum Location {
     Await {
         /// MethodDef token.
         token: u32,
-        /// Of the state machine; the first await is 0. Negative where it is at none.
+        /// State of the state machine: the number of its await, from 0. Negative if it is at none.
         state: i32,
     },
     /// A frame of kind [`FrameKind::Detail`]: what it stands for.
@@ -145,7 +145,7 @@ pub struct Module {
     pub id_bytes: Vec<u8>,
     /// Address minus svma.
     pub bias: u64,
-    /// Where in `path` the file begins.
+    /// Offset in `path` at which the file begins.
     pub file_offset: u64,
 }
 

@@ -18,10 +18,10 @@ pub enum Replacement {
     Remove,
 }
 
-/// The profile with some frames replaced in every stack.
+/// Returns the profile with some frames replaced in every stack.
 ///
-/// Stacks that become the same are merged, frames that nothing uses any longer are left out, ids
-/// change. A stack without frames becomes `[native]`.
+/// Equal stacks are merged, unused frames are removed, and ids change. A stack without frames
+/// becomes `[native]`.
 #[must_use]
 pub fn replace_frames(profile: Profile, replacements: &HashMap<FrameId, Replacement>) -> Profile {
     let mut profile = profile;

@@ -22,7 +22,7 @@ pub fn symbolize(profile: &mut Profile, options: &LookupOptions) -> LookupReport
                 Location::Svma(_) => {
                     let module = profile.modules.get(frame.module?.0 as usize)?;
                     let name = profile.strings.get(frame.name.0 as usize)?;
-                    // Named ones are asked for only where there is more to have than a name.
+                    // Named functions are looked up only if more than a name is wanted.
                     start_from_name(name, module).map(|_| module)
                 }
                 _ => None,

@@ -14,17 +14,17 @@ use crate::file::{PartialFile, read_limited};
 use crate::portable_pdb::PortablePdb;
 use crate::symbolizer::{LARGEST_PDB_FILE, MissingFile, hex};
 
-/// Why a file is not taken.
+/// Reason why a file is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileMismatch {
-    /// It is not whole, or no file of its kind; why.
+    /// The file is incomplete or has another format. The text is the reason.
     Damaged(String),
-    /// It is of another build, which has this id.
+    /// The file is of another build, with this id.
     OtherBuild(String),
-    /// The module says that its PDB sums up to something else.
+    /// The PDB's checksum differs from the one in the module.
     WrongSum,
-    /// It has neither symbols nor debug information.
+    /// The file has neither symbols nor debug information.
     NoNames,
 }
 
@@ -40,10 +40,10 @@ impl fmt::Display for FileMismatch {
     }
 }
 
-/// Holds the file at `path` against what was asked for.
+/// Checks the file at `path` against the wanted one.
 ///
 /// # Errors
-/// It is not it.
+/// The file is not the wanted one.
 pub fn check(path: &Path, wanted: &MissingFile) -> Result<(), FileMismatch> {
     match wanted {
         MissingFile::DebugFile { build_id, .. } => {

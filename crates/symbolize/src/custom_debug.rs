@@ -16,7 +16,7 @@ const LOCAL_CONSTANT: usize = 0x34;
 const IMPORT_SCOPE: usize = 0x35;
 const STATE_MACHINE_METHOD: usize = 0x36;
 const CUSTOM_DEBUG_INFORMATION: usize = 0x37;
-/// MethodDef, whose rows the module has.
+/// MethodDef. Its rows are in the module.
 const METHOD_DEF: usize = 0x06;
 /// Tables that a HasCustomDebugInformation may refer to, by tag. MethodDef is tag 0.
 const PARENTS: [usize; 27] = [
@@ -61,7 +61,7 @@ pub(crate) enum Parent {
 }
 
 impl Parent {
-    /// As the table has it: row, then tag.
+    /// Returns the value as coded in the table: row, then tag.
     fn coded(self) -> Option<u32> {
         let (row, tag) = match self {
             Self::Method(row) => (row, 0),

@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Candidate paths, best first: by build-id, then by the name in `.gnu_debuglink` beside the
-/// object, in its `.debug` folder, and under each debug folder.
+/// Returns candidate paths, best first: by build-id, then by the name in `.gnu_debuglink`, in the
+/// object's folder, in its `.debug` folder and under each debug folder.
 pub(crate) fn candidates(
     object: &Path,
     build_id: &[u8],
@@ -26,7 +26,7 @@ pub(crate) fn candidates(
             );
         }
     }
-    // The name is a stranger's: it must be a name, not a path.
+    // The name comes from an untrusted file. It must be a file name, not a path.
     let link = debug_link
         .filter(|name| !name.is_empty() && !name.contains('/') && *name != "." && *name != "..");
     if let (Some(link), Some(folder)) = (link, object.parent()) {

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Longer names are cut: a hostile symbol can demangle to gigabytes.
+/// Maximum length of a name. Longer ones are cut: a hostile symbol can demangle to gigabytes.
 const LONGEST: usize = 4096;
 
-/// The readable form of `symbol`, without an ELF version suffix (`@@GLIBC_2.34`).
+/// Returns the readable form of `symbol`, without an ELF version suffix (`@@GLIBC_2.34`).
 #[must_use]
 pub fn demangle(symbol: &str) -> Cow<'_, str> {
     let symbol = symbol.split_once('@').map_or(symbol, |(name, _)| name);

@@ -14,16 +14,16 @@ use object::{Endianness, SectionKind};
 use crate::elf::{LARGEST_SECTION, Reader, endian};
 use crate::file::ByteSource;
 
-/// The section and where it lies.
+/// The `.eh_frame` section and its address.
 pub(crate) struct UnwindTables {
     section: gimli::EhFrame<Reader>,
     bases: gimli::BaseAddresses,
-    /// By start; parsed when first asked for.
+    /// Functions by start address. Parsed on first use.
     functions: OnceCell<Vec<Range<u64>>>,
 }
 
 impl UnwindTables {
-    /// Copies the section out of a file that has one.
+    /// Copies the section of a file, if it has one.
     pub(crate) fn of<'data, H>(
         elf: &ElfFile<'data, H, ReadCacheRange<'data, ByteSource>>,
     ) -> Option<Self>
@@ -50,7 +50,7 @@ impl UnwindTables {
         })
     }
 
-    /// The start of the function that holds `svma`.
+    /// Returns the start of the function that contains `svma`.
     pub(crate) fn function_start(&self, svma: u64) -> Option<u64> {
         let functions = self.functions.get_or_init(|| self.parse());
         let after = functions.partition_point(|range| range.start <= svma);
@@ -65,7 +65,7 @@ impl UnwindTables {
             let gimli::CieOrFde::Fde(partial) = entry else {
                 continue;
             };
-            // One that cannot be read says nothing of the others.
+            // An unreadable entry is skipped, the others are still valid.
             if let Ok(fde) = partial.parse(|section, bases, at| section.cie_from_offset(bases, at))
             {
                 let start = fde.initial_address();

@@ -22,18 +22,18 @@ use crate::eh_frame::UnwindTables;
 use crate::file::{ByteSource, PartialFile};
 use crate::symbolizer::NativeSymbol;
 
-/// A section larger than this, once unpacked, is not read.
+/// Maximum size of a section that is read, unpacked, in bytes.
 pub(crate) const LARGEST_SECTION: u64 = 1 << 30;
 
 /// Limit on the unpacked sections of a small file, bytes.
 const SMALLEST_BUDGET: u64 = 64 << 20;
-/// Limit on those of a large file, bytes.
+/// Limit on the unpacked sections of a large file, bytes.
 const LARGEST_BUDGET: u64 = 4 << 30;
-/// Debug information packs to a third or a tenth.
+/// Maximum compression factor. Debug information compresses to a third or a tenth.
 const MAX_COMPRESSION: u64 = 32;
 
-/// Limit on all unpacked sections of a file of this length: one that claims more
-/// was made to fill the memory of who reads it.
+/// Returns the limit on all unpacked sections of a file of this length. A file that claims more is
+/// an attack on the reader's memory.
 fn budget(length: u64) -> u64 {
     length
         .saturating_mul(MAX_COMPRESSION)
@@ -43,7 +43,7 @@ fn budget(length: u64) -> u64 {
 /// One function of a symbol table.
 struct ElfFunction {
     start: u64,
-    /// Exclusive. Where the symbol has no size: the start of the next symbol.
+    /// Exclusive. If the symbol has no size, the start of the next symbol.
     end: u64,
     name: Box<str>,
 }
@@ -52,21 +52,22 @@ pub(crate) type Reader = EndianArcSlice<RunTimeEndian>;
 
 /// Contents of one ELF file.
 pub(crate) struct Elf {
-    /// NT_GNU_BUILD_ID, empty where there is none.
+    /// NT_GNU_BUILD_ID, empty if there is none.
     pub(crate) build_id: Vec<u8>,
     /// File name in `.gnu_debuglink`.
     pub(crate) debug_link: Option<String>,
-    /// It has a full symbol table, not only dynamic symbols.
+    /// Whether it has a full symbol table, not only dynamic symbols.
     pub(crate) has_symbol_table: bool,
-    /// It has a section for DWARF, whether that was read or not.
+    /// Whether it has a DWARF section, read or not.
     pub(crate) claims_debug_information: bool,
-    /// Addresses of code. Functions that the linker dropped keep their DWARF, at address 0 or so.
+    /// Address ranges of code. DWARF of functions that the linker dropped is outside of them, near
+    /// address 0.
     code: Vec<Range<u64>>,
-    /// By start, not overlapping unless the file's symbols do.
+    /// Functions by start, not overlapping unless the file's symbols do.
     functions: Vec<ElfFunction>,
-    /// The same of dynamic symbols alone: the names that programmers call.
+    /// The functions of dynamic symbols alone: the names that programmers call.
     exported: Vec<ElfFunction>,
-    /// `.eh_frame` and where it lies.
+    /// `.eh_frame` and its address.
     unwind_tables: Option<UnwindTables>,
     dwarf: Option<addr2line::Context<Reader>>,
 }

@@ -10,18 +10,18 @@ use std::path::Path;
 
 use object::read::{ReadCache, ReadCacheRange};
 
-/// The path of the code that the kernel maps into every process.
+/// The path of the vDSO, the code that the kernel maps into every process.
 const VDSO: &str = "[vdso]";
-/// It has a few pages.
+/// Maximum size of the vDSO in bytes. It has a few pages.
 const LARGEST_VDSO: u64 = 1 << 20;
 
-/// Where bytes come from.
+/// A source of bytes.
 pub(crate) enum ByteSource {
     File(File),
     Memory(Cursor<Vec<u8>>),
 }
 
-/// A regular file, read in pieces that are kept until it is dropped.
+/// A regular file, read in pieces that are cached until it is dropped.
 pub(crate) struct PartialFile {
     cache: ReadCache<ByteSource>,
     start: u64,
@@ -29,7 +29,7 @@ pub(crate) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Opens `path` from byte `start` on. `[vdso]` is the one of the running kernel.
+    /// Opens `path` from byte `start` on. `[vdso]` is the vDSO of the running kernel.
     ///
     /// # Errors
     /// The file cannot be opened, is not a regular file, or ends before `start`.
@@ -54,7 +54,7 @@ impl PartialFile {
         })
     }
 
-    /// Source of bytes for the parsers of `object`.
+    /// Returns the source of bytes for the parsers of `object`.
     pub(crate) fn range(&self) -> ReadCacheRange<'_, ByteSource> {
         self.cache.range(self.start, self.length)
     }

@@ -35,21 +35,21 @@ pub use symbolizer::{
 
 use std::path::PathBuf;
 
-/// A request: names or lines, and the folders to search.
+/// Options of a lookup: what to look up, and the folders to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupOptions {
-    /// Look up native frames.
+    /// Whether to look up native frames.
     pub native: bool,
-    /// Show native functions that the compiler inlined as frames of their own.
+    /// Whether to add frames for inlined native functions.
     pub inlined: bool,
-    /// Look up source lines of managed frames.
+    /// Whether to look up source lines of managed frames.
     pub managed_lines: bool,
-    /// Look up the types of the parameters of managed methods.
+    /// Whether to look up the parameter types of managed methods.
     pub signatures: bool,
-    /// Folders with separate debug files, laid out as `/usr/lib/debug` is.
+    /// Folders with separate debug files, in the layout of `/usr/lib/debug`.
     pub debug_folders: Vec<PathBuf>,
-    /// The folder of what servers gave: `ID/debuginfo` by build-id, as other tools keep it, and
-    /// `ID/pdb`.
+    /// The folder of files from symbol servers: `ID/debuginfo` by build-id, as other tools store
+    /// it, and `ID/pdb`.
     pub fetched: Option<PathBuf>,
 }
 

@@ -9,7 +9,7 @@
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// Takes the next `count` bytes.
+    /// Returns the next `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -32,7 +32,7 @@ impl<'a> Bytes<'a> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// A heap or table index of 2 or 4 bytes.
+    /// Reads a heap or table index of 2 or 4 bytes.
     pub(crate) fn index(&mut self, wide: bool) -> Option<u32> {
         if wide {
             self.u32()
@@ -41,12 +41,12 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// A compressed unsigned integer (II.23.2).
+    /// Reads a compressed unsigned integer (II.23.2).
     pub(crate) fn compressed(&mut self) -> Option<u32> {
         self.compressed_with_width().map(|(value, _)| value)
     }
 
-    /// A compressed signed integer (II.23.2): rotated, so the sign is the lowest bit.
+    /// Reads a compressed signed integer (II.23.2). It is rotated, so the sign is the lowest bit.
     pub(crate) fn compressed_signed(&mut self) -> Option<i32> {
         let (rotated, width) = self.compressed_with_width()?;
         let magnitude = i32::try_from(rotated >> 1).ok()?;

@@ -18,21 +18,21 @@ use crate::metadata::{Bytes, Metadata};
 
 /// `IMAGE_DEBUG_TYPE` 17: a portable PDB inside the module.
 const EMBEDDED_PORTABLE_PDB: DebugType = DebugType(17);
-/// `IMAGE_DEBUG_TYPE` 19: what the PDB's bytes sum up to.
+/// `IMAGE_DEBUG_TYPE` 19: the checksum of the PDB.
 const PDB_CHECKSUM: DebugType = DebugType(19);
 /// Minor version of a CodeView entry that names a portable PDB: "PM".
 const PORTABLE: u16 = 0x504d;
-/// More debug entries than any compiler writes.
+/// Maximum number of debug entries, more than any compiler writes.
 const MAX_ENTRIES: usize = 64;
 const MAX_ENTRIES_SIZE: u32 = (MAX_ENTRIES * size_of::<ImageDebugDirectory>()) as u32;
-/// The fields of `IMAGE_COR20_HEADER` that are read.
+/// Size of the part of `IMAGE_COR20_HEADER` that is read, in bytes.
 const COR20_HEADER: u32 = 16;
-/// Larger metadata is not read.
+/// Maximum size of metadata that is read, in bytes.
 const LARGEST_METADATA: u32 = 256 << 20;
-/// Larger embedded PDBs are not unpacked.
+/// Maximum size of embedded PDBs that are unpacked, in bytes.
 const LARGEST_PDB: u64 = 256 << 20;
 
-/// The twenty bytes that tie a portable PDB to its module: GUID and stamp.
+/// The 20 bytes that identify the portable PDB of a module: GUID and stamp.
 pub type PdbId = [u8; 20];
 
 /// A module's debug information.
@@ -44,7 +44,7 @@ pub(crate) struct ModuleDebug {
     pub(crate) code_view: Option<(String, PdbId)>,
     /// A portable PDB inside the module, unpacked.
     pub(crate) embedded: Option<Vec<u8>>,
-    /// Checksums of the PDB's bytes: the algorithm's name, and the sum.
+    /// Checksums of the PDB: name of the algorithm, checksum.
     pub(crate) checksums: Vec<(String, Vec<u8>)>,
 }
 
@@ -52,7 +52,7 @@ impl ModuleDebug {
     /// Reads the headers and debug entries of `file`.
     ///
     /// # Errors
-    /// It is not a PE file that can be read; the text says why.
+    /// The file is not a readable PE file. The text is the reason.
     pub(crate) fn read(file: &PartialFile) -> Result<Self, String> {
         let data = file.range();
         let text = |error: object::Error| error.to_string();
@@ -64,7 +64,7 @@ impl ModuleDebug {
         }
     }
 
-    /// The whole metadata of `file`.
+    /// Reads the whole metadata of `file`.
     pub(crate) fn metadata(file: &PartialFile) -> Option<&[u8]> {
         let data = file.range();
         if object::read::pe::optional_header_magic(data).ok()?

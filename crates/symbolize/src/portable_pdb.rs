@@ -11,9 +11,9 @@ use crate::{sources, stepping};
 
 const DOCUMENT: usize = 0x30;
 const METHOD_DEBUG_INFORMATION: usize = 0x31;
-/// Sequence points with this line are the compiler's own code, which debuggers do not show.
+/// Line of sequence points for compiler-generated code, which debuggers do not show.
 const HIDDEN_LINE: u32 = 0x00fe_efee;
-/// Longer document names are cut short by leaving them out.
+/// Maximum length of a document name. Longer names are left out.
 const LONGEST_NAME: usize = 4096;
 
 /// A portable PDB.
@@ -30,13 +30,13 @@ struct SequencePoint {
 }
 
 impl PortablePdb {
-    /// Takes a file's bytes; `None` where it is not a portable PDB.
+    /// Parses the bytes of a file. Returns `None` if it is not a portable PDB.
     pub(crate) fn new(bytes: Vec<u8>) -> Option<Self> {
         Metadata::parse(&bytes)?.pdb?;
         Some(Self { bytes })
     }
 
-    /// The id that its module must name.
+    /// Returns the id that its module must contain.
     pub(crate) fn id(&self) -> Option<PdbId> {
         Metadata::parse(&self.bytes)?
             .pdb?
@@ -45,7 +45,7 @@ impl PortablePdb {
             .ok()
     }
 
-    /// Its bytes as checksums count them: with zeros for the id, which is made of a checksum.
+    /// Returns the bytes for checksums: with zeros for the id, which is made from a checksum.
     pub(crate) fn without_id(&self) -> Option<Vec<u8>> {
         let pdb = Metadata::parse(&self.bytes)?.pdb?;
         let id = pdb.get(..20)?.as_ptr_range();
@@ -55,9 +55,9 @@ impl PortablePdb {
         Some(bytes)
     }
 
-    /// Source file and line of the code at `il_offset` of the method with `token`: of the last
-    /// visible sequence point at or before it, else (compiler's own code before the first
-    /// statement) of the first one.
+    /// Returns source file and line of the code at `il_offset` of the method with `token`. They are
+    /// those of the last visible sequence point at or before it, else (compiler-generated code
+    /// before the first statement) of the first one.
     pub(crate) fn line(&self, token: u32, il_offset: u32) -> Option<(String, u32)> {
         // 0x06: MethodDef.
         if token >> 24 != 0x06 {

@@ -8,18 +8,18 @@ use std::fmt::Write as _;
 
 use crate::metadata::{Bytes, Metadata};
 
-/// Types in types; a compiler writes a few.
+/// Maximum nesting of types. Compilers write a few levels.
 const DEEPEST: usize = 32;
-/// More parameters than the runtime takes are not real.
+/// Maximum number of parameters that the runtime accepts.
 const MAX_PARAMETERS: u32 = 1 << 16;
-/// Longer signatures are of no help.
+/// Maximum length of a signature. Longer ones are not useful.
 const LONGEST: usize = 400;
 
 const TYPE_REF: usize = 0x01;
 const TYPE_DEF: usize = 0x02;
 const METHOD_DEF: usize = 0x06;
 
-/// `(int, string[])` for the method with this MethodDef token.
+/// Returns the parameter types, such as `(int, string[])`, of the method with this MethodDef token.
 pub(crate) fn signature(metadata: &Metadata<'_>, token: u32) -> Option<String> {
     let (table, row) = (token >> 24, token & 0x00ff_ffff);
     if table as usize != METHOD_DEF {
@@ -29,7 +29,7 @@ pub(crate) fn signature(metadata: &Metadata<'_>, token: u32) -> Option<String> {
     // RVA, implementation flags, flags, name.
     cells.take(8)?;
     let name = cells.index(metadata.has_wide_strings())?;
-    // The body of an async method or iterator: the parameters that the user wrote are elsewhere.
+    // The body of an async method or iterator. The source's parameters are on another method.
     if metadata.string(name)? == "MoveNext" {
         return None;
     }

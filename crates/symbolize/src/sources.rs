@@ -9,14 +9,14 @@ use std::io::Read;
 use crate::custom_debug::{CustomDebug, Parent};
 use crate::metadata::{Bytes, Metadata};
 
-/// {0E8A571B-6926-466E-B4AD-8AB04611F5FE}, as it lies in a heap.
+/// {0E8A571B-6926-466E-B4AD-8AB04611F5FE}, in the byte order of the GUID heap.
 const EMBEDDED_SOURCE: [u8; 16] = [
     0x1b, 0x57, 0x8a, 0x0e, 0x26, 0x69, 0x6e, 0x46, 0xb4, 0xad, 0x8a, 0xb0, 0x46, 0x11, 0xf5, 0xfe,
 ];
-/// Longer texts are generated, or none; bytes.
+/// Maximum length of a source text in bytes. Longer ones are generated, or no text.
 pub(crate) const LARGEST_SOURCE: u32 = 4 << 20;
 
-/// The text of the document of this row (from 1), where it is in the PDB.
+/// Returns the text of the document of this row (from 1), if the PDB contains it.
 pub(crate) fn embedded(metadata: &Metadata<'_>, document: u32) -> Option<String> {
     let table = CustomDebug::new(metadata)?;
     let mut blob = Bytes(table.value(Parent::Document(document), EMBEDDED_SOURCE)?);
@@ -27,7 +27,7 @@ pub(crate) fn embedded(metadata: &Metadata<'_>, document: u32) -> Option<String>
     let packed = blob.0;
     let unpacked = match size {
         0 if packed.len() > LARGEST_SOURCE as usize => return None,
-        // As it is.
+        // Not compressed.
         0 => packed.to_vec(),
         _ => {
             let mut unpacked = Vec::new();
@@ -41,8 +41,7 @@ pub(crate) fn embedded(metadata: &Metadata<'_>, document: u32) -> Option<String>
     Some(decoded(&unpacked))
 }
 
-/// Text by its byte order mark; without one it is UTF-8, and what is not even that has replacement
-/// characters.
+/// Decodes text by its byte order mark, or as UTF-8 with replacement characters for invalid bytes.
 fn decoded(bytes: &[u8]) -> String {
     let wide = |unit: fn([u8; 2]) -> u16| {
         let units = bytes[2..].chunks_exact(2);

@@ -7,24 +7,24 @@
 use crate::custom_debug::{CustomDebug, Parent};
 use crate::metadata::{Bytes, Metadata};
 
-/// {54FD2AC5-E925-401A-9C2A-F94F171072F8}, as it lies in a heap.
+/// {54FD2AC5-E925-401A-9C2A-F94F171072F8}, in the byte order of the GUID heap.
 const METHOD_STEPPING_INFORMATION: [u8; 16] = [
     0xc5, 0x2a, 0xfd, 0x54, 0x25, 0xe9, 0x1a, 0x40, 0x9c, 0x2a, 0xf9, 0x4f, 0x17, 0x10, 0x72, 0xf8,
 ];
 
-/// The IL offset at which the method of row `method` (of MethodDef) suspends in its await number
-/// `state`; compilers number awaits in the order of their code.
+/// Returns the IL offset at which the method of row `method` (of MethodDef) suspends in its await
+/// number `state`. Compilers number awaits in the order of their code.
 pub(crate) fn await_offset(metadata: &Metadata<'_>, method: u32, state: u32) -> Option<u32> {
     let mut blob = Bytes(
         CustomDebug::new(metadata)?.value(Parent::Method(method), METHOD_STEPPING_INFORMATION)?,
     );
-    // The handler that catches what no other one does.
+    // Offset of the catch-all handler.
     blob.u32()?;
     let mut offsets = Vec::new();
     while !blob.0.is_empty() {
         let offset = blob.u32()?;
         blob.u32()?;
-        // Goes on in another method: none of ours.
+        // Resumes in another method: ignored.
         (blob.compressed()? == method).then_some(())?;
         offsets.push(offset);
     }

@@ -18,7 +18,7 @@ use crate::pe::{ModuleDebug, PdbId};
 use crate::portable_pdb::PortablePdb;
 use crate::signatures::signature;
 
-/// Larger PDB files are not read.
+/// Maximum size of PDB files that are read, in bytes.
 pub(crate) const LARGEST_PDB_FILE: u64 = 512 << 20;
 
 /// A native function at an address.
@@ -41,7 +41,7 @@ pub struct ManagedLine {
     pub line: u32,
 }
 
-/// Where names and lines of a module came from, or why there are none.
+/// Source of a module's names and lines, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SymbolSource {
@@ -49,19 +49,19 @@ pub enum SymbolSource {
     DebugInformation(PathBuf),
     /// A full symbol table, from this file.
     SymbolTable(PathBuf),
-    /// Only the names that the file exports: most functions have none.
+    /// Only exported names. Most functions have none.
     ExportsOnly,
     /// This portable PDB.
     Pdb(PathBuf),
     /// The portable PDB inside the module.
     EmbeddedPdb,
-    /// There is no such file, or it is not a file of its kind; why.
+    /// The file is missing or has another format. The text is the reason.
     Unreadable(String),
-    /// The file is not the one that was loaded: its build-id or MVID differs.
+    /// The file differs from the loaded one in build-id or MVID.
     Changed,
     /// The file has no symbols, or the module no PDB.
     NoSymbols,
-    /// There is a PDB at this path that belongs to another build.
+    /// The PDB at this path belongs to another build.
     PdbOfOtherBuild(PathBuf),
 }
 

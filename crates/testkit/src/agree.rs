@@ -1,8 +1,10 @@
-//! The oracle's other end: plays the tool for `liboracle.so`, and judges.
+//! Comparison of walkers: reads the walks that `liboracle.so` sends and counts the differences.
 //!
-//! The agent stops the program at random moments and tells what each walker saw of each thread
-//! (`crates/oracle/src/agree.rs` has the lines). Here the managed frames are held against
-//! each other. Dynamic methods and stubs are left out: `DoStackSnapshot` does not report them.
+//! Input: lines on the control socket, one for each walk (`crates/oracle/src/agree.rs` documents
+//! them). The oracle, a test profiler built from the agent's code, stops the program at random
+//! moments and walks each thread with each walker. Output: an [`Agreement`], the comparison of the
+//! managed frames. Dynamic methods and stubs are left out because `DoStackSnapshot` does not report
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,15 +15,15 @@ use crate::oracle::WithOracle;
 use crate::runtime::Runtime;
 use crate::workload::{Needs, Workload, workload_names};
 
-/// How long a program may take for its walks.
+/// Time limit for all walks of a program.
 const TIME_LIMIT: Duration = Duration::from_secs(500);
-/// Examples kept of a class of difference.
+/// Maximum number of examples kept for each class of difference.
 const EXAMPLES: usize = 3;
 
-/// A frame of our own walk.
+/// A frame found by the agent's own walker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OwnFrame {
-    /// As the agent's lines have it.
+    /// As written in the oracle's lines.
     kind: String,
     flags: String,
     ip: u64,
@@ -38,7 +40,7 @@ struct RuntimeFrame {
     function: u64,
 }
 
-/// One thread at one stop.
+/// The walks of one thread at one stop.
 #[derive(Clone, Debug, Default)]
 struct ThreadWalks {
     head: Vec<String>,
@@ -48,17 +50,17 @@ struct ThreadWalks {
     details: BTreeMap<u64, String>,
 }
 
-/// How often two walkers agreed.
+/// Agreement counts of two walkers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairCounts {
-    /// Walks compared: of threads of which one or the other saw a managed frame.
+    /// Walks compared. At least one of the two walkers found a managed frame.
     pub walks: u64,
-    /// The same methods in the same order.
+    /// Walks with the same methods in the same order.
     pub same: u64,
-    /// And the same addresses in them.
+    /// Walks with the same methods and the same addresses.
     pub same_addresses: u64,
-    /// Not the same, but for frames that `DoStackSnapshot` leaves out by design: a funclet and what
-    /// lies between it and its method, and the runtime's own exception handling where that is
+    /// Walks that differ only by frames that `DoStackSnapshot` omits by design: a funclet with the
+    /// frames between it and its method, and the runtime's own exception handling where that is
     /// managed code (docs/walkers.md).
     pub explained: u64,
 }
@@ -83,8 +85,7 @@ impl PairCounts {
         percent(self.same, self.walks)
     }
 
-    /// Percent of the walks whose methods are the same or differ for a known reason of the
-    /// runtime's.
+    /// Percent of the walks whose methods are the same or differ for a known reason in the runtime.
     pub fn percent_explained(&self) -> f64 {
         percent(self.same + self.explained, self.walks)
     }
@@ -101,24 +102,25 @@ fn percent(part: u64, whole: u64) -> f64 {
 /// A kind of difference between `signal` and `suspend`.
 #[derive(Clone, Debug, Default)]
 pub struct Class {
-    /// Walks that differ so.
+    /// Walks with this difference.
     pub count: u64,
-    /// In which programs.
+    /// Walks by program.
     pub programs: BTreeMap<String, u64>,
-    /// Some of them, frame by frame.
+    /// Examples, frame by frame.
     pub examples: Vec<String>,
 }
 
-/// The cost of synchronous walks of the same stacks, in all.
+/// Total cost of synchronous walks of the same stacks, by `DoStackSnapshot` and by the agent's
+/// walker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Stacks walked.
     pub walks: u64,
-    /// Frames that `DoStackSnapshot` told.
+    /// Frames that `DoStackSnapshot` reported.
     pub snapshot_frames: u64,
     /// Nanoseconds that it took.
     pub snapshot_ns: u64,
-    /// Frames of our own walk, native ones included.
+    /// Frames of the agent's own walk, native ones included.
     pub own_frames: u64,
     /// Nanoseconds that it took.
     pub own_ns: u64,
@@ -143,31 +145,31 @@ pub struct Agreement {
     pub seeded: PairCounts,
     /// `suspend` against `seeded`.
     pub snapshots: PairCounts,
-    /// Differences of the first pair.
+    /// Differences between `signal` and `suspend`.
     pub classes: BTreeMap<String, Class>,
     /// Walks that were not compared, by reason.
     pub not_compared: BTreeMap<String, u64>,
-    /// Stops, and how long the runtime stood, nanoseconds, each.
+    /// Duration of each stop, in nanoseconds.
     pub stopped_ns: Vec<u64>,
-    /// From the wish to stop it until it stood, nanoseconds, each.
+    /// Time from each request to stop the runtime until it had stopped, in nanoseconds.
     pub stopping_ns: Vec<u64>,
     /// Stops that the runtime refused, by reason.
     pub busy: BTreeMap<String, u64>,
-    /// Seeds that were made up: refused before the runtime was asked; given to it.
+    /// Random seeds: refused by the agent; passed to the runtime.
     pub random_seeds: (u64, u64),
-    /// Synchronous walks in callbacks, by `DoStackSnapshot` and by our own walk.
+    /// Synchronous walks in callbacks.
     pub costs: Costs,
-    /// Maps to IL of precompiled methods in their images: what the runtime says, something else,
+    /// IL maps of precompiled methods, read from their images: same as the runtime's, different,
     /// not read.
     pub image_maps: [u64; 3],
-    /// Seeds of real walks by what became of them.
+    /// Seeds of real walks, by outcome.
     pub seeds: BTreeMap<String, u64>,
-    /// The functions of one program that are the runtime's own exception handling.
+    /// Function ids of the runtime's own exception handling, in the current program.
     handling: BTreeSet<u64>,
 }
 
 impl Agreement {
-    /// Adds another program's.
+    /// Adds the results of another program.
     pub fn merge(&mut self, other: Agreement) {
         self.suspend.merge(other.suspend);
         self.seeded.merge(other.seeded);
@@ -227,7 +229,7 @@ impl Agreement {
             *self.not_compared.entry(answer.to_owned()).or_default() += 1;
             return;
         }
-        // Names come with the first walks that differ; ids stay the same.
+        // The names arrive with the first walks that differ. The ids do not change.
         let named = own.iter().filter(|own| {
             let detail = thread.details.get(&own.ip);
             detail.is_some_and(|detail| detail.contains(" System.Runtime.EH."))
@@ -339,14 +341,14 @@ impl Agreement {
     }
 }
 
-/// Why the runtime leaves out frames that we have, where that is known and nothing else differs.
+/// Returns the known reason why the runtime omits frames of our walk, if nothing else differs.
 fn explanation(
     thread: &ThreadWalks,
     own: &[&OwnFrame],
     theirs: &[RuntimeFrame],
     handling: &BTreeSet<u64>,
 ) -> Option<&'static str> {
-    // Native frames on top may have been guessed; where the managed ones are was not.
+    // Native frames at the leaf may be guesses. The positions of managed frames are not.
     let guessed = thread
         .own
         .iter()
@@ -358,7 +360,7 @@ fn explanation(
     if is_without_a_funclet(own, theirs) == Some(true) {
         return Some("a funclet, and what lies between it and its method");
     }
-    // .NET 9 and later throw by managed code.
+    // .NET 9 and later implement `throw` in managed code.
     let others: Vec<&OwnFrame> = own
         .iter()
         .copied()
@@ -372,10 +374,10 @@ fn explanation(
         .then_some("the runtime's own exception handling, which is managed code")
 }
 
-/// Whether what they have is what we have but for one run of frames that begins with a funclet and
-/// ends before the method that it belongs to.
+/// Whether the runtime's frames are ours except for one run of frames, which begins with a funclet
+/// and ends before the funclet's method.
 fn is_without_a_funclet(own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> Option<bool> {
-    // Their frames lie among ours, in the same places.
+    // The runtime's frames are a subset of ours, with equal stack pointers.
     let is =
         |own: &OwnFrame, frame: &RuntimeFrame| (own.function, own.sp) == (frame.function, frame.sp);
     let left = own.len().checked_sub(theirs.len())?;
@@ -390,7 +392,7 @@ fn is_without_a_funclet(own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> Option<bo
     Some(same && behind.first()?.function == own.get(before)?.function)
 }
 
-/// Returns the kind of difference: by the first managed frame that is not the same.
+/// Returns the class of a difference, from the first managed frame that differs.
 fn class_of(thread: &ThreadWalks, own: &[&OwnFrame], theirs: &[RuntimeFrame]) -> String {
     let at = own
         .iter()
@@ -472,11 +474,11 @@ fn example(program: &str, thread: &ThreadWalks) -> String {
     out
 }
 
-/// The workloads that the oracle runs: those that go on by themselves, on every runtime, for as
-/// long as they are told to. `chain` is a library to its host; of a thousand sleeping threads of
-/// `idlethreads` each has the same stack; `parked`, `phases`, `suspended`, `tasks`, `ticks`,
-/// `traced` and `tracedtasks` end when they have done what they do; `strays` and `truncated` are
-/// given a library.
+/// Returns the workloads that the oracle runs: those that need no input, run on every runtime and
+/// run for a given time. Left out are `chain`, which is a library to its host; `idlethreads`, whose
+/// thousand sleeping threads have the same stack; `parked`, `phases`, `suspended`, `tasks`,
+/// `ticks`, `traced` and `tracedtasks`, which end after a fixed amount of work; `strays` and
+/// `truncated`, which need a library.
 ///
 /// # Errors
 /// The error of reading the folder of workloads.
@@ -505,7 +507,8 @@ pub fn oracle_programs() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Those of them that say when they have run for a while: `unseen` takes other words.
+/// Returns the [`oracle_programs`] that accept the argument `attached`. `unseen` has other
+/// arguments.
 ///
 /// # Errors
 /// The error of [`workload_names`].
@@ -515,7 +518,7 @@ pub fn attached_programs() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs a workload under the oracle until so many walks were compared.
+/// Runs a workload under the oracle until `walks` walks were compared.
 ///
 /// # Panics
 /// When the program cannot be started, ends or hangs before that.
@@ -525,7 +528,7 @@ pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) ->
     listen(&with_oracle, program, walks, random_seeds)
 }
 
-/// The same of a workload that has run for a while when the oracle comes to it.
+/// As [`agree`], for a running workload to which the oracle is attached.
 ///
 /// # Panics
 /// As [`agree`].
@@ -568,7 +571,7 @@ fn listen(with_oracle: &WithOracle, program: &str, walks: u64, random_seeds: u64
     found
 }
 
-/// Takes in one line; nothing if it is malformed.
+/// Adds one line to the results. Returns `None` if it is malformed.
 fn parse_line(
     found: &mut Agreement,
     program: &str,

@@ -1,34 +1,34 @@
-//! How far chance may move a count of samples: the bound of every statistical assertion.
+//! Statistical bounds for test assertions: by how much chance alone may change a count of samples.
 //!
-//! A test that asserts a share of samples has no fixed tolerance: it takes the bound that chance
-//! alone exceeds once in [`FALSE_ALARMS`] runs, from the number of samples that came. A busy
-//! machine gives fewer samples, so the bound is wider there, and the test still holds.
+//! Input: a number of samples and an expected share. Output: the bound that chance exceeds once in
+//! [`FALSE_ALARMS`] runs. Tests of shares use it instead of a fixed tolerance. A busy machine gives
+//! fewer samples, which widens the bound, so the test still passes.
 
-/// Chance exceeds a bound of this module once in so many times.
+/// Number of runs in which chance exceeds a bound of this module once.
 pub const FALSE_ALARMS: f64 = 1e9;
 
-/// How far the number of hits in `samples` independent samples may be from `samples * share`.
+/// Maximum deviation of the number of hits in `samples` independent samples from `samples * share`.
 ///
-/// Bernstein's inequality, which holds for each size of the sample: with `L = ln(2 * FALSE_ALARMS)`
-/// and the variance `v = n p (1 - p)`, `P(|X - np| > L/3 + sqrt(L²/9 + 2 L v)) <= 1 /
-/// FALSE_ALARMS`. Samples taken at a steady rate vary less than independent ones.
+/// Bernstein's inequality, which holds for every sample size: with `L = ln(2 * FALSE_ALARMS)` and
+/// the variance `v = n p (1 - p)`, `P(|X - np| > L/3 + sqrt(L²/9 + 2 L v)) <= 1 / FALSE_ALARMS`.
+/// Samples taken at a steady rate vary less than independent ones.
 pub fn deviation(samples: f64, share: f64) -> f64 {
     let l = (2.0 * FALSE_ALARMS).ln();
     let variance = samples * share * (1.0 - share).max(0.0);
     l / 3.0 + (l * l / 9.0 + 2.0 * l * variance).sqrt()
 }
 
-/// The same for a share, in percentage points.
+/// Maximum deviation of a share, in percentage points.
 pub fn percentage_points(samples: f64, share: f64) -> f64 {
     deviation(samples, share) * 100.0 / samples
 }
 
-/// How far a count of rare, independent events may be from `expected`.
+/// Maximum deviation of a count of rare, independent events from `expected`.
 pub fn deviation_of_count(expected: f64) -> f64 {
     deviation(expected, 0.0).max(deviation(2.0 * expected, 0.5))
 }
 
-/// Asserts that `hits` of `samples` are a share of `share`, within what chance allows.
+/// Asserts that `hits / samples` is `share`, within the bound of chance.
 ///
 /// # Panics
 /// When they are not; `what` begins the message.
@@ -47,7 +47,7 @@ pub fn assert_share(what: &str, hits: f64, samples: f64, share: f64) {
     );
 }
 
-/// Asserts that at most `share` of `samples` are `hits`, but for what chance adds.
+/// Asserts that `hits / samples` is at most `share`, plus the bound of chance.
 ///
 /// # Panics
 /// When there are more; `what` begins the message.

@@ -1,4 +1,4 @@
-//! Paths: the repository, its target folder and the cache of fetched things.
+//! Paths of the repository, its target folder, the build results in it, and the cache of downloads.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub fn agent() -> PathBuf {
     built("libsidewalk.so")
 }
 
-/// The oracle, `liboracle.so`: the agent's walkers held against each other.
+/// The oracle, `liboracle.so`: a test profiler that compares the agent's walkers.
 ///
 /// # Panics
 /// When it has not been built.
@@ -86,7 +86,7 @@ pub fn v2_agent() -> PathBuf {
     built("libv2_agent.so")
 }
 
-/// The library that makes signal stacks smaller, `libtight_stacks.so`.
+/// The preload library that makes signal stacks smaller, `libtight_stacks.so`.
 ///
 /// # Panics
 /// When it has not been built.
@@ -94,7 +94,7 @@ pub(crate) fn tight_stacks() -> PathBuf {
     built("libtight_stacks.so")
 }
 
-/// The library before which clocks of CPU time run faster, `libfast_clocks.so`.
+/// The preload library that speeds up CPU-time clocks, `libfast_clocks.so`.
 ///
 /// # Panics
 /// When it has not been built.
@@ -102,7 +102,7 @@ pub fn fast_clocks() -> PathBuf {
     built("libfast_clocks.so")
 }
 
-/// The allocator before the C library's, `libwatched_malloc.so`.
+/// The allocator preloaded before the C library's, `libwatched_malloc.so`.
 ///
 /// # Panics
 /// When it has not been built.
@@ -110,7 +110,7 @@ pub fn watched_malloc() -> PathBuf {
     built("libwatched_malloc.so")
 }
 
-/// The library that makes threads of its own, `libnative_threads.so`.
+/// The library that creates native threads, `libnative_threads.so`.
 ///
 /// # Panics
 /// When it has not been built.
@@ -131,7 +131,7 @@ fn built(name: &str) -> PathBuf {
 /// Names of Chromium's executable.
 const CHROMIUM: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Chromium, if there is one on PATH.
+/// Chromium's executable, if PATH has one.
 pub fn find_chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -141,10 +141,10 @@ pub fn find_chromium() -> Option<PathBuf> {
     places.find(|place| place.is_file())
 }
 
-/// Chromium, for the tests of the page.
+/// Chromium's executable, for the tests of the HTML page.
 ///
 /// # Panics
-/// When there is none on PATH.
+/// When PATH has none.
 pub fn chromium() -> PathBuf {
     find_chromium().unwrap_or_else(|| {
         panic!(

@@ -1,10 +1,9 @@
-//! Code that tests, benches and `cargo xtask` share: it finds the runtimes, the compiled workloads
-//! and our own binaries, and starts them.
+//! Code shared by tests, benches and `cargo xtask`: finds and starts runtimes, workloads and tools.
 //!
-//! Nothing here fetches or builds: `cargo xtask setup` does that and leaves a
-//! [`Setup`] file, which this crate reads. Invariant: a thing that a test asks
-//! for is there and whole, or the test fails with a message that names the
-//! command to run. It is never skipped.
+//! Workloads are the C# test programs of `workloads/`. `cargo xtask setup` downloads and builds
+//! everything, and writes the [`Setup`] file that this crate reads. Invariant: if something that a
+//! test needs is missing, the test fails with a message that names the command to run. No test is
+//! skipped.
 
 mod agree;
 pub mod chance;

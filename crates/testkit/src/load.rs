@@ -1,27 +1,27 @@
-//! A load on the web server of `workloads/`: connections that are kept open, each asking one thing
-//! after the other and checking every answer.
+//! HTTP load generator for the web server of `workloads/`. It checks every response.
 //!
-//! It measures no server: it counts requests and how long each took. Invariant: an answer that is
-//! not the expected one ends the load with an error; none is asked for again.
+//! Each connection is kept open and has one request under way. The result is the number of requests
+//! and their durations. Invariant: an unexpected response ends the load with an error. No request
+//! is repeated.
 
 use std::io::{BufRead as _, BufReader, Error, Read as _, Result, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Requests made in turn to a server that serves and throws nothing.
+/// Paths that serve requests without throwing exceptions.
 pub const SERVING: &[&str] = &["plain", "json", "cart", "regex"];
 
 /// The results of a load.
 #[derive(Clone, Copy)]
 pub struct Loaded {
-    /// Requests answered, each as expected.
+    /// Requests with the expected response.
     pub requests: u64,
     /// Wall time.
     pub seconds: f64,
-    /// Half of the answers came within this, in microseconds.
+    /// Median response time, in microseconds.
     pub p50_us: f64,
-    /// 99 of 100 answers came within this.
+    /// 99th percentile of the response time, in microseconds.
     pub p99_us: f64,
 }
 
@@ -32,14 +32,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a port of the loopback.
+    /// Connects to a loopback port.
     ///
     /// # Errors
     /// No server listens there.
     pub fn connect(port: u16) -> Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        // A server that hangs is an error, not a bench that hangs.
+        // A hanging server gives an error instead of a hanging bench.
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         Ok(Client {
             stream: BufReader::new(stream),
@@ -47,10 +47,10 @@ impl Client {
         })
     }
 
-    /// The text that a path answers with.
+    /// Returns the text of the response to `path`.
     ///
     /// # Errors
-    /// The server hung up, refused, or answered what is no HTTP with a length.
+    /// The server closed the connection, refused it, or sent no HTTP response with a length.
     pub fn get(&mut self, path: &str) -> Result<&str> {
         let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
@@ -83,7 +83,7 @@ impl Client {
     }
 }
 
-/// Returns the server's answer to a path with `?n=`: worked out here anew.
+/// Returns the expected response to a path with `?n=`, computed independently of the server.
 fn expected(path: &str, n: u64) -> String {
     let words = || {
         (n..n + 20)
@@ -101,10 +101,10 @@ fn expected(path: &str, n: u64) -> String {
     }
 }
 
-/// Asks for these paths in turn, on so many connections at once, for so long.
+/// Requests `paths` in turn on `connections` connections at once, for `duration`.
 ///
 /// # Errors
-/// A request failed, or was answered otherwise than expected.
+/// A request failed, or its response was unexpected.
 pub fn load(port: u16, paths: &[&str], connections: usize, duration: Duration) -> Result<Loaded> {
     let over = AtomicBool::new(false);
     let start = Instant::now();
@@ -157,7 +157,7 @@ pub fn load(port: u16, paths: &[&str], connections: usize, duration: Duration) -
     })
 }
 
-/// One connection's part: microseconds of each request.
+/// The load of one connection. Returns the duration of each request in microseconds.
 fn request_loop(port: u16, paths: &[&str], number: usize, over: &AtomicBool) -> Result<Vec<u32>> {
     let mut client = Client::connect(port)?;
     let mut took = Vec::new();

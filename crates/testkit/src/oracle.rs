@@ -1,7 +1,8 @@
-//! A program with the oracle in it: started with it, or attached to when it has run for a while.
+//! Starts a program with the oracle (the test profiler `liboracle.so`), or attaches the oracle.
 //!
-//! Here is how it gets there; what it tells is for [`agree`](mod@crate::agree) and [`bodies`]. The
-//! invariant: the program ends with the value, also when a test fails.
+//! The result, `WithOracle`, owns the process and the socket on which the oracle writes its lines.
+//! [`agree`](mod@crate::agree) and [`bodies`] parse the lines. Invariant: the program ends when the
+//! value is dropped, also when a test fails.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,14 +18,14 @@ use crate::running::Running;
 use crate::runtime::Runtime;
 use crate::workload::workload;
 
-/// Seconds that the program is told to go on for, should it not be ended.
+/// Seconds for which the program runs if nothing ends it earlier.
 const PROGRAM_SECONDS: &str = "600";
-/// Of `deep`: stacks of 5,000 frames are megabytes of text each.
+/// For the workload `deep`, because the text of a stack of 5,000 frames has megabytes.
 const DEPTH: &str = "depth=300";
-/// More than an attach takes, and the oracle to say something.
+/// Time limit of an attach, and of each read from the oracle.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A program and the line on which the oracle talks.
+/// A program and the socket of the oracle in it.
 pub(crate) struct WithOracle {
     pub(crate) stream: UnixStream,
     program: OracleProgram,
@@ -35,18 +36,18 @@ enum OracleProgram {
     Attached(Running),
 }
 
-/// A program that is ended with the value.
+/// A program that is killed when the value is dropped.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A path that no other run has.
+/// Returns a path that is unique to this run.
 fn fresh_socket(runtime: &Runtime, program: &str) -> PathBuf {
     let folder = target_dir().join("agree");
     std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -57,7 +58,7 @@ fn fresh_socket(runtime: &Runtime, program: &str) -> PathBuf {
 }
 
 impl WithOracle {
-    /// From its start.
+    /// Starts a workload with the oracle.
     pub(crate) fn started(runtime: &Runtime, program: &str, settings: &str) -> WithOracle {
         let socket = fresh_socket(runtime, program);
         let listener =
@@ -84,7 +85,7 @@ impl WithOracle {
         WithOracle { stream, program }
     }
 
-    /// When it says that it has run for a while.
+    /// Attaches the oracle to a workload that has reported that it is running.
     pub(crate) fn attached(
         runtime: &Runtime,
         program: &str,
@@ -110,7 +111,7 @@ impl WithOracle {
         }
     }
 
-    /// Whether it has ended, and how, for a message.
+    /// The process's line in `/proc/PID/stat`, for messages.
     pub(crate) fn process_state(&self) -> String {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         stat.map_or_else(|e| e.to_string(), |stat| stat.chars().take(40).collect())
@@ -148,32 +149,31 @@ fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String>
     }
 }
 
-/// A body of a method that the JIT has made, as the agent knows it.
+/// A JIT-compiled method body, as the agent knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JitBody {
-    /// Its first address.
+    /// Start address.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// The name of its `recording::Tier`.
     pub tier: String,
-    /// Whether its IL map, as the agent reads it, is the `same` as the runtime's, an`other`,
-    /// `unknown`, or `unread`.
+    /// The agent's IL map compared with the runtime's: `same`, `other`, `unknown` or `unread`.
     pub il_map: String,
 }
 
-/// A program that runs, and the code that the agent found in it when it came.
+/// A running program, and the method bodies that the agent found in it on attach.
 pub struct JitBodies {
     with_oracle: WithOracle,
-    /// Dynamic methods and stubs apart: they have no tiers.
+    /// Without dynamic methods and stubs, which have no tiers.
     pub bodies: Vec<JitBody>,
 }
 
 impl JitBodies {
-    /// Of a workload that has run for a while.
+    /// Attaches the oracle to a running workload and reads the bodies.
     ///
     /// # Panics
-    /// It cannot be started, or the oracle does not come to it.
+    /// When the workload cannot be started, or the attach fails.
     pub fn of_running(runtime: &Runtime, program: &str, arguments: &[&str]) -> JitBodies {
         let settings = "walker=seeded;bodies=1";
         let mut with_oracle = WithOracle::attached(runtime, program, arguments, settings);
@@ -191,7 +191,7 @@ impl JitBodies {
         }
     }
 
-    /// Of the program.
+    /// Process id of the program.
     pub fn pid(&self) -> u32 {
         self.with_oracle.pid()
     }

@@ -1,11 +1,12 @@
-//! The same picture: a workload in its steady phase, recorded by `record --` from its start and by
-//! an attach.
+//! Comparison of the CPU shares of a workload recorded from its start and recorded after an attach.
 //!
-//! Two processes at the same time where the machine has other work, as two runs one after the other
-//! then meet other conditions; else one after the other, as programs of many threads would fight
-//! for the processors. Of the one that was started recorded only what came in the same phase
-//! counts. Compared are the shares that methods themselves have of all CPU time; native code counts
-//! by its library, as names of it are not the agent's, and is no method. Nothing is judged here.
+//! Input: a workload in its steady phase. Output: a [`ShareComparison`]. The caller asserts its
+//! limits. [`compare_shares`] runs both processes at once, so that other work on the machine
+//! affects both. [`compare_shares_in_turn`] runs one after the other, so that programs of many
+//! threads do not compete for the processors.
+//!
+//! Compared are self shares of all CPU time. Of the recording from the start only the same phase
+//! counts. Native code counts by library and is no method, because its names are not the agent's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -24,61 +25,61 @@ use crate::running::{Running, WebServer};
 use crate::runtime::Runtime;
 use crate::workload::{Needs, Workload, workload};
 
-/// How both are recorded: each interval exactly, and so often that chance moves a share of one half
-/// by half a point.
+/// Recording options of both: exact intervals, and a rate at which chance moves a share of 50 % by
+/// half a point.
 const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
 
 /// The results of two recordings of a workload.
 #[derive(Debug, Clone)]
 pub struct ShareComparison {
-    /// The hottest first, in the mean of both.
+    /// Sorted by the mean of both shares, largest first.
     pub shares: Vec<CpuShare>,
-    /// Samples of each.
+    /// Number of samples of each recording.
     pub samples: (u64, u64),
     /// The output of `inspect` for the second one.
     pub attached: Inspected,
 }
 
-/// Of CPU time, in percent.
+/// Shares of CPU time, in percent.
 #[derive(Debug, Clone)]
 pub struct CpuShare {
-    /// A method, a library, or what the agent calls it.
+    /// A method, a library, or the agent's label.
     pub name: String,
-    /// It is managed code.
+    /// Whether it is managed code.
     pub is_method: bool,
-    /// Recorded from the start.
+    /// Share in the recording from the start.
     pub started: f64,
-    /// By an attach; of two that were recorded from the start, the second.
+    /// Share in the recording after an attach, or in the second of two recordings from the start.
     pub attached: f64,
 }
 
 impl CpuShare {
-    /// How far the two are apart, in points.
+    /// Difference of the two shares, in percentage points.
     pub fn apart(&self) -> f64 {
         (self.started - self.attached).abs()
     }
 }
 
 impl ShareComparison {
-    /// Of the so many hottest methods the one that differs most.
+    /// Returns the method with the largest difference among the `hottest` hottest ones.
     pub fn farthest(&self, hottest: usize) -> Option<&CpuShare> {
         let methods = self.shares.iter().filter(|share| share.is_method);
         let hottest = methods.take(hottest);
         hottest.max_by(|a, b| a.apart().total_cmp(&b.apart()))
     }
 
-    /// Percent of the attached one's frames that are unknown.
+    /// Percent of the frames of the attached recording that are unknown.
     pub fn unknown(&self) -> f64 {
         self.attached.number("unknown_frames") * 100.0 / self.attached.number("frames").max(1.0)
     }
 }
 
-/// Time that an attach leaves to the program's tiers, in seconds. Where the machine is busy code
-/// gets its last tier late, and of two processes not at the same moment.
+/// Seconds after an attach that are not compared. On a busy machine code reaches its last tier
+/// late, and in two processes at different times.
 const WARM: u32 = 1;
 
-/// Records a workload in both ways at the same time, for so long, in `seconds`. Beside other work:
-/// both meet the same.
+/// Records a workload in both ways at the same time, for `seconds`. For busy machines: other work
+/// affects both alike.
 ///
 /// # Panics
 /// When one of the two cannot be recorded.
@@ -101,12 +102,12 @@ pub fn compare_shares(runtime: &Runtime, program: &str, seconds: u32) -> ShareCo
     compare(&early, &late_shares, &late)
 }
 
-/// The same one after the other, each when it has run for `warm` seconds after it was ready. On a
-/// machine that does nothing else: programs of many threads do not take the processors from each
-/// other. The web server is asked all the time.
+/// Records a workload in both ways one after the other, each `warm` seconds after it was ready. For
+/// idle machines: programs of many threads do not compete for the processors. The web server is
+/// under load all the time.
 ///
-/// Answers two comparisons: of both ways, and of two runs that were both recorded from the start,
-/// which is what runs of this program differ by.
+/// Returns two comparisons: of both ways, and of two runs recorded from the start, which is the
+/// variation between runs of this program.
 ///
 /// # Panics
 /// When one of the three cannot be recorded.
@@ -139,14 +140,14 @@ pub fn compare_shares_in_turn(
     ]
 }
 
-/// The program alone.
+/// A command that runs the program without recording.
 fn bare_command(runtime: &Runtime, program: &str) -> Command {
     let mut bare = runtime.command(&workload(program).dll);
     bare.arg("attached");
     bare
 }
 
-/// The program, recorded from its start.
+/// A command that runs the program and records it from its start.
 fn recorded_command(runtime: &Runtime, program: &str, file: &Path) -> Command {
     let mut tool = Command::new(sidewalk());
     tool.args(["record", "--quiet"])
@@ -157,7 +158,7 @@ fn recorded_command(runtime: &Runtime, program: &str, file: &Path) -> Command {
     prefixed_by(tool, &bare_command(runtime, program))
 }
 
-/// A command that is started by another one, whose arguments it comes after.
+/// Appends `command` to the arguments of `starter`.
 fn prefixed_by(mut starter: Command, command: &Command) -> Command {
     starter.arg(command.get_program()).args(command.get_args());
     let environment = command.get_envs();
@@ -165,9 +166,9 @@ fn prefixed_by(mut starter: Command, command: &Command) -> Command {
     starter
 }
 
-/// The same command, with no chance in where its memory lies, if the machine allows that: what a
-/// method takes of the time depends on where its stack and its code happen to be (of `DispatchEx`
-/// on .NET 10 in one run 9.5 %, in another 12.4).
+/// Disables address space randomisation for a command, if the machine allows that. The share of a
+/// method depends on the addresses of its stack and code (`DispatchEx` on .NET 10: 9.5 % in one
+/// run, 12.4 % in another).
 fn at_fixed_addresses(command: Command) -> Command {
     let fixed = || {
         let mut fixed = Command::new("setarch");
@@ -182,7 +183,7 @@ fn at_fixed_addresses(command: Command) -> Command {
     }
 }
 
-/// Records a process that runs.
+/// Records a running process.
 fn attach(pid: u32, seconds: u32, file: &Path) {
     let mut tool = Command::new(sidewalk());
     let (pid, duration) = (pid.to_string(), format!("{seconds}s"));
@@ -193,7 +194,7 @@ fn attach(pid: u32, seconds: u32, file: &Path) {
     assert!(output.status.success(), "{tool:?}: {message}");
 }
 
-/// Does something while a program is in its steady phase: a server is one while it is asked.
+/// Runs `during` while a program is in its steady phase. A web server is under load meanwhile.
 fn run_under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
     if Workload::at(program).needs() != Needs::AspNetCore {
         let running = Running::start(command);
@@ -246,7 +247,7 @@ struct Shares {
     last_ns: u64,
 }
 
-/// Of the last so much of a recording.
+/// Returns the shares of the last `time` of a recording.
 fn shares_of_last(file: &Path, time: Duration) -> Shares {
     let last = shares(file, &(0..u64::MAX)).last_ns;
     shares(

@@ -1,8 +1,9 @@
-//! Making recordings with the real `sidewalk` command.
+//! Recordings made with the real `sidewalk` command, and what the command reports about them.
 //!
-//! Not a second implementation: everything a test learns of a recording it
-//! learns from what `sidewalk` prints or writes. Recordings stay in
-//! `target/acceptance/` for a look after a test has failed.
+//! A [`Recorder`] is a command to record. Running it gives a [`Recorded`]: the file and the
+//! program's output. Invariant: nothing here parses recordings. All facts come from the output of
+//! `sidewalk` (`inspect`, `report`, `convert`). Recordings stay in `target/acceptance/` for
+//! inspection after a failed test.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,18 +21,18 @@ use crate::started::{TIME_LIMIT, with_default_signals};
 use crate::workload::workload;
 use crate::{chance, shared};
 
-/// The right to use the machine alone.
+/// Lock for the exclusive use of the machine.
 ///
-/// Recordings are measurements: two at a time on two cores disturb each other.
-/// Every [`Recorder`] takes it while the program runs, across processes. Tests that
-/// measure nothing share it with each other (group `in-pairs` of `.config/nextest.toml`).
+/// Recordings are measurements, and two at a time disturb each other. Every [`Recorder`] holds the
+/// lock while its program runs, across processes. Tests that measure nothing share it (group
+/// `in-pairs` of `.config/nextest.toml`).
 #[derive(Debug)]
 pub struct Machine {
     _lock: File,
 }
 
 impl Machine {
-    /// Waits for the machine.
+    /// Waits for the lock.
     ///
     /// # Panics
     /// When the lock file cannot be made.
@@ -58,12 +59,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of a workload; `arguments` are the workload's.
+    /// Records a workload, run with `arguments`.
     pub fn workload(runtime: &Runtime, name: &str, arguments: &[&str]) -> Recorder {
         Recorder::program(runtime, name, &workload(name).dll, arguments)
     }
 
-    /// Of an assembly; `name` names the recording's files.
+    /// Records an assembly. The recording's files are named after `name`.
     pub fn program(runtime: &Runtime, name: &str, dll: &Path, arguments: &[&str]) -> Recorder {
         let mut command = Command::new("unused");
         runtime.add_to(&mut command, dll);
@@ -77,7 +78,7 @@ impl Recorder {
         record
     }
 
-    /// Of any command; `name` names its files.
+    /// Records any command. The recording's files are named after `name`.
     pub fn command<S: Into<OsString>>(
         name: &str,
         command: impl IntoIterator<Item = S>,
@@ -90,7 +91,7 @@ impl Recorder {
         }
     }
 
-    /// The same program, started by another one, whose arguments it comes after.
+    /// Starts the program by another one: appends its command line to the arguments of that one.
     #[must_use]
     pub fn under<S: Into<OsString>>(mut self, starter: impl IntoIterator<Item = S>) -> Recorder {
         let starter = starter.into_iter().map(Into::into);
@@ -105,7 +106,7 @@ impl Recorder {
         self
     }
 
-    /// Samples so often.
+    /// Sets the sampling rate.
     #[must_use]
     pub fn frequency(self, hertz: u32) -> Recorder {
         self.options(["--engine", "perf", "--frequency", &hertz.to_string()])
@@ -118,8 +119,8 @@ impl Recorder {
         self
     }
 
-    /// On a machine whose signal frames are so many bytes larger: the CLR's signal stacks are
-    /// smaller by as much.
+    /// Makes the CLR's signal stacks smaller by this number of bytes, as on a machine with larger
+    /// signal frames.
     #[must_use]
     pub fn on_stacks_smaller_by(self, bytes: u32) -> Recorder {
         if bytes == 0 {
@@ -129,7 +130,7 @@ impl Recorder {
             .environment("TIGHT_STACKS_BY", &bytes.to_string())
     }
 
-    /// The command line, ready to be started, and the recording it will write.
+    /// Returns the command line, ready to start, and the path of the recording that it will write.
     pub fn prepare(&self) -> (Command, PathBuf) {
         let recording = test_folder(&self.name).join("recording.swk");
         (self.command_into(&recording), recording)
@@ -148,7 +149,7 @@ impl Recorder {
         command
     }
 
-    /// Runs the command line to its end, with the machine to itself.
+    /// Runs the command line to its end, with exclusive use of the machine.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -156,11 +157,11 @@ impl Recorder {
         self.run_beside(|_, _| ()).0
     }
 
-    /// The same, and meanwhile does something with the recording and the command line's process.
-    /// What comes of that comes second.
+    /// As [`Recorder::run`], and runs `beside` meanwhile with the recording's path and the tool's
+    /// process. Returns the result of `beside` second.
     ///
     /// # Panics
-    /// When it cannot be started, or `beside` does.
+    /// When it cannot be started, or `beside` panics.
     pub fn run_beside<R>(&self, beside: impl FnOnce(&Path, &mut Child) -> R) -> (Recorded, R) {
         let (mut command, recording) = self.prepare();
         let machine = Machine::exclusive();
@@ -170,7 +171,7 @@ impl Recorder {
             .spawn()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let done = beside(&recording, &mut tool);
-        // Until the program has ended too: it holds the other ends.
+        // Returns when the program has ended too, because it holds the other ends of the pipes.
         let output = tool
             .wait_with_output()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -178,8 +179,8 @@ impl Recorder {
         (Recorded::new(recording, output), done)
     }
 
-    /// Runs the command line to its end, and asserts that the program ended well and printed all
-    /// its answers.
+    /// Runs the command line to its end, and asserts that the program succeeded and printed all its
+    /// results.
     ///
     /// # Panics
     /// When it did not.
@@ -189,11 +190,11 @@ impl Recorder {
         recorded
     }
 
-    /// [`Recorder::run_complete`], and asserts that the results are those of `bare`, a run that was
-    /// not recorded.
+    /// As [`Recorder::run_complete`], and asserts that the results equal those of `bare`, an
+    /// unrecorded run.
     ///
     /// # Panics
-    /// When either run went wrong, or the results differ.
+    /// When either run failed, or the results differ.
     pub fn run_as(&self, bare: &ProgramOutput) -> Recorded {
         bare.assert_complete();
         let recorded = self.run_complete();
@@ -201,7 +202,7 @@ impl Recorder {
         recorded
     }
 
-    /// The command without us, ready to be started.
+    /// Returns the command without recording, ready to start.
     pub fn bare(&self) -> Command {
         let mut command = Command::new(&self.command[0]);
         command
@@ -211,7 +212,7 @@ impl Recorder {
         command
     }
 
-    /// Runs the command without recording, with the machine to itself.
+    /// Runs the command without recording, with exclusive use of the machine.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -219,8 +220,8 @@ impl Recorder {
         ProgramOutput::new(self.bare_output())
     }
 
-    /// [`Recorder::run_bare`], once for all tests of a run that ask for the same command: for
-    /// programs whose answer is all that matters, and that leave no files.
+    /// As [`Recorder::run_bare`], once for all tests of a test run that use the same command. Only
+    /// for programs that leave no files.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -237,8 +238,8 @@ impl Recorder {
         output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    /// [`Recorder::run_complete`], once for all tests of a run that ask for the same recording;
-    /// each test gets a copy of the file.
+    /// As [`Recorder::run_complete`], once for all tests of a test run that use the same recording.
+    /// Each test gets a copy of the file.
     ///
     /// # Panics
     /// When it did not end well.
@@ -259,18 +260,18 @@ impl Recorder {
     }
 }
 
-/// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone, to
-/// within 128 bytes: the largest signal frames that it can run with. Found by trial.
+/// Returns by how many bytes a runtime's signal stacks can shrink while it still handles faults
+/// without the agent, to within 128 bytes. Found by bisection.
 ///
 /// # Panics
-/// When it does not handle them on this machine, or stacks cannot be made smaller.
+/// When the runtime does not handle faults on this machine, or stacks cannot be made smaller.
 pub fn smallest_signal_stacks(runtime: &Runtime) -> u32 {
     let survives = |by: u32| {
         let program = Recorder::workload(runtime, "nullref", &["0.1"]).on_stacks_smaller_by(by);
         program.run_bare().status.success()
     };
     assert!(survives(0));
-    // 12 KiB are all that there is.
+    // A signal stack has 12 KiB in all.
     let (mut good, mut bad) = (0, 12 << 10);
     assert!(!survives(bad), "the stacks are not made smaller");
     while bad - good > 128 {
@@ -284,12 +285,12 @@ pub fn smallest_signal_stacks(runtime: &Runtime) -> u32 {
     good
 }
 
-/// A folder of the calling test's own, empty: two tests may use the same name.
+/// Returns an empty folder of the calling test. Several tests may use the same name.
 ///
 /// # Panics
 /// When it cannot be made.
 pub fn test_folder(name: &str) -> PathBuf {
-    // A test's thread has the test's name.
+    // The thread that runs a test has the test's name.
     let test = std::thread::current()
         .name()
         .unwrap_or("main")
@@ -304,11 +305,10 @@ pub fn test_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs a command to its end and collects what it printed.
+/// Runs a command to its end and returns its output.
 ///
 /// # Panics
-/// When it cannot be started, or hangs; then it and all that it started are
-/// killed.
+/// When it cannot be started, or hangs. It is then killed with all its children.
 pub fn output_in_time(command: &mut Command) -> Output {
     with_default_signals(command)
         .stdout(Stdio::piped())
@@ -341,7 +341,7 @@ pub struct ProgramOutput {
     pub stdout: String,
     /// Its standard error (and `sidewalk`'s).
     pub stderr: String,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
 }
 
@@ -365,12 +365,12 @@ impl ProgramOutput {
             .collect()
     }
 
-    /// The lines that are the same in every run.
+    /// Returns the lines that are the same in every run.
     pub fn results(&self) -> Vec<Vec<&str>> {
         self.lines("result")
     }
 
-    /// A number that the workload measured about itself.
+    /// Returns a number that the workload measured about itself.
     ///
     /// # Panics
     /// When it did not print one.
@@ -382,7 +382,7 @@ impl ProgramOutput {
             .unwrap_or_else(|| panic!("no `measured {name}` in:\n{}{}", self.stdout, self.stderr))
     }
 
-    /// Asserts that the program ended well and printed all its answers.
+    /// Asserts that the program succeeded and printed all its results.
     ///
     /// # Panics
     /// When it did not.
@@ -407,7 +407,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// A recording that some other command line wrote.
+    /// A recording that another command line wrote.
     pub fn new(recording: PathBuf, output: Output) -> Recorded {
         Recorded {
             recording,
@@ -423,7 +423,7 @@ impl Recorded {
         Inspected::of(&self.recording)
     }
 
-    /// `sidewalk report --json`, with further options.
+    /// Returns the output of `sidewalk report --json` with further options.
     ///
     /// # Panics
     /// When it fails.
@@ -435,7 +435,7 @@ impl Recorded {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
-    /// `sidewalk convert` into `name`, beside the recording.
+    /// Runs `sidewalk convert` and returns the output file, `name` in the recording's folder.
     ///
     /// # Panics
     /// When it fails.
@@ -443,7 +443,7 @@ impl Recorded {
         self.converted(name, &[])
     }
 
-    /// The same for the samples of one event.
+    /// As [`Recorded::convert`], for the samples of one event.
     ///
     /// # Panics
     /// When it fails.
@@ -460,7 +460,7 @@ impl Recorded {
         out
     }
 
-    /// All stacks, by way of the collapsed format.
+    /// Returns all stacks, read from the collapsed format.
     ///
     /// # Panics
     /// When it cannot be made or read.
@@ -471,8 +471,8 @@ impl Recorded {
     }
 }
 
-/// The logical stacks of the samples of an event, in which who awaits whom takes the dispatcher's
-/// place.
+/// Returns the logical stacks of the samples of an event: the awaiting methods replace the
+/// dispatcher's frames.
 ///
 /// # Panics
 /// When they cannot be had of the recording.
@@ -480,7 +480,7 @@ pub fn logical_stacks(recording: &Path, event: &str) -> Stacks {
     stacks_as(recording, event, "logical")
 }
 
-/// The stacks of the samples of an event as they were on the threads, frame by frame.
+/// Returns the physical stacks of the samples of an event: the frames on the threads.
 ///
 /// # Panics
 /// When they cannot be had of the recording.
@@ -503,7 +503,7 @@ pub fn run_sidewalk<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item
     stdout_of(Command::new(sidewalk()).args(arguments))
 }
 
-/// Returns the output of a command that has nothing to read.
+/// Runs a command with empty input and returns its output.
 ///
 /// # Panics
 /// When it fails, or prints what is not UTF-8.
@@ -522,7 +522,7 @@ pub fn stdout_of(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 
-/// The answer of `sidewalk inspect --json`.
+/// The output of `sidewalk inspect --json`.
 #[derive(Debug, Clone)]
 pub struct Inspected {
     /// As printed.
@@ -530,7 +530,7 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// Reads the answer about a file.
+    /// Runs `sidewalk inspect` on a file.
     ///
     /// # Panics
     /// When `sidewalk inspect` fails.
@@ -540,7 +540,7 @@ impl Inspected {
         Inspected { json }
     }
 
-    /// A count or a number by name.
+    /// Returns a number of the output by name.
     ///
     /// # Panics
     /// When there is none.
@@ -550,13 +550,13 @@ impl Inspected {
             .unwrap_or_else(|| panic!("no number `{name}` in {}", self.json))
     }
 
-    /// Returns its facts about an event, where any was recorded.
+    /// Returns the entry of an event, if any was recorded.
     pub fn event(&self, name: &str) -> Option<&Value> {
         let events = self.json["events"].as_array()?;
         events.iter().find(|known| known["event"] == name)
     }
 
-    /// A count as a percentage of all samples that were due.
+    /// Returns a count as a percentage of all samples that were due.
     pub fn percent(&self, name: &str) -> f64 {
         let due = self.number("samples") + self.number("lost");
         if due == 0.0 {
@@ -566,11 +566,11 @@ impl Inspected {
         }
     }
 
-    /// Asserts that walks broke and samples were lost in at most so many percent, but for what
-    /// chance adds; 0 is none at all.
+    /// Asserts that at most `broken` percent of the walks are broken and `lost` percent of the
+    /// samples lost, plus the bound of chance. 0 allows none.
     ///
     /// # Panics
-    /// When it was oftener, or nothing was recorded.
+    /// When there are more, or nothing was recorded.
     pub fn assert_honest(&self, broken: f64, lost: f64) {
         assert!(self.number("samples") > 0.0, "no sample: {}", self.json);
         let all = self.number("samples") + self.number("lost");

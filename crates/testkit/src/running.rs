@@ -1,7 +1,7 @@
-//! A program that runs while a test does something to it.
+//! Programs that run in the background of a test: starts them, reads their output, ends them.
 //!
-//! Not a recording, and nothing is measured. The invariant: a test goes on when the program has
-//! said that it runs, and no program outlives its test.
+//! Recordings are in `record`. Invariants: a test continues only after the program has printed that
+//! it runs, and no program outlives its test.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -15,7 +15,7 @@ use crate::runtime::Runtime;
 use crate::started::with_default_signals;
 use crate::workload::workload;
 
-/// A started program that has said `ready`.
+/// A started program that has printed `ready`.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -40,7 +40,7 @@ impl Running {
         Self::start_when(command, |line| (line == "ready").then_some(())).0
     }
 
-    /// Starts a program and waits for a line that says something.
+    /// Starts a program and waits for the first line for which `says` returns a value.
     ///
     /// # Panics
     /// When it cannot be started, or ends without such a line.
@@ -61,15 +61,15 @@ impl Running {
         (running, value)
     }
 
-    /// Reads what the program prints until that line.
+    /// Reads the program's output up to `line`.
     ///
     /// # Panics
-    /// When it ends before.
+    /// When the program ends before that.
     pub fn wait_for(&mut self, line: &str) {
         self.line_where(|read| (read == line).then_some(()));
     }
 
-    /// Reads what the program prints until a line says something.
+    /// Reads the program's output up to the first line for which `says` returns a value.
     fn line_where<T>(&mut self, says: impl Fn(&str) -> Option<T>) -> T {
         let mut read = String::new();
         loop {
@@ -88,16 +88,15 @@ impl Running {
         }
     }
 
-    /// The number of the process that was started (of `unshare` and the like, not of what they
-    /// start).
+    /// Process id of the started process (of `unshare` and the like, not of their children).
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends its input and returns what it has still printed, and how it ended.
+    /// Closes the program's input. Returns the rest of its output and its exit status.
     ///
     /// # Panics
-    /// When its output is no text.
+    /// When the output is not UTF-8.
     pub fn end(mut self) -> (String, ExitStatus) {
         drop(self.stdin.take());
         let mut rest = String::new();
@@ -108,8 +107,7 @@ impl Running {
         (rest, status)
     }
 
-    /// Ends its input, and asserts that it ends as the workload `waits` does when nothing has been
-    /// done to it.
+    /// Closes the program's input, and asserts that it ends as an undisturbed `waits` does.
     ///
     /// # Panics
     /// When it does not.
@@ -127,27 +125,27 @@ impl Drop for Running {
     }
 }
 
-/// The only process that a process has started by its first thread; `None` where there is none, or
-/// more.
+/// Returns the only child that the first thread of a process has started; `None` if it has none or
+/// several.
 pub fn only_child(pid: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.trim().parse().ok()
 }
 
-/// The workload `webserver`, which answers at a port.
+/// The running workload `webserver`.
 #[derive(Debug)]
 pub struct WebServer {
-    /// How it was started.
+    /// The command line, for messages.
     shown: String,
     running: Running,
     port: u16,
 }
 
 impl WebServer {
-    /// Starts it and waits for its port.
+    /// Starts the server and waits for its port.
     ///
     /// # Panics
-    /// When it cannot be started, or ends without one.
+    /// When it cannot be started, or ends without printing a port.
     pub fn start(command: Command) -> WebServer {
         let shown = format!("{command:?}");
         let port = |line: &str| line.strip_prefix("port ")?.parse().ok();
@@ -159,7 +157,7 @@ impl WebServer {
         }
     }
 
-    /// Where it answers, on the loopback.
+    /// Port of the server, on the loopback.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -169,11 +167,11 @@ impl WebServer {
         self.running.pid()
     }
 
-    /// Does something while it is asked for these paths all the time, on so many connections. How
-    /// many requests were answered, each as expected, comes second.
+    /// Runs `during` while `connections` connections request `paths` continuously. Returns its
+    /// result and the number of requests, each with the expected response.
     ///
     /// # Panics
-    /// When one was not, or `during` does.
+    /// When a request fails, or `during` panics.
     pub fn under_load<R>(
         &self,
         paths: &[&str],
@@ -203,10 +201,11 @@ impl WebServer {
         })
     }
 
-    /// Asks it to end, and asserts that it ends well, having served all.
+    /// Requests the server to end, and asserts that it has served all requests and exits
+    /// successfully.
     ///
     /// # Panics
-    /// When it does not answer any more, or ends otherwise.
+    /// When it does not respond, or ends otherwise.
     pub fn stop(self) {
         let shown = self.shown;
         Client::connect(self.port)

@@ -1,4 +1,4 @@
-//! The .NET runtimes that set-up found or fetched.
+//! The .NET runtimes to test on, read from the file that `cargo xtask setup` writes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::layout::target_dir;
 /// The results of `cargo xtask setup` for tests, in `target/setup.json`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Setup {
-    /// The runtimes to test on: the default one (.NET 8), the oldest one (.NET Core 3.1), then
-    /// those that set-up was given or found beside them, by age.
+    /// The runtimes to test on: the default one (.NET 8), the oldest one (.NET Core 3.1), then all
+    /// others that set-up was given or found, by age.
     pub runtimes: Vec<Runtime>,
-    /// Tools that only tests need, after `cargo xtask setup --all`.
+    /// Tools that only tests need. Set by `cargo xtask setup --all`.
     pub tools: Option<Tools>,
 }
 
@@ -33,18 +33,18 @@ pub struct Tools {
 /// One installed .NET runtime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Runtime {
-    /// The name in its tests: `net8` and `core31` for the two that are always there, else by the
-    /// version, such as `net10_0_14`.
+    /// Name of the runtime in test names: `net8` and `core31` for the two required ones, else from
+    /// the version, such as `net10_0_14`.
     pub name: String,
     /// Version of the shared framework, such as `8.0.4`.
     pub version: String,
     /// The `dotnet` executable.
     pub dotnet: PathBuf,
-    /// The version of Microsoft.AspNetCore.App beside it, where there is one: it can run web
+    /// Version of Microsoft.AspNetCore.App beside it, if installed. The runtime can then run web
     /// servers.
     pub aspnetcore: Option<String>,
-    /// Whether set-up has compiled workloads with runtime async for it: it is .NET 11 or later, and
-    /// a compiler is there.
+    /// Whether set-up has compiled workloads with runtime async for it. Needs .NET 11 or later and
+    /// a compiler.
     #[serde(default)]
     pub runtime_async: bool,
 }
@@ -59,22 +59,21 @@ pub struct App10 {
 }
 
 impl Setup {
-    /// The file that holds the set-up of this checkout.
+    /// Path of this checkout's set-up file.
     pub fn path() -> PathBuf {
         target_dir().join("setup.json")
     }
 
-    /// The runtimes whose version begins so; all where nothing is said.
+    /// Returns the runtimes whose version begins with `only`, or all.
     pub fn of_version<'a>(&'a self, only: Option<&'a str>) -> impl Iterator<Item = &'a Runtime> {
         let all = self.runtimes.iter();
         all.filter(move |runtime| only.is_none_or(|only| runtime.version.starts_with(only)))
     }
 
-    /// Reads the set-up of this checkout.
+    /// Reads this checkout's set-up file.
     ///
     /// # Errors
-    /// A sentence with the command to run, when there is none or a part of it
-    /// has gone.
+    /// A message with the command to run, if the file or something that it names is missing.
     pub fn read() -> Result<Setup, String> {
         let path = Self::path();
         let text = std::fs::read_to_string(&path).map_err(|e| advice(&path, &e.to_string()))?;
@@ -89,7 +88,7 @@ impl Setup {
     }
 }
 
-/// The runtimes whose names stand in a list.
+/// Returns the runtimes that a comma-separated list names.
 fn chosen(all: Vec<Runtime>, names: &str) -> Vec<Runtime> {
     let names: Vec<&str> = names.split(',').collect();
     let chosen = |runtime: &Runtime| names.contains(&runtime.name.as_str());
@@ -103,8 +102,8 @@ fn advice(path: &Path, why: &str) -> String {
 }
 
 impl Runtime {
-    /// Every runtime that tests run on: .NET 8, .NET Core 3.1, then the others of the set-up; only
-    /// those that `SIDEWALK_RUNTIMES` names (separated by commas) where that is set, as in the
+    /// Returns the runtimes that tests run on: .NET 8, .NET Core 3.1, then the others of the
+    /// set-up. `SIDEWALK_RUNTIMES` (names separated by commas) selects some of them, as in the
     /// default tier.
     ///
     /// # Panics
@@ -122,7 +121,7 @@ impl Runtime {
         }
     }
 
-    /// The default runtime, .NET 8.
+    /// Returns the default runtime, .NET 8.
     ///
     /// # Panics
     /// When set-up has not been run.
@@ -130,7 +129,7 @@ impl Runtime {
         Self::named("net8")
     }
 
-    /// The oldest supported runtime, .NET Core 3.1.
+    /// Returns the oldest supported runtime, .NET Core 3.1.
     ///
     /// # Panics
     /// When set-up has not been run.
@@ -138,10 +137,10 @@ impl Runtime {
         Self::named("core31")
     }
 
-    /// The runtime whose tests are called so.
+    /// Returns the runtime with this name in test names.
     ///
     /// # Panics
-    /// When set-up has not been run, or knows none of that name.
+    /// When set-up has not been run, or has no runtime of that name.
     pub fn named(name: &str) -> Runtime {
         let setup = Setup::read().unwrap_or_else(|e| panic!("{e}"));
         let mut all = setup.runtimes.into_iter();
@@ -153,20 +152,20 @@ impl Runtime {
         })
     }
 
-    /// Whether this is .NET Core 3.1, whose libcoreclr keeps no frame pointers.
+    /// Whether this is .NET Core 3.1, whose libcoreclr has no frame pointers.
     pub fn is_core31(&self) -> bool {
         self.version.starts_with("3.1.")
     }
 
-    /// The folder of the shared framework (`libcoreclr.so`,
-    /// `System.Private.CoreLib.dll` and the rest).
+    /// The folder of the shared framework (`libcoreclr.so`, `System.Private.CoreLib.dll` and
+    /// others).
     pub fn framework_dir(&self) -> PathBuf {
         self.root()
             .join("shared/Microsoft.NETCore.App")
             .join(&self.version)
     }
 
-    /// The folder of ASP.NET Core's assemblies, where this runtime has them.
+    /// The folder of ASP.NET Core's assemblies, if this runtime has them.
     pub fn aspnetcore_dir(&self) -> Option<PathBuf> {
         let folder = self.root().join("shared/Microsoft.AspNetCore.App");
         Some(folder.join(self.aspnetcore.as_ref()?))
@@ -177,7 +176,7 @@ impl Runtime {
         self.dotnet.parent().unwrap_or(Path::new("/"))
     }
 
-    /// A command that runs the managed program `dll` on exactly this runtime.
+    /// Returns a command that runs the managed program `dll` on exactly this runtime.
     pub fn command(&self, dll: &Path) -> Command {
         let mut command = Command::new(&self.dotnet);
         self.add_arguments(&mut command, dll);
@@ -195,7 +194,7 @@ impl Runtime {
         command
             .args(["exec", "--fx-version", &self.version])
             .arg(dll);
-        // No libicu is needed, and nothing outside the repository has a say.
+        // Needs no libicu and ignores settings from outside the repository.
         command
             .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
             .env("DOTNET_CLI_TELEMETRY_OPTOUT", "1")
@@ -207,7 +206,7 @@ impl Runtime {
 }
 
 impl Tools {
-    /// Returns the tools that set-up left.
+    /// Returns the tools that set-up installed.
     ///
     /// # Panics
     /// When `cargo xtask setup --all` has not been run.

@@ -1,8 +1,8 @@
-//! Bare runs and recordings that several tests of one run ask for, made once.
+//! Cache of program runs and recordings that several tests of one test run need.
 //!
-//! nextest gives each test a process of its own, so the answers lie in files, in a folder of the
-//! run (`NEXTEST_RUN_ID`; without nextest, of the process). Invariant: an answer is there whole or
-//! not at all; the first test that asks makes it, and the others wait.
+//! nextest runs each test in its own process, so the results are files in a folder of the test run
+//! (`NEXTEST_RUN_ID`, or the process id without nextest). The first test that needs a result makes
+//! it, and the others wait. Invariant: a result is complete or absent.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use crate::layout::target_dir;
 
-/// Folders of earlier runs are removed after this.
+/// Age at which folders of earlier test runs are removed.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Files of an answer. The status is written last.
+/// Files of a result. The status is written last.
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 const STATUS: &str = "status";
 
-/// The answer to `key`, and its folder. `make` makes it in the folder, unless that has been done in
-/// this run.
+/// Returns the result for `key` and its folder. Calls `make` with the folder on the first use in
+/// this test run.
 ///
 /// # Panics
 /// When the folder cannot be used, or `make` panics.
@@ -50,7 +50,7 @@ pub(crate) fn once(key: &str, make: impl FnOnce(&Path) -> Output) -> (Output, Pa
     (output, folder)
 }
 
-/// The folder of this run. The first call of a run removes folders of long ago.
+/// Returns the folder of this test run. The first call of a run removes old folders.
 fn run_folder() -> PathBuf {
     let all = target_dir().join("acceptance").join("shared");
     let run = std::env::var("NEXTEST_RUN_ID");

@@ -1,16 +1,16 @@
-//! Stacks of a recording, as the collapsed format has them.
+//! Stacks of a recording, parsed from the collapsed format, and queries on them for assertions.
 
 use std::collections::BTreeMap;
 
-/// Stacks with the number of samples of each.
+/// Stacks with their numbers of samples.
 #[derive(Debug, Clone, Default)]
 pub struct Stacks {
     /// Frames leaf first, and samples.
     pub stacks: Vec<(Vec<String>, u64)>,
 }
 
-/// Whether a frame's name is that of `method` (`Namespace.Type.Method`), with
-/// or without type arguments, parameters or a mark for its tier behind it.
+/// Whether a frame's name is `method` (`Namespace.Type.Method`), with or without type arguments,
+/// parameters or a tier mark after it.
 pub fn is_method(frame: &str, method: &str) -> bool {
     frame.strip_prefix(method).is_some_and(|rest| {
         rest.chars()
@@ -19,14 +19,14 @@ pub fn is_method(frame: &str, method: &str) -> bool {
     })
 }
 
-/// Whether a frame stands for something that went wrong.
+/// Whether a frame stands for a broken walk or unknown code.
 pub fn is_hole(frame: &str) -> bool {
     frame.starts_with("[broken") || frame.starts_with("[unknown")
 }
 
-/// Whether a stack (leaf first) is the one in `pattern`: `unmanaged` stands
-/// for one or more frames that are not the program's, `unmanaged?` for any
-/// number. Below the last only the runtime's start may follow.
+/// Checks a stack (leaf first) against `pattern`: `unmanaged` matches one or more frames that are
+/// not the program's, `unmanaged?` any number. After the last element only the runtime's start-up
+/// frames may follow.
 ///
 /// # Errors
 /// The first difference from the pattern.
@@ -78,12 +78,12 @@ impl Stacks {
         Stacks { stacks }
     }
 
-    /// All samples.
+    /// Total number of samples.
     pub fn total(&self) -> u64 {
         self.stacks.iter().map(|(_, count)| count).sum()
     }
 
-    /// The stacks that have a frame of `method`.
+    /// Returns the stacks with a frame of `method`.
     #[must_use]
     pub fn with(&self, method: &str) -> Stacks {
         let keep = |frames: &Vec<String>| frames.iter().any(|f| is_method(f, method));
@@ -97,8 +97,8 @@ impl Stacks {
         }
     }
 
-    /// For each caller of `method`, in how many samples it is. The pseudo-name
-    /// `(nothing)` is for frames of `method` that end the stack.
+    /// Returns the number of samples by caller of `method`. The pseudo-name `(nothing)` is for
+    /// frames of `method` that end the stack.
     pub fn callers(&self, method: &str) -> BTreeMap<String, u64> {
         let mut callers = BTreeMap::new();
         for (frames, count) in &self.stacks {
@@ -112,7 +112,7 @@ impl Stacks {
         callers
     }
 
-    /// The `n` most frequent stacks as text, for messages.
+    /// Returns the `n` most frequent stacks as text, for messages.
     pub fn show(&self, n: usize) -> String {
         let mut stacks = self.stacks.clone();
         stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -1,20 +1,18 @@
-//! How a test starts a program: with a signal state that does not depend on how the test was
-//! started, and with an end to every wait for it.
+//! Starts programs for tests, with default signal actions and a time limit.
 //!
-//! A signal that is ignored stays ignored through `exec`. `nohup cargo test &` and some CI runners
-//! ignore SIGINT and SIGHUP, so a program that is to end by SIGINT would not, and its test would
-//! wait forever.
+//! An ignored signal stays ignored through `exec`. `nohup cargo test &` and some CI runners ignore
+//! SIGINT and SIGHUP. Without the reset, SIGINT would not end a program, and its test would wait
+//! forever.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// The longest that a program may run, in a test.
+/// Time limit of a program in a test.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(540);
 
-/// Lets the program that the command starts have the default action for each signal, and none
-/// blocked.
+/// Gives the command's program the default action for each signal, and no blocked signals.
 pub fn with_default_signals(command: &mut Command) -> &mut Command {
     let reset = || {
         for signal in 1..=libc::SIGRTMAX() {
@@ -35,9 +33,9 @@ pub fn with_default_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(reset) }
 }
 
-/// Starts a program in a process group of its own, with [`with_default_signals`]. The group is
-/// killed when the program has run for nine minutes, which ends every wait for it or its output,
-/// and when the test fails; neither after the [`Deadline`] was dropped.
+/// Starts a program in its own process group, with [`with_default_signals`]. The group is killed
+/// after nine minutes, which ends every wait for the program or its output, and when the test
+/// fails. Dropping the [`Deadline`] without a panic cancels both.
 ///
 /// # Panics
 /// When the program cannot be started.
@@ -62,11 +60,12 @@ pub fn start_in_time(command: &mut Command) -> (Child, Deadline) {
     )
 }
 
-/// Ends what [`start_in_time`] has started. Held until the program has ended.
+/// Kills the process group of [`start_in_time`] when the time is over, or when dropped by a panic.
+/// Held until the program has ended.
 #[derive(Debug)]
 pub struct Deadline {
     group: libc::pid_t,
-    /// Ends the thread that waits for the time limit.
+    /// Dropped to end the thread that waits for the time limit.
     _ended: Sender<()>,
 }
 

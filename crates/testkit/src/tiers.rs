@@ -1,13 +1,14 @@
-//! The acceptance tests that are in the default tier.
+//! Table of the acceptance tests in the default tier, the quick one of the two tiers of tests.
 //!
-//! The others are in the full tier alone. docs/testing-full.md and docs/testing-commands.md say for
-//! each of them what covers it in the default tier. A test compares the pages with this table.
+//! All others are only in the full tier. docs/testing-full.md and docs/testing-commands.md list for
+//! each of them what covers it in the default tier. The acceptance module `testing` compares the
+//! pages with this table. Tiers of compiled code are in `recording::Tier`.
 
-/// Acceptance tests of the default tier: a module, or one test of it. Those that are made for each
+/// Acceptance tests of the default tier: a module, or one test of it. Tests that exist for each
 /// runtime run on the oldest and the newest one.
 ///
-/// Each must hold beside busy loops: exact counts, bounds from the number of samples
-/// ([`crate::chance`]), an order of events.
+/// Each must pass on a busy machine. Its assertions are exact counts, bounds from the number of
+/// samples ([`crate::chance`]) or an order of events.
 pub const SMOKE: &[&str] = &[
     "async_chains::chains",
     "attach::a_second_tool_hears_who_records",

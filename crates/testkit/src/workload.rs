@@ -1,39 +1,39 @@
-//! The compiled C# programs of `workloads/`.
+//! Paths and requirements of the workloads, the compiled C# test programs of `workloads/`.
 
 use std::path::PathBuf;
 
 use crate::layout::{repository, target_dir};
 use crate::runtime::Runtime;
 
-/// The assemblies that a workload is compiled against, beside itself.
+/// The assemblies that a workload is compiled against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// .NET Core 3.1 alone: it runs everywhere.
+    /// .NET Core 3.1. Runs on every runtime.
     Core31,
-    /// .NET 8, as it uses what older ones have not.
+    /// .NET 8, for APIs that older runtimes lack.
     Net8,
     /// The C# compiler's assemblies, which need .NET 8.
     Roslyn,
-    /// ASP.NET Core of .NET 8, which not every runtime has.
+    /// ASP.NET Core of .NET 8. Not every runtime has it.
     AspNetCore,
 }
 
-/// How the async methods of a workload are compiled.
+/// The compilation of a workload's async methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsyncKind {
-    /// All as state machines, for each runtime.
+    /// All as state machines, for every runtime.
     StateMachine,
     /// All with runtime async, for .NET 11 and later.
     Runtime,
-    /// Each as its attribute says, for .NET 11 and later.
+    /// Each according to its attribute, for .NET 11 and later.
     Mixed,
 }
 
 impl AsyncKind {
-    /// Those that need runtime async.
+    /// The kinds that need runtime async.
     pub const WITH_RUNTIME_ASYNC: [AsyncKind; 2] = [AsyncKind::Runtime, AsyncKind::Mixed];
 
-    /// The folder of the compiled program, in that of its workload.
+    /// The folder of the compiled program, inside the workload's folder.
     pub fn folder(self) -> &'static str {
         match self {
             AsyncKind::StateMachine => "",
@@ -43,8 +43,7 @@ impl AsyncKind {
     }
 }
 
-/// Workloads that set-up compiles in each kind, where there is a runtime and a compiler with
-/// runtime async.
+/// Workloads that set-up compiles in each kind, if a runtime and a compiler have runtime async.
 pub const OF_EACH_KIND: [&str; 8] = [
     "async",
     "asyncchains",
@@ -68,14 +67,13 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Where set-up puts the compiled workload called `name`, whether or not
-    /// it is there.
+    /// Returns the paths at which set-up puts the workload `name`. They may not exist.
     pub fn at(name: &str) -> Workload {
         Workload::of_kind(name, AsyncKind::StateMachine)
     }
 
-    /// Where set-up puts the workload called `name` with its async methods compiled so, whether or
-    /// not it is there.
+    /// Returns the paths at which set-up puts the workload `name` with async methods of `kind`.
+    /// They may not exist.
     pub fn of_kind(name: &str, kind: AsyncKind) -> Workload {
         let dir = target_dir().join("workloads").join(name);
         let dir = dir.join(kind.folder());
@@ -86,7 +84,7 @@ impl Workload {
         }
     }
 
-    /// Returns the assemblies that it is compiled against.
+    /// Returns the assemblies that the workload is compiled against.
     pub fn needs(&self) -> Needs {
         match self.name.as_str() {
             "asyncpooled" => Needs::Net8,
@@ -96,7 +94,7 @@ impl Workload {
         }
     }
 
-    /// Whether it can run on a runtime.
+    /// Whether the workload can run on `runtime`.
     pub fn runs_on(&self, runtime: &Runtime) -> bool {
         match self.needs() {
             Needs::Core31 => true,
@@ -106,7 +104,7 @@ impl Workload {
     }
 }
 
-/// The compiled workload called `name`.
+/// Returns the compiled workload `name`.
 ///
 /// # Panics
 /// When it has not been compiled.
@@ -114,7 +112,7 @@ pub fn workload(name: &str) -> Workload {
     workload_of_kind(name, AsyncKind::StateMachine)
 }
 
-/// The compiled workload called `name`, with its async methods compiled so.
+/// Returns the compiled workload `name` with async methods of `kind`.
 ///
 /// # Panics
 /// When it has not been compiled.
@@ -128,7 +126,7 @@ pub fn workload_of_kind(name: &str, kind: AsyncKind) -> Workload {
     workload
 }
 
-/// The names of all workloads in the repository, sorted.
+/// Returns the names of all workloads in the repository, sorted.
 ///
 /// # Errors
 /// The error of reading the folder `workloads/`.

@@ -1,8 +1,8 @@
-//! Checks of the files that `cargo xtask dist` has made, by tools of others.
+//! Checks of the files that `cargo xtask dist` has made, by third-party tools.
 //!
-//! A trial of a file exists where the file does (`target/dist`), and nowhere else one that would
-//! have to be skipped; `cargo xtask dist` itself holds what it writes to the same, by a reader of
-//! its own. That the reading here is not blind is tried everywhere.
+//! A test exists for each file in `target/dist`. Without files no test exists that would have to be
+//! skipped. `cargo xtask dist` makes the same checks by its own reader. Another test checks that
+//! the tools' output is parsed correctly, on every machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::process::Command;
 use libtest_mimic::{Arguments, Trial};
 use testkit::target_dir;
 
-/// The glibc version that RHEL 7, Ubuntu 14.04 and Debian 8 have.
+/// The glibc version of RHEL 7, Ubuntu 14.04 and Debian 8.
 const NEWEST: (u32, u32) = (2, 17);
 
 fn main() -> std::process::ExitCode {
@@ -41,7 +41,7 @@ fn archive() -> Option<PathBuf> {
     files.find(|path| path.to_str().is_some_and(|path| path.ends_with(".tar.gz")))
 }
 
-/// The versions of glibc that `objdump -T` finds needed.
+/// Returns the glibc versions that a file needs, from `objdump -T`.
 fn needed(file: &Path) -> Vec<(u32, u32)> {
     let output = Command::new("objdump")
         .arg("-T")
@@ -54,7 +54,7 @@ fn needed(file: &Path) -> Vec<(u32, u32)> {
         let (_, version) = line.split_once("GLIBC_")?;
         let version = version.split([')', ' ']).next()?;
         let mut parts = version.split('.').map(|part| part.parse().ok());
-        // GLIBC_PRIVATE and the like are no versions, and not for a file to need.
+        // GLIBC_PRIVATE and similar names are not versions.
         Some((parts.next()??, parts.next()??))
     });
     let versions: Vec<_> = versions.collect();

@@ -22,7 +22,7 @@ use crate::wording::plural;
 
 mod waits;
 
-/// Threads of a process that did the same.
+/// Threads of a process with the same stack.
 #[derive(Debug)]
 struct ThreadGroup {
     process: ProcessId,
@@ -30,7 +30,7 @@ struct ThreadGroup {
     state: char,
     waits: String,
     missing: String,
-    /// Leaf first; empty where there is no stack.
+    /// Frames, leaf first. Empty if there is no stack.
     frames: Vec<FrameId>,
 }
 
@@ -39,7 +39,7 @@ struct ThreadGroup {
 struct SuspendedGroup {
     process: ProcessId,
     count: u64,
-    /// The youngest method first.
+    /// Frames, youngest method first.
     frames: Vec<FrameId>,
 }
 
@@ -48,7 +48,7 @@ pub fn has_dump(profile: &Profile) -> bool {
     profile.threads.iter().any(|thread| thread.state.is_some())
 }
 
-/// The dump for people. Ends with the honest line.
+/// Returns the dump as text. It ends with the honest line.
 pub fn dump_text(profile: &Profile) -> String {
     let labels = Labels::new(profile);
     let groups = thread_groups(profile, &labels);
@@ -178,7 +178,7 @@ struct GroupJson<'a> {
 struct SuspendedJson<'a> {
     pid: u32,
     count: u64,
-    /// The youngest method first.
+    /// Frames, youngest method first.
     frames: Vec<FrameJson<'a>>,
 }
 

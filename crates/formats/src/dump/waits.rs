@@ -5,10 +5,11 @@ use profile::model::{FrameId, FrameKind, Thread};
 
 use crate::labels::Labels;
 
-/// Of frames from the leaf to the first method of the program: the beginning of a name, and what is
-/// waited for. Of several the one nearest to the root counts: it says more than what it is made of.
+/// Prefix of a frame's name, and the description of the wait. Compared are the frames from the leaf
+/// to the first method of the program. The match nearest to the root counts, because it is the most
+/// specific.
 const BY_FRAME: &[(&str, &str)] = &[
-    // The program's own waits, by the class library.
+    // Waits of the program through the class library.
     ("System.Threading.Monitor.Enter", "waits for a lock"),
     ("System.Threading.Monitor.ReliableEnter", "waits for a lock"),
     ("System.Threading.Monitor.TryEnter", "waits for a lock"),
@@ -17,7 +18,7 @@ const BY_FRAME: &[(&str, &str)] = &[
         "System.Threading.Monitor.Wait",
         "waits for a pulse of a lock",
     ),
-    // The method that it is made of from .NET 11 on, where a jump to it leaves no other frame.
+    // The method that implements it since .NET 11. A tail jump to it leaves no other frame.
     (
         "System.Threading.Condition.Wait",
         "waits for a pulse of a lock",

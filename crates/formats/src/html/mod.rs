@@ -31,7 +31,7 @@ const STYLE: &str = concat!(
     include_str!("../../assets/traced.css"),
     include_str!("../../assets/live.css")
 );
-/// In the order in which they run: a later one uses what an earlier one declares.
+/// Scripts in the order in which they run. Later ones use declarations of earlier ones.
 const SCRIPTS: [&str; 21] = [
     include_str!("../../assets/decode.js"),
     include_str!("../../assets/threads.js"),
@@ -56,8 +56,8 @@ const SCRIPTS: [&str; 21] = [
     include_str!("../../assets/app.js"),
 ];
 
-/// A payload below this many bytes is not compressed: such a file also opens where there is no
-/// `DecompressionStream` (browsers before 2023).
+/// Minimum payload size for compression, in bytes. Uncompressed files also open in browsers without
+/// `DecompressionStream` (before 2023).
 const COMPRESS_FROM: usize = 48 * 1024;
 
 /// Writes the flame graph of all events of `profile`.

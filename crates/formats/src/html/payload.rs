@@ -31,26 +31,26 @@ struct Head {
     notes: Vec<String>,
     /// Nanoseconds, as a float: a page needs no more than 53 bits of it.
     duration: f64,
-    /// Milliseconds since 1970 when time 0 was.
+    /// Time 0, in milliseconds since 1970.
     start: f64,
-    /// Nanoseconds of one step of time: samples are told apart no finer.
+    /// Resolution of sample times, in nanoseconds.
     tick: f64,
     interval: f64,
     /// Versions of the recorded CLRs.
     runtimes: Vec<String>,
-    /// The names of CLRs whose frames are told apart; empty where there is only one.
+    /// Names of the CLRs, if there are several; else empty.
     clrs: Vec<String>,
     processes: Vec<ProcessHead>,
     threads: Vec<ThreadHead>,
     events: Vec<EventHead>,
-    /// Shown first: index into `events`, and by value or by samples.
+    /// Index into `events` of the event that is shown first.
     event: usize,
     by_value: bool,
-    /// The names of the two stacks of samples in async methods, the first one shown first; where
-    /// there are two.
+    /// Names of the two stack views of samples in async methods, if they differ. The first is shown
+    /// first.
     #[serde(skip_serializing_if = "Option::is_none")]
     views: Option<[&'static str; 2]>,
-    /// Where recordings are compared.
+    /// Present if recordings are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     sides: Option<SidesHead>,
     /// Names of kinds and tiers, which frames refer to by index.
@@ -59,13 +59,13 @@ struct Head {
     strings: Vec<String>,
     frames: FrameColumns,
     nodes: usize,
-    /// The live part of the heap, where that was asked for.
+    /// The live heap, if recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<LiveJson>,
-    /// Source text, where it was given.
+    /// Source text, if given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<SourceHead>,
-    /// Where methods were traced.
+    /// Present if methods were traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     traced: Option<TracedHead>,
 }

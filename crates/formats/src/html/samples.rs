@@ -31,13 +31,13 @@ pub(super) struct EventHead {
     /// The one value of all samples, in units of `scale`, where they are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     constant: Option<u64>,
-    /// Values from this on, in the event's unit, are time that passed before the sample's: a thread
-    /// waited.
+    /// Threshold in the event's unit. Larger values are time in which a thread waited before the
+    /// sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     lasts: Option<u64>,
 }
 
-/// Nanoseconds of a step of time: finer where there is less to tell apart.
+/// Returns the resolution of times in nanoseconds. It is finer for fewer samples.
 pub(super) fn tick(samples: usize, duration_ns: u64) -> u64 {
     let tick = match samples {
         ..0x1_0000 => 1_000,
@@ -52,7 +52,7 @@ pub(super) fn tick(samples: usize, duration_ns: u64) -> u64 {
     coarsest
 }
 
-/// Appends all samples of `profile`, whose stacks are at the nodes `of_stack`.
+/// Appends all samples of `profile`. `of_stack` maps stacks to nodes.
 pub(super) fn push(
     bytes: &mut Vec<u8>,
     profile: &Profile,

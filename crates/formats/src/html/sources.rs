@@ -12,10 +12,10 @@ use crate::visible::visible;
 
 /// Lines kept before and after a line with samples.
 const AROUND: u32 = 4;
-/// Maximum characters of a line; generated code has longer ones, which are cut.
+/// Maximum characters of a line. Longer lines, as in generated code, are cut.
 const MAX_CHARACTERS: usize = 400;
 
-/// Lines of a file that follow each other.
+/// Consecutive lines of a file.
 #[derive(Serialize)]
 pub(super) struct SourceHead {
     /// As `FrameColumns::file`: index of its name plus one.
@@ -24,7 +24,8 @@ pub(super) struct SourceHead {
     lines: Vec<String>,
 }
 
-/// The parts of `sources` that are around lines of frames; `number` is by name as the page has it.
+/// Returns the parts of `sources` around lines of frames. `number` maps names to the page's
+/// indices.
 pub(super) fn parts(
     profile: &Profile,
     sources: &BTreeMap<String, String>,
@@ -47,9 +48,9 @@ pub(super) fn parts(
                 continue;
             }
             let text: String = text.chars().take(MAX_CHARACTERS).collect();
-            // Tabs indent; they are no harm here.
+            // Tabs are harmless indentation here.
             let inert = |cell: &str| match cell.trim_matches(' ') {
-                // No text is not a text without a name.
+                // An empty cell stays empty instead of becoming `[no name]`.
                 "" => cell.to_owned(),
                 _ => visible(cell).into_owned(),
             };

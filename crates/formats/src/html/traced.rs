@@ -29,7 +29,7 @@ struct MethodHead {
     cells: Vec<u64>,
 }
 
-/// `None` where nothing was counted.
+/// Returns the traced methods, or `None` if no call was counted.
 pub(super) fn head(profile: &Profile) -> Option<TracedHead> {
     let called = |one: &&TracedMethod| one.refused.is_empty() && one.calls() > 0;
     let methods: Vec<_> = ranked(profile)
@@ -66,7 +66,8 @@ mod tests {
         assert!(head(&profile).is_none());
         let mut method = |name: &str, calls: &[(u64, u64)], refused: &str| {
             profile.strings.push(name.to_owned());
-            // Nanoseconds have a bucket each below 128; 256 begins bucket 192, four in each.
+            // Below 128 each nanosecond has its own bucket. Bucket 192 begins at 256 ns, with four
+            // in each.
             let bucket = |ns: u64| match ns {
                 ..128 => ns as u32,
                 _ => 192 + (ns as u32 - 256) / 4,

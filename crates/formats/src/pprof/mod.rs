@@ -23,10 +23,9 @@ use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::duration_ns;
 
-/// Writes all events of `profile`: for CPU time the sample types `samples` and `cpu`, for another
-/// event its count and its value under its name. Of allocations they are `alloc_objects` and
-/// `alloc_space`, of what is alive of them `inuse_objects` and `inuse_space`, as Go's own profiles
-/// call them.
+/// Writes all events of `profile`. CPU time has the sample types `samples` and `cpu`. Other events
+/// have their count and value under their name. As in Go's own profiles, allocations have
+/// `alloc_objects` and `alloc_space`, live objects `inuse_objects` and `inuse_space`.
 ///
 /// Labels of a sample: `thread`, `tid`, `process`, `pid`, and `runtime` (the CLR of the frame
 /// nearest to the leaf that has one). Options: `event` (the default sample type), `title` (a
@@ -38,7 +37,7 @@ pub fn write(profile: &Profile, options: &OutputOptions, out: impl Write) -> io:
     let profile = &*with_stack_view(profile, options);
     check_size(profile::ops::expanded_frames(profile))?;
     let encoded = Encoder::new(profile).encode(options).encode_to_vec();
-    // No time in the header: the same profile makes the same file.
+    // The header has no time, so the same profile gives the same file.
     let mut gzip = GzBuilder::new().write(out, Compression::default());
     gzip.write_all(&encoded)?;
     gzip.finish()?.flush()
@@ -49,9 +48,9 @@ struct Encoder<'p> {
     labels: Labels<'p>,
     out: proto::Profile,
     strings: HashMap<String, i64>,
-    /// By method and source file.
+    /// Function ids by method and source file.
     functions: HashMap<(u32, i64), u64>,
-    /// By its frames, innermost first.
+    /// Location ids by frames, innermost first.
     locations: HashMap<Vec<FrameId>, u64>,
     mappings: HashMap<ModuleId, u64>,
 }

@@ -34,7 +34,7 @@ pub(super) struct Profile {
     pub(super) default_sample_type: i64,
 }
 
-/// The type of a value, and its unit.
+/// The type and unit of a value.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -43,7 +43,7 @@ pub(super) struct ValueType {
     pub(super) unit: i64,
 }
 
-/// A stack and how much of it there was.
+/// A stack and its values.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Sample {
     /// Leaf first.

@@ -18,7 +18,7 @@ use crate::visible::{visible, write_json};
 struct ReportJson<'a> {
     title: String,
     by: &'static str,
-    /// Absent where rows are events.
+    /// Absent if rows are events.
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<&'static str>,
     /// Unit of `self` and `total`.
@@ -28,11 +28,10 @@ struct ReportJson<'a> {
     rows: Vec<RowJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Vec<NodeJson>>,
-    /// Methods whose calls were counted, all of them, those with the most time first; absent where
-    /// none was to be.
+    /// All traced methods, most time first. Absent if none was to be traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     traced: Option<Vec<traced::TracedJson>>,
-    /// The live part of the heap, by type; absent where that was not asked for.
+    /// The live heap by type. Absent if it was not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<live::LiveJson>,
     health: HealthJson,

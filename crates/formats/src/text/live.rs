@@ -16,17 +16,17 @@ use crate::wording::{amount, plural, seconds};
 pub(crate) struct LiveJson {
     /// By process.
     processes: Vec<HeapJson>,
-    /// Those with the most bytes first.
+    /// Types, most bytes first.
     types: Vec<TypeJson>,
 }
 
 #[derive(Serialize)]
 struct HeapJson {
     pid: u32,
-    /// When it was first recorded, since the first thing of the profile.
+    /// Start of its recording, in seconds since the start of the profile.
     start_s: f64,
     instants: Vec<InstantJson>,
-    /// Some of them, by type: the first, the last, and as many between them as there is room for.
+    /// Some snapshots by type: the first, the last, and as many between them as fit.
     moments: Vec<MomentJson>,
 }
 
@@ -34,7 +34,7 @@ struct HeapJson {
 struct MomentJson {
     /// Since the process is recorded.
     at_s: f64,
-    /// Those of `types` that were alive, by their place there, and their bytes.
+    /// Live types: index into `types`, and bytes.
     types: Vec<(usize, u64)>,
 }
 
@@ -42,7 +42,7 @@ struct MomentJson {
 struct InstantJson {
     /// Since the process is recorded.
     at_s: f64,
-    /// That had ended since then.
+    /// Collections that have ended since then.
     collections: u64,
     bytes: u64,
 }
@@ -53,7 +53,7 @@ struct TypeJson {
     bytes: u64,
     objects: u64,
     samples: u64,
-    /// At the first instant and at the last; absent where there are not two.
+    /// At the first and the last snapshot. Absent if there are fewer than two.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ struct TypeJson {
     most_collections: u64,
 }
 
-/// For JSON; `None` where the live heap was not asked for.
+/// Returns the live heap for JSON, or `None` if it was not recorded.
 pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
     if profile.live.is_empty() {
         return None;

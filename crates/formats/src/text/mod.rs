@@ -55,7 +55,7 @@ pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) ->
     out.flush()
 }
 
-/// Notes on a recording for its reader. A damaged one may have very much to say: the rest is
+/// Returns the notes on a recording. A damaged one may have very many: beyond a limit they are only
 /// counted.
 pub(crate) fn notes(profile: &Profile) -> Vec<String> {
     const MAX_LISTED: usize = 10;

@@ -18,7 +18,7 @@ pub(super) struct ReportRow {
     pub(super) name: String,
     /// File name of the module.
     pub(super) module: Option<String>,
-    /// The name alone does not say where it is from.
+    /// Whether the module is shown, because the name does not identify it.
     pub(super) show_module: bool,
     /// Source file, full path.
     pub(super) file: Option<String>,
@@ -26,17 +26,17 @@ pub(super) struct ReportRow {
     pub(super) kind: Option<&'static str>,
     pub(super) own: Sum,
     pub(super) total: Sum,
-    /// The event of the row, where each row is one.
+    /// The event of the row, if rows are events.
     pub(super) event: Option<Event>,
-    /// Calls counted of it, where the recording counts calls.
+    /// Number of calls, if the recording counts calls.
     pub(super) calls: Option<u64>,
-    /// The samples that limits kept out of it, where a row is an event: how many and their values.
+    /// Number and value of the samples dropped by limits, if rows are events.
     pub(super) limited: Option<(u64, u64)>,
-    /// The texts of the row's samples beside its name, with their number, most first.
+    /// Texts of the row's samples other than its name, with their numbers, most first.
     pub(super) texts: Vec<(String, u64)>,
 }
 
-/// Rows in the order that was asked for, most first, none without a sample.
+/// Rows with samples, in the selected order, most first.
 pub(super) struct Report {
     pub(super) by: GroupBy,
     pub(super) selection: Selection,
@@ -50,7 +50,7 @@ impl Report {
         let mut selection = Selection::new(profile, options, false);
         let slow = options.event.is_none() && options.by == Some(GroupBy::Detail);
         if slow && !ops::has_details(profile, selection.event) {
-            // Samples by time have no subject: the request means the methods that were traced.
+            // Samples by time have no subject. The option then selects the traced methods.
             let of = Event::TracedCall;
             let traced = events(profile).into_iter().find(|(event, _)| *event == of);
             if let Some((event, sum)) = traced {
@@ -58,7 +58,7 @@ impl Report {
             }
         }
         let by = options.by.unwrap_or_else(|| {
-            // The subject of a lock wait is only whether the lock is a managed one.
+            // The subject of a lock wait is only the kind of lock: managed or not.
             if selection.event != Event::Contention && ops::has_details(profile, selection.event) {
                 GroupBy::Detail
             } else {

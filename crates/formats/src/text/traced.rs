@@ -28,9 +28,9 @@ pub(super) struct TracedJson {
     runtime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Calls that took less are counted, and have no sample.
+    /// Minimum duration of a call for a sample. Shorter calls are only counted.
     min_ns: u64,
-    /// Why it was not traced.
+    /// Reason why the method was not traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     calls: u64,
@@ -41,11 +41,11 @@ pub(super) struct TracedJson {
     p90_ns: u64,
     p99_ns: u64,
     max_ns: u64,
-    /// From how many nanoseconds on how many calls there were, by power of two.
+    /// Number of calls by minimum duration in nanoseconds, a power of two.
     spread: Vec<(u64, u64)>,
 }
 
-/// Those with the most time first; what was not traced last.
+/// Returns the methods, most time first, then those that were not traced.
 pub(crate) fn ranked(profile: &Profile) -> Vec<&TracedMethod> {
     let mut all: Vec<&TracedMethod> = profile.traced.iter().collect();
     let key = |one: &TracedMethod| {
@@ -59,7 +59,7 @@ pub(crate) fn ranked(profile: &Profile) -> Vec<&TracedMethod> {
     all
 }
 
-/// For JSON; `None` where nothing was to be traced.
+/// Returns the traced methods for JSON, or `None` if none was to be traced.
 pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
     let labels = runtime_labels(profile);
     let of = |one: &TracedMethod| {

@@ -15,11 +15,12 @@ struct Branch {
     node: u32,
     /// The text before its name.
     head: String,
-    /// The text before the names of what it calls.
+    /// The text before the names of its callees.
     below: String,
 }
 
-/// Methods of the report's event, merged; what the event is about above them, where rows are that.
+/// Returns the merged call tree of the report's event, with the event's subjects as leaves if rows
+/// are subjects.
 pub(super) fn tree(profile: &Profile, report: &Report) -> Tree {
     let include = |sample: &_| report.selection.includes(sample);
     let tree = |profile| Tree::new(profile, GroupBy::Method, Direction::Callees, include);
@@ -39,7 +40,8 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
         let total = total(*node);
         total > 0 && total as f64 >= whole as f64 * 0.005
     };
-    // Heaviest last: it is written next. Siblings come by value, and the weight may be samples.
+    // Sorted heaviest last, because the last is written next. Siblings are ordered by value, but
+    // the weight may be samples.
     let below = |node: u32| -> Vec<u32> {
         let children = &tree.nodes[node as usize].children;
         let mut nodes: Vec<u32> = children.iter().rev().copied().filter(seen).collect();
@@ -49,7 +51,7 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
     writeln!(out, "total %  self %  call tree (callees from 0.5 %)")?;
     let branch = |callees: Vec<u32>, before: &str| -> Vec<Branch> {
         let several = callees.len() > 1;
-        // The first of the list is written last.
+        // The first entry of the list is written last.
         let head = |at: usize, node: u32| Branch {
             node,
             head: match (several, at) {

@@ -24,7 +24,7 @@ pub(super) struct Survivor {
     pub(super) size: u64,
 }
 
-/// A survivor, and how often all had been thinned out when it was told.
+/// A surviving object, and how often all had been thinned out when it was reported.
 #[derive(Clone, Copy)]
 struct LiveObject(Survivor, u32);
 
@@ -48,15 +48,14 @@ fn doubled(value: u64, times: u32) -> u64 {
 struct TypeSum {
     /// Objects of known size.
     sized: LiveSum,
-    /// The others, each of which counts as one, whatever it stands for.
+    /// Objects of unknown size. Each counts as one.
     others: LiveSum,
-    /// How often all had been thinned out when it was summed up.
+    /// How often all objects had been thinned out when the sum was made.
     thinned: u32,
 }
 
 impl TypeSum {
-    /// After so many times: what it stands for now. Done when it is looked at, as with
-    /// [`LiveObject`].
+    /// Returns the sum adjusted to `thinned` thinnings. Applied on reading, as with [`LiveObject`].
     fn now(mut self, thinned: u32) -> TypeSum {
         let times = thinned - self.thinned;
         self.sized.objects *= 2.0f64.powf(f64::from(times));

@@ -13,9 +13,9 @@ use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, StackId};
 use crate::names::AsyncRole;
 
-/// Folds the first runs of async methods in the logical stack of each sample. A sample gets one
-/// where that makes its stack another one, whether or not any method of the recording was ever
-/// resumed: the same code looks the same in every recording.
+/// Folds the first runs of async methods in the logical stack of each sample. A sample whose stack
+/// this changes gets a logical stack, even if the recording has no resumed method, so the same code
+/// looks the same in every recording.
 pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, AsyncRole>) {
     let has_logical = builder.profile.samples.iter().any(|s| s.logical.is_some());
     let is_async = |role: &AsyncRole| matches!(role, AsyncRole::Start | AsyncRole::Body);
@@ -23,18 +23,18 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, AsyncRole>) {
         return;
     }
     let mut folded: Vec<Option<StackId>> = Vec::with_capacity(builder.profile.stacks.len());
-    // Stacks that folding adds stand behind, and need no folding.
+    // Folding appends stacks, which need no folding.
     for at in 0..builder.profile.stacks.len() {
         let stack = builder.profile.stacks[at];
         let parent = stack.parent.and_then(|parent| folded[parent.0 as usize]);
         let id = match roles.get(&stack.frame) {
-            // The time that it uses itself counts for the method that it starts.
+            // Its self time counts for the method that it starts.
             Some(AsyncRole::Start) if parent.is_some() => parent,
             Some(AsyncRole::Body) => {
                 let parent = called_from(builder, roles, parent, stack.frame);
                 Some(builder.stack(parent, stack.frame))
             }
-            // Told by places in IL alone: only where the recording has runtime async.
+            // Recognised by IL offsets only, so only if the recording has runtime async.
             _ if has_logical => {
                 let parent = without_thunk(builder, parent, stack.frame);
                 Some(builder.stack(parent, stack.frame))
@@ -50,7 +50,8 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, AsyncRole>) {
     }
 }
 
-/// The callers of the method whose body `body` is: `parent` without the method's own frames.
+/// Returns the callers of the method with the body `body`: `parent` without the method's own
+/// frames.
 fn called_from(
     builder: &Builder,
     roles: &HashMap<FrameId, AsyncRole>,
@@ -60,7 +61,7 @@ fn called_from(
     let profile = &builder.profile;
     let body = profile.frame(body);
     let mut parent = parent;
-    // One of each at most, and only in this order: the same name further out is recursion, or an
+    // At most one of each, in this order. The same name nearer to the root is recursion or an
     // overload.
     for own in [AsyncRole::Step, AsyncRole::Plain, AsyncRole::Entry] {
         let Some(caller) = parent.map(|id| profile.stack(id)) else {

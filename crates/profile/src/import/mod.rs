@@ -63,14 +63,14 @@ pub struct Import {
     last: usize,
     modules: HashMap<(String, bool, Vec<u8>, u64), ModuleId>,
     symbols: HashMap<FrameId, Symbols>,
-    /// Native functions that the recording names without a line can be looked up again.
+    /// Whether native functions that the recording names without a line can be looked up again.
     keeps_locations: bool,
     /// Of frames that are not [`AsyncRole::Plain`].
     roles: HashMap<FrameId, AsyncRole>,
     collected: Vec<CollectionSpan>,
     /// Sums over samples for the honest line.
     sample_sums: SampleSums,
-    /// Stacks and samples are not kept.
+    /// Set if stacks and samples are only counted.
     counting: Option<SampleCounter>,
     chains_cut: BTreeMap<String, u64>,
     lost: BTreeMap<String, u64>,

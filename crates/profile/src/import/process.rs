@@ -30,7 +30,7 @@ pub(super) struct ProcessImport {
     pub(super) methods: IdTable<Method>,
     pub(super) frames: IdTable<FrameId>,
     pub(super) stacks: IdTable<ImportedStack>,
-    /// In place of them, where only totals are wanted.
+    /// Replaces the stacks if only totals are needed.
     pub(super) nodes: IdTable<StackSummary>,
     pub(super) threads: IdTable<ThreadId>,
     pub(super) details: IdTable<DetailId>,
@@ -44,28 +44,28 @@ pub(super) struct ProcessImport {
     pub(super) handler_ns: u64,
     /// By part and name.
     pub(super) cost: BTreeMap<(CostPart, String), Cost>,
-    /// The account that holds samples against the CPU time.
+    /// Compares samples with the CPU time.
     pub(super) account: CpuTimeAccount,
-    /// Set where the events of the session were changed.
+    /// Set if the events of the session were changed.
     pub(super) switched: Option<EventSwitches>,
     pub(super) live: LiveHeapImport,
 }
 
-/// How long each event has been recorded.
+/// Duration for which each event was recorded.
 #[derive(Clone, Copy, Default)]
 pub(super) struct EventSwitches {
-    /// When it was last changed.
+    /// Time of the last change.
     since_ns: u64,
-    /// The events from then on, by bit.
+    /// Bit mask of the events since then.
     now: u32,
-    /// Each that has been recorded.
+    /// Bit mask of all events that were recorded.
     all: u32,
-    /// By code.
+    /// Nanoseconds by event code.
     on_ns: [u64; 32],
 }
 
 impl EventSwitches {
-    /// From here on other events.
+    /// Changes the events at `time_ns`.
     fn change(&mut self, time_ns: u64, before: u32, after: u32) {
         let passed = time_ns.saturating_sub(self.since_ns);
         for (code, on_ns) in self.on_ns.iter_mut().enumerate() {

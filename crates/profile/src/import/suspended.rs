@@ -10,12 +10,12 @@ use crate::model::{Detail, DetailId, Event, FrameKind, StackId, StringId};
 
 /// Names shown for a class without a name, and for its base class.
 const NAMELESS: [&str; 2] = ["?", "System.Runtime.CompilerServices.Continuation"];
-/// Begins the names of the methods that make them.
+/// Prefix of the names of the methods that create them.
 const MAKES: &str = "System.Runtime.CompilerServices.AsyncHelpers.AllocContinuation";
 /// Maximum distance from the leaf, in frames, at which such a method is looked for.
 const MAX_ALLOCATOR: usize = 8;
 
-/// The subject of a sample with this stack.
+/// Returns the subject of a sample with this stack.
 pub(super) fn detail(builder: &mut Builder, id: DetailId, stack: StackId) -> DetailId {
     let about = builder.profile.detail(id);
     let is_object = matches!(about.event, Event::Alloc | Event::Live);
@@ -29,7 +29,7 @@ pub(super) fn detail(builder: &mut Builder, id: DetailId, stack: StackId) -> Det
     builder.detail(Detail { name, ..about })
 }
 
-/// The name of the method for which an object is made.
+/// Returns the name of the method for which a continuation object is created.
 fn method(builder: &Builder, stack: StackId) -> Option<&str> {
     let profile = &builder.profile;
     let parent = |id: &StackId| profile.stack(*id).parent;

@@ -15,31 +15,31 @@ use crate::builder::Builder;
 use crate::model::{FrameId, FrameKind, Health, Profile};
 use crate::ops::{Counts, RuntimeSets, Weight, add, most_first};
 
-/// A profile without stacks and samples, and how many there were.
+/// A profile without stacks and samples, and their counts.
 #[derive(Debug)]
 pub struct Totals {
-    /// The recording without them.
+    /// The profile without stacks and samples.
     pub profile: Profile,
     /// Numbers of samples.
     pub counts: Counts,
 }
 
-/// The part of a stack that sums need.
+/// The facts about a stack that sums need.
 #[derive(Clone, Copy)]
 pub(super) struct StackSummary {
     pub(super) frames: u16,
     pub(super) unknown: u16,
     pub(super) root: FrameId,
-    /// Its runtimes, a number of [`RuntimeSets`].
+    /// Index of its set of runtimes in [`RuntimeSets`].
     set: u32,
-    /// The leaf's frame is the agent's own.
+    /// Whether the leaf is the agent's own frame.
     is_agent: bool,
-    /// Part of it lay in a damaged block.
+    /// Whether part of it was in a damaged block.
     pub(super) lost: bool,
 }
 
 impl StackSummary {
-    /// The sums of `parent` and one more frame.
+    /// Returns the facts of `parent` with one more frame.
     pub(super) fn below(
         parent: Option<StackSummary>,
         frame: FrameId,
@@ -64,14 +64,14 @@ impl StackSummary {
 #[derive(Default)]
 pub(super) struct SampleSums {
     pub(super) broken: HashMap<FrameId, u64>,
-    /// Chains by their roots, whole ones too.
+    /// Number of chains by root frame, including complete ones.
     pub(super) chains: HashMap<FrameId, u64>,
     /// Values of CPU samples.
     pub(super) cpu: Vec<u64>,
 }
 
 impl SampleSums {
-    /// A sample with these stacks.
+    /// Adds a sample with these stacks.
     pub(super) fn add(
         &mut self,
         health: &mut Health,

@@ -9,7 +9,7 @@ use recording::Event;
 
 use crate::model::{Health, UnsampledTime};
 
-/// Maximum number of reasons of a process; an agent has seven.
+/// Maximum number of reasons per process. An agent has seven.
 const MAX_REASONS: usize = 50;
 
 /// CPU time of one process.
@@ -18,16 +18,16 @@ pub(super) struct CpuTimeAccount {
     interval_ns: u64,
     is_timed: bool,
     samples: u64,
-    /// The time that CPU samples stand for: so far, and when the last totals came.
+    /// The time that CPU samples represent: now, and at the last totals.
     sampled_ns: u64,
     seen_ns: u64,
     due_ns: Option<u64>,
     lost_ns: u64,
-    /// Threads and CPU time by reason, as the agent knows it.
+    /// Threads and CPU time by reason, as reported by the agent.
     claims: BTreeMap<String, (u64, u64)>,
 }
 
-/// The kernel looks at timers at its own tick, which is not longer than this.
+/// Maximum length of the kernel's own tick, at which it checks timers.
 const TICK_NS: u64 = 10_000_000;
 
 impl CpuTimeAccount {
@@ -45,7 +45,7 @@ impl CpuTimeAccount {
         }
     }
 
-    /// Totals: what has been said so far is of the same time.
+    /// Adds totals, which cover the same time as the records before them.
     pub(super) fn stats(&mut self, due_ns: Option<u64>, lost_ns: u64) {
         self.due_ns = due_ns;
         self.lost_ns = lost_ns;
@@ -58,10 +58,10 @@ impl CpuTimeAccount {
         }
     }
 
-    /// The error of sampling, nanoseconds, where `threads` threads were seen. Each of them is off
-    /// by an interval at most, at its end, or is one sample by chance; there are not more such
-    /// chances than samples due. Three standard deviations of their sum; and what engines and
-    /// clocks disagree by.
+    /// Returns the error of sampling for `threads` threads, in nanoseconds. Each thread is off by
+    /// at most one interval at its end, or is one sample by chance. The number of such chances is
+    /// at most the number of samples due. The result is three standard deviations of their sum,
+    /// plus the disagreement between engines and clocks.
     fn error_ns(&self, due_ns: u64, threads: u64) -> u64 {
         let unit = self.interval_ns.max(TICK_NS);
         let chances = (due_ns / unit).min(threads) + 1;
@@ -69,7 +69,7 @@ impl CpuTimeAccount {
         (chance as u64).max(due_ns / 50).max(50_000_000)
     }
 
-    /// Adds what was due and what is missing.
+    /// Adds the due and the missing time to `health`.
     pub(super) fn add_to(&self, health: &mut Health, threads: u64) {
         let Some(due_ns) = self.due_ns.filter(|_| self.interval_ns > 0) else {
             return;

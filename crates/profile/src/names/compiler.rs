@@ -11,11 +11,11 @@ const MAX_DEPTH: usize = 16;
 /// The source construct that an identifier stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SourceConstruct<'a> {
-    /// A thing with this name.
+    /// A type or method with this name.
     Name(Cow<'a, str>),
     /// The state machine of an async method or iterator of this name.
     StateMachine(Cow<'a, str>),
-    /// A class that only holds captured variables or lambdas: the user wrote nothing.
+    /// A generated class that only holds captured variables or lambdas.
     Closure,
 }
 

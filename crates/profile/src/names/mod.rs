@@ -19,8 +19,8 @@ pub use native::{AGENT_FRAME, is_agent, native_kind};
 use compiler::SourceConstruct;
 use types::TypeName;
 
-/// A readable name for a method, from the names that metadata has
-/// (see [`recording::Record::Method`]).
+/// Returns a readable name for a method, from its names in metadata (see
+/// [`recording::Record::Method`]).
 ///
 /// ```
 /// # use profile::names::method;
@@ -46,17 +46,17 @@ pub fn method(kind: MethodKind, type_name: &str, name: &str) -> String {
     qualified(type_name, name)
 }
 
-/// How the text of a [`recording::Frame::AsyncMark`] begins that says why a chain is not whole.
+/// Prefix of a [`recording::Frame::AsyncMark`] whose text is the reason for an incomplete chain.
 pub const ASYNC_CUT: &str = "async: ";
 
 /// The role of a method for an async method of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AsyncRole {
-    /// Nothing; or the method that was written, which makes the state machine.
+    /// No role, or the method as written, which creates the state machine.
     Plain,
-    /// The code that was written in it, `MoveNext` of its state machine.
+    /// The code of the method as written: `MoveNext` of its state machine.
     Body,
-    /// The library's, which calls the body for the first time.
+    /// The library method that calls the body for the first time.
     Start,
     /// `MoveNextAsync` of an async iterator.
     Step,
@@ -64,7 +64,7 @@ pub(crate) enum AsyncRole {
     Entry,
 }
 
-/// The role of a method for an async method, by the names that metadata has.
+/// Returns the role of a method for an async method, from its names in metadata.
 pub(crate) fn async_role(kind: MethodKind, type_name: &str, name: &str) -> AsyncRole {
     const BUILDERS: &str = "System.Runtime.CompilerServices.";
     if kind != MethodKind::Il {

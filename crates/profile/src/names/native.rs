@@ -5,8 +5,8 @@ use crate::model::FrameKind;
 /// The name of all frames in the agent's own library.
 pub const AGENT_FRAME: &str = "[sidewalk agent]";
 
-/// Whether a file is part of the runtime or just native code. A single-file app, whose program
-/// file holds the runtime, cannot be told by its name; [`crate::Import`] sees to it.
+/// Whether a file is part of the runtime, by its name. Single-file apps, whose executable contains
+/// the runtime, are recognised by [`crate::Import`] instead.
 #[must_use]
 pub fn native_kind(path: &str) -> FrameKind {
     let file = file_name(path);
@@ -42,8 +42,8 @@ pub fn native_kind(path: &str) -> FrameKind {
     }
 }
 
-/// Whether a file is the agent: as it was built, or named by its content where it was unpacked or
-/// carried to.
+/// Whether a file is the agent: under its build name, or under the content-based name of an
+/// unpacked or copied agent.
 #[must_use]
 pub fn is_agent(path: &str) -> bool {
     let stem = file_name(path).strip_suffix(".so");
@@ -54,7 +54,7 @@ pub fn is_agent(path: &str) -> bool {
     })
 }
 
-/// Without folders, and without what the kernel adds to the name of a file that is gone.
+/// Returns the name without folders and without the kernel's suffix for deleted files.
 fn file_name(path: &str) -> &str {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     path.rsplit('/').next().unwrap_or(path)

@@ -59,7 +59,7 @@ impl<'a> TypeName<'a> {
         last.is_some_and(|last| matches!(last.written, SourceConstruct::StateMachine(_)))
     }
 
-    /// The same, where a last part such as `checkout@12-1` is the state machine of a `task { }` in
+    /// Replaces a last part such as `checkout@12-1`, the state machine of a `task { }` in F#, by
     /// `checkout`.
     pub(super) fn or_task_of_fsharp(mut self) -> Self {
         if let Some(last) = self.segments.last_mut()
@@ -70,7 +70,8 @@ impl<'a> TypeName<'a> {
         self
     }
 
-    /// The same, where it is that of a closure in `checkout`; `None` where it is not.
+    /// Replaces the last part, an F# closure in `checkout`, by `checkout`. Returns `None` for other
+    /// types.
     pub(super) fn closure_of_fsharp(mut self) -> Option<Self> {
         let last = self.segments.last_mut()?;
         last.written = compiler::closure_of_fsharp(last.text)?;

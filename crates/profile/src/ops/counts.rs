@@ -19,12 +19,12 @@ pub struct Counts {
     pub by_process: Vec<u64>,
     /// By runtime: samples with a frame of it anywhere in the stack.
     pub by_runtime: Vec<u64>,
-    /// Nodes of the trees that the stacks make.
+    /// Number of nodes of the stack trees.
     pub stacks: u64,
 }
 
 impl Counts {
-    /// Those of a profile that has its samples.
+    /// Returns the counts of a profile with samples.
     #[must_use]
     pub fn of(profile: &Profile) -> Counts {
         let mut by_process = vec![0; profile.processes.len()];
@@ -53,7 +53,7 @@ impl Counts {
     }
 }
 
-/// One more of `index`, for which there may be no place yet.
+/// Increments the count at `index`, and grows `counts` if necessary.
 pub(crate) fn add(counts: &mut Vec<u64>, index: u32) {
     let index = index as usize;
     if index >= counts.len() {
@@ -62,15 +62,15 @@ pub(crate) fn add(counts: &mut Vec<u64>, index: u32) {
     counts[index] += 1;
 }
 
-/// The order of [`Counts::events`].
+/// Sorts by number of samples, the order of [`Counts::events`].
 pub(crate) fn most_first(weights: &mut Vec<(Event, Weight)>) {
     weights.retain(|(_, weight)| weight.samples > 0);
     weights.sort_by_key(|(_, weight)| Reverse(weight.samples));
 }
 
-/// The sets of runtimes that stacks have, each once: there are few.
+/// The distinct sets of runtimes of all stacks.
 pub(crate) struct RuntimeSets {
-    /// The first is empty.
+    /// The first set is empty.
     sets: Vec<Vec<RuntimeId>>,
     larger: HashMap<(u32, RuntimeId), u32>,
 }

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use crate::builder::Builder;
 use crate::model::{Frame, FrameKind, Profile, Stack, StackId};
 
-/// Maximum number of nodes that [`cut`] makes: half a gigabyte.
+/// Maximum number of nodes that [`cut`] creates: half a gigabyte.
 const MAX_NODES: u64 = 1 << 25;
 
-/// The name of the frame in which a stack begins that was cut, here or when it was taken.
+/// Name of the root frame of a stack that was cut, by [`cut`] or when it was sampled.
 const TRUNCATED: &str = "[truncated]";
 
 /// Returns the number of frames of each stack.
@@ -26,7 +26,8 @@ pub fn depths(profile: &Profile) -> Vec<u32> {
     depths
 }
 
-/// The frames of all stacks that have samples, each stack counted once for each thread that has it.
+/// Returns the number of frames of all stacks with samples, counting a stack once for each of its
+/// threads.
 #[must_use]
 pub fn expanded_frames(profile: &Profile) -> u64 {
     let depths = depths(profile);
@@ -40,11 +41,11 @@ pub fn expanded_frames(profile: &Profile) -> u64 {
     sum
 }
 
-/// The profile with at most `depth` frames of each stack, those next to the leaf; a deeper one
-/// begins in `[truncated]`. Samples stay, and so does `health`, which is about the recording.
+/// Returns the profile with at most `depth` frames of each stack, those next to the leaf. Deeper
+/// stacks get the root `[truncated]`. Samples and `health` (of the recording) are unchanged.
 ///
 /// # Errors
-/// The result would still be too large to hold; the text says so.
+/// The result would exceed the maximum number of nodes.
 pub fn cut(mut profile: Profile, depth: u32) -> Result<Profile, String> {
     let depth = depth.max(1);
     let depths = depths(&profile);
@@ -56,7 +57,7 @@ pub fn cut(mut profile: Profile, depth: u32) -> Result<Profile, String> {
     let mut builder = Builder::from_profile(profile);
     let name = builder.string(TRUNCATED);
     let truncated = builder.frame(Frame::new(name, FrameKind::Pseudo));
-    // Parents come first, and those of a stack that is not too deep are not too deep.
+    // Parents precede children, and the parents of a stack within the limit are within it.
     let mut new: Vec<Option<StackId>> = Vec::with_capacity(old.len());
     for (stack, &deep) in old.iter().zip(&depths) {
         let parent = stack.parent.and_then(|parent| new[parent.0 as usize]);

@@ -12,18 +12,18 @@ use crate::model::{
     DetailId, Event, Frame, FrameKind, Location, Profile, Sample, StackId, StringId,
 };
 
-/// Whether samples of `event` are about something.
+/// Whether samples of `event` have a subject ([`Sample::detail`](crate::Sample::detail)).
 #[must_use]
 pub fn has_details(profile: &Profile, event: Event) -> bool {
     let mut samples = profile.samples.iter();
     samples.any(|sample| sample.event == event && sample.detail.is_some())
 }
 
-/// The profile with what each sample is about as the leaf of its stack: the type of object above
+/// Returns the profile with each sample's subject as the leaf of its stack: a type of object above
 /// the method that allocates it.
 ///
-/// The frames are of kind [`FrameKind::Detail`], named as the details are; those of one name and
-/// different texts are different frames of one method.
+/// The frames have the kind [`FrameKind::Detail`] and the names of the details. Details of one name
+/// with different texts are different frames of one method.
 #[must_use]
 pub fn with_details(mut profile: Profile) -> Profile {
     if profile.samples.iter().all(|sample| sample.detail.is_none()) {
@@ -53,8 +53,8 @@ pub fn with_details(mut profile: Profile) -> Profile {
     builder.finish()
 }
 
-/// The texts of what is counted under one name, with how often each was sampled, most first; those
-/// without a text are left out. Only samples that `include` takes.
+/// Returns the texts of the details with one name and their numbers of samples, most first, for
+/// samples selected by `include`. Details without a text are left out.
 #[must_use]
 pub fn texts(
     profile: &Profile,

@@ -19,9 +19,9 @@ use crate::builder::Builder;
 use crate::merge;
 use crate::model::{Event, Frame, FrameId, Module, Profile, StackId};
 
-/// Number of recordings a side from which on they are compared run by run.
+/// Minimum number of recordings of a side for a comparison run by run.
 const ENOUGH_RUNS: usize = 3;
-/// Slices of a side that has fewer; at least a fifth of it in each recording.
+/// Number of slices of a side with fewer recordings. Each recording gets at least a fifth of them.
 const SLICES: usize = 40;
 /// Minimum share of a row on either side to be tested: a thousandth.
 const LEAST_SHARE: f64 = 0.001;
@@ -29,13 +29,13 @@ const LEAST_SHARE: f64 = 0.001;
 /// The usual [`DiffRequest::error`].
 pub const ERROR: f64 = 0.01;
 
-/// By what amounts are made comparable.
+/// How amounts of the two sides are made comparable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scaling {
-    /// Parts of all that was sampled: for runs that did not do the same work.
+    /// Shares of everything sampled. For runs that did different work.
     #[default]
     Whole,
-    /// Amounts in a second of recording: for services under the same load.
+    /// Amounts for a second of recording. For services under the same load.
     Second,
 }
 
@@ -46,10 +46,9 @@ pub struct DiffRequest {
     pub event: Event,
     /// The kind of a row: [`GroupBy::Method`], [`GroupBy::Line`] or [`GroupBy::Module`].
     pub by: GroupBy,
-    /// By what amounts are made comparable.
+    /// How amounts of the two sides are made comparable.
     pub per: Scaling,
-    /// With what probability a change that is called certain is none, all of them together:
-    /// [`ERROR`] unless asked otherwise.
+    /// Probability that any of the changes reported as certain is none. Default: [`ERROR`].
     pub error: f64,
 }
 
@@ -58,11 +57,11 @@ pub struct DiffRequest {
 pub struct Side {
     /// Recordings.
     pub recordings: usize,
-    /// Units that it was cut into.
+    /// Units (recordings or slices) that are compared.
     pub units: usize,
-    /// All samples of the event.
+    /// Weight of all samples of the event.
     pub weight: Weight,
-    /// How long was recorded, in seconds, all together.
+    /// Total duration of the recordings, in seconds.
     pub seconds: f64,
 }
 
@@ -71,7 +70,7 @@ pub struct Side {
 pub struct AmountPair {
     /// As sampled.
     pub weights: [Weight; 2],
-    /// Made comparable: parts of the whole, or units of the event a second.
+    /// Comparable amounts: shares of the whole, or units of the event per second.
     pub amounts: [f64; 2],
     /// With what probability chance makes a difference as large as this; 1 where that was not
     /// tested.
@@ -87,7 +86,7 @@ impl AmountPair {
         self.amounts[1] - self.amounts[0]
     }
 
-    /// The same as a part of what it was; infinite where it was nothing.
+    /// Returns the change relative to the amount before; infinite if that was 0.
     #[must_use]
     pub fn relative(&self) -> f64 {
         match self.difference() {

@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::rewrite::{Replacement, replace_frames};
 
-/// Conditions for samples; a sample is kept if it meets all that are set.
+/// Conditions for samples. A sample is kept if it fulfils all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Taken for this event.
@@ -27,27 +27,25 @@ pub struct Filter {
     /// With a frame of this runtime: a version (`8.0.4`), or the beginning of one up to a dot
     /// (`8`, `8.0`).
     pub runtime: Option<String>,
-    /// With a frame whose name matches one of these, or about something whose name does
-    /// ([`Sample::detail`]).
+    /// With a frame or a subject ([`Sample::detail`]) whose name matches one of these.
     pub frame: Vec<Regex>,
-    /// Without any such frame, and about nothing of such a name.
+    /// Without any frame or subject whose name matches one of these.
     pub no_frame: Vec<Regex>,
-    /// The stack of a sample in which frames are looked for.
+    /// The stack of a sample in which frames are matched.
     pub stacks: StackView,
-    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits
-    /// stands for the time before it ([`duration_threshold`]): what of that is in the range stays,
-    /// and is its value.
+    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a waiting thread
+    /// represents the time before it ([`duration_threshold`]). Its value becomes the part of that
+    /// time inside the range.
     pub from_ns: Option<u64>,
     /// Taken before this time, nanoseconds of CLOCK_MONOTONIC.
     pub until_ns: Option<u64>,
 }
 
 impl Filter {
-    /// The profile with only the samples that pass.
+    /// Returns the profile with only the samples that pass.
     ///
-    /// Processes and threads that do not match are left out of their tables too. With
-    /// [`Filter::frame`] or [`Filter::no_frame`] so are threads of which no sample is left; other
-    /// tables stay.
+    /// Processes and threads that do not match are removed from their tables. [`Filter::frame`] and
+    /// [`Filter::no_frame`] also remove threads without samples. Other tables are unchanged.
     #[must_use]
     pub fn apply(&self, mut profile: Profile) -> Profile {
         let (processes, threads) = self.processes_and_threads(&profile);
@@ -150,8 +148,8 @@ impl Filter {
     }
 }
 
-/// When the first thing of a profile was, nanoseconds of CLOCK_MONOTONIC: from there offsets are
-/// counted.
+/// Returns the start of a profile in CLOCK_MONOTONIC nanoseconds: the earliest process start or
+/// sample. Time offsets are relative to it.
 #[must_use]
 pub fn begin_ns(profile: &Profile) -> u64 {
     let processes = profile.processes.iter().map(|process| process.start_ns);
@@ -159,7 +157,7 @@ pub fn begin_ns(profile: &Profile) -> u64 {
     processes.chain(samples).min().unwrap_or(0)
 }
 
-/// The same by the clock on the wall, nanoseconds since 1970; `None` without a process.
+/// Returns the start of a profile in nanoseconds since 1970, or `None` without a process.
 #[must_use]
 pub fn begin_unix_ns(profile: &Profile) -> Option<u64> {
     let first = profile.processes.iter().min_by_key(|p| p.start_ns)?;

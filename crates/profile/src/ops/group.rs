@@ -25,11 +25,11 @@ pub enum GroupBy {
     Thread,
     /// Samples of one event.
     Event,
-    /// Samples of one event that are about the same: a type of exception, of object…
+    /// Samples of one event with the same subject: a type of exception, of object…
     Detail,
     /// Samples of one process.
     Process,
-    /// Samples of one recording, where a profile is of several.
+    /// Samples of one recording, in a profile of several.
     Recording,
 }
 
@@ -47,7 +47,7 @@ impl GroupBy {
         GroupBy::Recording,
     ];
 
-    /// Its word on the command line.
+    /// Returns the choice's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl GroupBy {
         }
     }
 
-    /// The choice with that [`name`](GroupBy::name).
+    /// Returns the choice with this [`name`](GroupBy::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<GroupBy> {
         GroupBy::ALL.into_iter().find(|by| by.name() == name)

@@ -10,28 +10,26 @@ use hashbrown::HashMap;
 
 use crate::model::{DetailId, Event, LiveHeap, LiveSum, ProcessId, Profile, Sample, StringId};
 
-/// A type of object.
+/// The live objects of one type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LiveType {
     /// Its name.
     pub name: StringId,
     /// The live objects.
     pub alive: LiveSum,
-    /// The same at the first instant and at the last of all processes together, where there are two
-    /// (in the range of time).
+    /// Live objects at the first and the last snapshot of all processes, if the time range has two.
     pub grown: Option<(LiveSum, LiveSum)>,
-    /// How long ago objects were allocated at the last instant, nanoseconds: so long for half of
-    /// the bytes at most.
+    /// Median age of the bytes at the last snapshot, in nanoseconds.
     pub median_age_ns: u64,
-    /// For the oldest one.
+    /// Age of the oldest object, in nanoseconds.
     pub oldest_ns: u64,
-    /// How many collections objects have been through: so many for half of the bytes at most.
+    /// Median number of collections that the bytes have survived.
     pub median_collections: u64,
-    /// For the one that has been through the most.
+    /// Maximum number of collections that an object has survived.
     pub most_collections: u64,
 }
 
-/// The size that the detail of an allocation says, bytes; 0 where it says none.
+/// Returns the size in the detail of an allocation, in bytes; 0 if it has none.
 ///
 /// ```
 /// assert_eq!(profile::ops::size_in("24 bytes"), 24);
@@ -45,7 +43,8 @@ pub fn size_in(text: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// How many objects a sample of an allocation stands for, about; 1 where its size is not told.
+/// Returns the approximate number of objects that a sample of an allocation represents; 1 if its
+/// size is unknown.
 #[must_use]
 pub fn objects_of(profile: &Profile, sample: &Sample) -> f64 {
     let text = sample.detail.map(|id| profile.detail(id).text);
@@ -55,7 +54,7 @@ pub fn objects_of(profile: &Profile, sample: &Sample) -> f64 {
     }
 }
 
-/// The types of what is alive, those with the most bytes first.
+/// Returns the types of the live objects, most bytes first.
 #[must_use]
 pub fn live_types(profile: &Profile) -> Vec<LiveType> {
     let heaps: HashMap<ProcessId, &LiveHeap> =

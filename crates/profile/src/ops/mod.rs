@@ -31,8 +31,8 @@ pub use stack_view::{StackView, has_logical, with_stack_view};
 pub use totals::{TotalsRow, events, main_event, main_of, order, totals};
 pub use tree::{Direction, Node, Tree};
 
-/// How much was sampled: the number of samples and the sum of their values, in the unit of their
-/// event. A sum over several events has no meaning as value.
+/// Number of samples and sum of their values, in the unit of their event. The sum over several
+/// events has no meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct Weight {
     /// Sum of the values (nanoseconds, bytes, pieces).
@@ -42,7 +42,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// The weight of one sample with this value.
+    /// Returns the weight of one sample with this value.
     #[must_use]
     pub fn of(value: u64) -> Weight {
         Weight { value, samples: 1 }

@@ -10,10 +10,10 @@
 use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, Profile, Stack, StackId};
 
-/// Text of the frame above the collector's code.
+/// Name of the label frame above the garbage collector's code.
 pub(crate) const GC_FRAME: &str = "[GC]";
 
-/// A kind of work that has a frame.
+/// A kind of runtime work with its own label frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RuntimeWork {
     Compiling,
@@ -36,7 +36,7 @@ impl RuntimeWork {
         }
     }
 
-    /// The work of all code in a file.
+    /// Returns the work of all code in a file.
     fn of_file(name: &str) -> Option<RuntimeWork> {
         match name {
             "libclrjit.so" => Some(RuntimeWork::Compiling),
@@ -45,7 +45,7 @@ impl RuntimeWork {
         }
     }
 
-    /// The work of a thread of the runtime's; the kernel keeps 15 bytes of a name.
+    /// Returns the work of a runtime thread. The kernel keeps 15 bytes of a thread's name.
     fn of_thread(name: &str) -> Option<RuntimeWork> {
         match name {
             // The last is .NET Core 3.1's ".NET Background GC".
@@ -60,16 +60,16 @@ impl RuntimeWork {
     }
 }
 
-/// Facts about an old stack.
+/// Facts about a stack of the original profile.
 #[derive(Clone, Copy, Default)]
 struct StackFacts {
-    /// Managed code is in it.
+    /// Whether it has managed code.
     is_managed: bool,
     /// The work that its frames since the last managed one are known to do.
     work: Option<RuntimeWork>,
-    /// It says so itself.
+    /// Whether the stack has a label frame already.
     is_marked: bool,
-    /// Its frame that is nearest to the root and the runtime's.
+    /// The runtime frame nearest to the root.
     runtime: Option<FrameId>,
 }
 

@@ -3,12 +3,12 @@
 use crate::builder::Builder;
 use crate::model::Profile;
 
-/// The profile with each known signature behind its method's name: `App.Print(int)`. Stacks and
-/// samples stay as they are.
+/// Returns the profile with each known signature appended to its method's name: `App.Print(int)`.
+/// Stacks and samples are unchanged.
 #[must_use]
 pub fn with_signatures(mut profile: Profile) -> Profile {
     let mut frames = std::mem::take(&mut profile.frames);
-    // Only strings are added: frames keep their numbers, and stacks theirs.
+    // Only strings are added, so the ids of frames and stacks do not change.
     let mut builder = Builder::from_profile(profile);
     for frame in &mut frames {
         if let Some(signature) = frame.signature.take() {

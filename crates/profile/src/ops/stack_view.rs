@@ -5,10 +5,10 @@
 
 use crate::model::Profile;
 
-/// The meaning of the stack of a sample in an async method.
+/// Choice between the two stacks of a sample in an async method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum StackView {
-    /// Its callers and awaiters: as the source reads.
+    /// The logical stack: callers and awaiting methods, as in the source.
     #[default]
     Logical,
     /// The frames on the thread's stack: a resumed method was called by the runtime's dispatcher.
@@ -19,7 +19,7 @@ impl StackView {
     /// Both, in the order in which help texts name them.
     pub const ALL: [StackView; 2] = [StackView::Logical, StackView::Physical];
 
-    /// Its word on the command line.
+    /// Returns the choice's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl StackView {
         }
     }
 
-    /// The choice with that [`name`](StackView::name).
+    /// Returns the choice with this [`name`](StackView::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<StackView> {
         StackView::ALL
@@ -46,7 +46,7 @@ pub fn has_logical(profile: &Profile) -> bool {
         .any(|sample| sample.logical.is_some())
 }
 
-/// The profile in which each sample has the one stack that is looked at.
+/// Returns the profile in which each sample has only the selected stack.
 #[must_use]
 pub fn with_stack_view(mut profile: Profile, stacks: StackView) -> Profile {
     for sample in &mut profile.samples {

@@ -15,16 +15,16 @@ use crate::model::{Event, Health, Profile, Sample, StringId};
 /// One row of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TotalsRow {
-    /// The group that it is.
+    /// The group of the row.
     pub group: Group,
-    /// Samples whose leaf is of the group.
+    /// Self weight: samples whose leaf is in the group.
     pub own: Weight,
-    /// Samples that have the group anywhere in their stack.
+    /// Total weight: samples with the group anywhere in their stack.
     pub total: Weight,
 }
 
-/// The order of rows of a table: the greatest self sum first, those of the same sum by label, as
-/// `go tool pprof -top` has them; those without any the greatest total first.
+/// Compares rows of a table: largest self sum first, equal sums by label, as in `go tool pprof
+/// -top`. Rows without self sum come largest total first.
 pub fn order<W: Ord + Default>(a: (W, W), b: (W, W), a_label: &str, b_label: &str) -> Ordering {
     let ((a_own, a_total), (b_own, b_total)) = (a, b);
     let nothing = W::default();
@@ -40,7 +40,7 @@ pub fn order<W: Ord + Default>(a: (W, W), b: (W, W), a_label: &str, b_label: &st
         .then(b_total.cmp(&a_total))
 }
 
-/// The table of the samples that `include` takes, in the order of [`order`].
+/// Returns the table of the samples selected by `include`, sorted by [`order`].
 #[must_use]
 pub fn totals(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) -> Vec<TotalsRow> {
     let mut rows = match by {
@@ -236,7 +236,7 @@ fn of_frames(profile: &Profile, by: GroupBy, include: impl Fn(&Sample) -> bool) 
         *first = stack as u32;
     }
     let mut total = vec![Weight::default(); groups.len()];
-    // How often each group is on the path from the root to where we are.
+    // Number of occurrences of each group on the path from the root to the current node.
     let mut on_path = vec![0u32; groups.len()];
     let mut path: Vec<u32> = Vec::new();
     let mut at = first_root;

@@ -12,24 +12,24 @@ use super::Weight;
 use super::group::{Group, GroupBy, Groups};
 use crate::model::{Profile, Sample};
 
-/// From where the tree grows.
+/// Direction of a call tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Direction {
-    /// Thread roots first; below a node is what it called.
+    /// From thread roots to leaves. The children of a node are its callees.
     #[default]
     Callees,
-    /// Leaves first; below a node is what called it.
+    /// From leaves to thread roots. The children of a node are its callers.
     Callers,
 }
 
-/// A place in the tree.
+/// A node of the tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     /// Index into [`Tree::groups`]; `None` for the root.
     pub group: Option<u32>,
-    /// The node above, `None` for the root.
+    /// The parent node, `None` for the root.
     pub parent: Option<u32>,
-    /// The nodes below, heaviest first.
+    /// The child nodes, heaviest first.
     pub children: Vec<u32>,
     /// Samples that end here.
     pub own: Weight,
@@ -49,17 +49,17 @@ pub struct Node {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// The groups that nodes stand for.
+    /// The groups of the nodes.
     pub groups: Vec<Group>,
     /// The nodes, root first.
     pub nodes: Vec<Node>,
 }
 
 impl Tree {
-    /// The tree of the samples that `include` takes. Several events in one tree make values
-    /// without meaning: take one.
+    /// Returns the tree of the samples selected by `include`. Select one event: sums over several
+    /// have no meaning.
     ///
-    /// Grouped by module or runtime, frames of the same group that follow each other are one node.
+    /// When grouped by module or runtime, adjacent frames of one group become one node.
     #[must_use]
     pub fn new(
         profile: &Profile,

@@ -1,8 +1,9 @@
-//! `below-filter ANSWER CALL[,CALL…] COMMAND…`: runs the command below a filter of system calls, as
-//! a sandbox does.
+//! `below-filter ANSWER CALL[,CALL…] COMMAND…`: runs a command with filtered system calls.
 //!
-//! ANSWER is what the calls of that name get: `kill` ends the process, else the name of an errno.
-//! The calls are those of the table of crate `syscalls`.
+//! A sandbox does the same.
+//!
+//! ANSWER is the result of the filtered system calls: `kill` ends the process, the name of an errno
+//! is returned. CALL is a name in the table of crate `syscalls`.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -49,7 +50,7 @@ fn install(numbers: impl Iterator<Item = libc::c_long>, answer: u32) {
         len: u16::try_from(steps.len()).expect("a short program"),
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: a valid program, which the kernel checks and copies.
+    // SAFETY: the program is valid. The kernel checks and copies it.
     let failed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
             || libc::prctl(

@@ -22,8 +22,8 @@ on_each_runtime!(
     a_runtime_that_gives_the_signal_back_before_it_aborts,
 );
 
-/// On one processor, which the agent thread only gets when the program's thread waits (where that
-/// may be asked for: a user without rights gets no real-time scheduling).
+/// Runs on one processor, which the agent thread gets only while the program's thread waits. Needs
+/// the right to real-time scheduling; otherwise the priority is normal.
 fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
     let alone = "set -- taskset -c 0 \"$@\"; chrt -f 1 true && exec chrt -f 1 \"$@\"; exec \"$@\"";
     let program = Recorder::workload(runtime, "rude", &["0.05", "throws"])
@@ -47,8 +47,8 @@ fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
     }
 }
 
-/// .NET 8 gives all signals back as it found them, and then calls `abort`: a tick in between ended
-/// the program by our signal. Here ticks have all the time in the world for it.
+/// .NET 8 restores the original actions of all signals and then calls `abort`. A tick in between
+/// would end the program by our signal. This test delays the runtime there, so that ticks occur.
 fn a_runtime_that_gives_the_signal_back_before_it_aborts(runtime: &Runtime) {
     const HELD: Duration = Duration::from_millis(100);
     let record = Recorder::workload(runtime, "rude", &["1", "failsfast"]).options([

@@ -27,14 +27,13 @@ fn walkers_agree(runtime: &Runtime) {
         "{:?}",
         all.image_maps
     );
-    // Few walks: one that differs is much. What is behind it would be a class in the long run.
+    // With few walks, one that differs has a large share. `cargo xtask agree` shows its class.
     assert!(all.suspend.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.seeded.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.snapshots.percent() >= 99.8, "{}", all.text());
 }
 
-/// In programs whose code is there already: made by the JIT, ReadyToRun, under exceptions, in
-/// waits.
+/// Programs whose code exists at the attach: JIT-compiled, ReadyToRun, in exceptions, in waits.
 fn walkers_agree_after_an_attach(runtime: &Runtime) {
     let machine = Machine::exclusive();
     let mut all = Agreement::default();
@@ -49,8 +48,8 @@ fn walkers_agree_after_an_attach(runtime: &Runtime) {
     assert!(all.snapshots.percent() >= 99.8, "{}", all.text());
 }
 
-/// Rule 13 of the articles: a seed is a hint. On threads that stand still at the same instant both
-/// ways are the same to the last address.
+/// Rule 13 of the articles: a seed (the context from which `DoStackSnapshot` begins) is a hint. On
+/// stopped threads, walks with and without a seed return the same addresses.
 fn rule_13_the_runtime_finds_the_same_frames_with_a_seed_and_without(runtime: &Runtime) {
     let machine = Machine::exclusive();
     let mut all = Agreement::default();
@@ -81,7 +80,7 @@ fn rule_14_random_seeds_are_refused_and_the_program_goes_on() {
             let found = testkit::agree(&runtime, program, 50, SEEDS);
             drop(machine);
             let (refused, given) = found.random_seeds;
-            // Those that were given are frames of the thread all the same.
+            // The seeds that were passed on are frames of the thread nevertheless.
             assert!(
                 refused + given >= SEEDS && refused >= SEEDS / 5 * 4,
                 "{found:?}"

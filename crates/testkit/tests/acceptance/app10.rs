@@ -1,11 +1,11 @@
-//! A real app on .NET 10, CoreCLR linked into its executable.
+//! Recording of a third-party single-file app on .NET 10, with CoreCLR linked into its executable.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
 use testkit::{Inspected, Machine, Recorded, Recorder, Tools};
 
-/// A walk may break this often, in percent, while a runtime starts up.
+/// Maximum percentage of broken walks while a runtime starts up.
 const BROKEN: f64 = 1.0;
 
 fn check(recorded: &Recorded) {
@@ -15,7 +15,7 @@ fn check(recorded: &Recorded) {
     let runtimes = inspected.json["runtimes"].to_string();
     assert!(runtimes.contains("10.0."), "{runtimes}");
     assert!(runtimes.contains("recorded"), "{runtimes}");
-    // Managed frames are there, in whole stacks.
+    // Whole stacks contain managed frames.
     let stacks = recorded.stacks();
     let managed = stacks
         .stacks

@@ -19,24 +19,25 @@ on_each_runtime!(
     tasks_of_a_program_without_async_methods,
 );
 
-/// Percent of the samples of leaves that must have exactly the chain that the program says.
+/// Minimum percentage of leaf samples with exactly the expected chain (the methods awaiting the
+/// resumed one).
 const EXACT: f64 = 99.9;
 
-/// Rounds, not seconds: as many samples on a machine that is busy.
+/// Rounds of work instead of seconds, so that a busy machine gives as many samples.
 const ROUNDS: &str = "rounds=40";
-/// The same while another thread collects without end.
+/// Rounds while another thread collects continuously.
 const FEW_ROUNDS: &str = "rounds=16";
 
-/// How a program is run, and how the runtime is set up for it.
+/// Options of a program and settings of its runtime.
 struct GateSetting {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// Of `DOTNET_NAME`, or `COMPlus_NAME`.
+    /// Pairs of NAME in `DOTNET_NAME` or `COMPlus_NAME`, and value.
     environment: &'static [(&'static str, &'static str)],
 }
 
-/// Stacks that are walked in callbacks, and by the wall clock, have chains. The first events of
-/// each class have no chain yet, and there are few of them.
+/// Stacks walked in callbacks and by the wall clock have chains. Only the few first events of each
+/// class have none.
 fn events_have_chains_too(runtime: &Runtime) {
     assert_events_have_chains(runtime, AsyncKind::StateMachine);
 }
@@ -98,8 +99,8 @@ const POOLED: GateSetting = GateSetting {
     environment: &[],
 };
 
-/// Of pooled boxes' classes, and of precompiled dispatchers of runtime async, nothing is known
-/// before a sample meets them: the first 2 ms of each, on a busy machine some more.
+/// The classes of pooled boxes and the precompiled dispatchers of runtime async are unknown until a
+/// sample contains them: for the first 2 ms of each, longer on a busy machine.
 pub(crate) const FIRST_MET: f64 = 97.0;
 
 const SETTINGS: [GateSetting; 10] = [
@@ -164,7 +165,7 @@ const SETTINGS: [GateSetting; 10] = [
     },
 ];
 
-// Those with runtime async.
+// Tests with runtime async.
 on_each_runtime_async!(
     chains_of_runtime_async,
     chains_of_runtime_async_in_other_settings,
@@ -172,7 +173,7 @@ on_each_runtime_async!(
     pooled_boxes_beside_runtime_async,
 );
 
-/// The same program, its methods compiled with runtime async: all of them, and each second one.
+/// Runs the same program with all methods compiled with runtime async, and with every second one.
 fn chains_of_runtime_async(runtime: &Runtime) {
     in_both_kinds(runtime, &[AS_IT_COMES]);
 }
@@ -280,7 +281,7 @@ fn failures(runtime: &Runtime, workload: &str, setting: &GateSetting, least: f64
     failures_of_kind(runtime, workload, AsyncKind::StateMachine, setting, least)
 }
 
-/// The same of a workload whose async methods are compiled so.
+/// Checks a workload with async methods of this kind.
 fn failures_of_kind(
     runtime: &Runtime,
     workload: &str,
@@ -378,7 +379,7 @@ pub(crate) struct ChainSums {
 }
 
 impl ChainSums {
-    /// Of logical stacks, by the chains that a program says.
+    /// Compares logical stacks with the chains that a program printed.
     pub(crate) fn of(answer: &ProgramOutput, stacks: &Stacks) -> ChainSums {
         let expected = answer.lines("chain");
         assert!(expected.len() >= 4, "{} leaves", expected.len());
@@ -415,7 +416,7 @@ impl ChainSums {
         ChainSums { leaves }
     }
 
-    /// Those that have exactly their chain, and all.
+    /// Returns the number of samples with exactly the expected chain, and of all.
     pub(crate) fn sums(&self) -> (u64, u64) {
         let leaves = self.leaves.values();
         let sums = leaves.map(|leaf| (leaf.exact, leaf.exact + leaf.other));

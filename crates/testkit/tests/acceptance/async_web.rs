@@ -19,12 +19,12 @@ on_each_web_runtime!(
     services_have_their_handlers_by_attaching,
 );
 
-/// Percent of the samples of leaves that must have their handler and Kestrel's loop.
+/// Minimum percentage of leaf samples with their handler and Kestrel's loop.
 const WHOLE: f64 = 99.9;
 const LOOP: &str =
     "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol.ProcessRequests";
 
-/// At least so many samples of leaves.
+/// Minimum number of leaf samples.
 const ENOUGH: u64 = 1_000;
 
 on_each_runtime_async!(

@@ -35,19 +35,19 @@ on_net8_and_core31!(
     a_started_program_is_recorded_again_by_its_agent,
 );
 
-/// Percentage points between our share and the program's.
+/// Maximum difference between our share and the program's, in percentage points.
 const TOLERANCE: f64 = 2.0;
-/// More than any of these takes.
+/// Time limit, longer than any of these steps takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A workload that has run for a while, and goes on until it is ended.
+/// Starts a workload that runs until it is ended, and waits until it is ready.
 pub(crate) fn running(runtime: &Runtime, name: &str, arguments: &[&str]) -> Running {
     let mut command = runtime.command(&workload(name).dll);
     command.arg("attached").args(arguments);
     Running::start(command)
 }
 
-/// The program ends by itself, and says this.
+/// Closes the program's input, and asserts that it succeeds and prints `says`.
 pub(crate) fn ends_well(program: Running, says: &str) {
     let (output, status) = program.end();
     assert!(
@@ -56,7 +56,7 @@ pub(crate) fn ends_well(program: Running, says: &str) {
     );
 }
 
-/// `sidewalk record --pid` that records into `folder`.
+/// Returns the command `sidewalk record --pid` with its recording in `folder`.
 pub(crate) fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(sidewalk());
     command.args(["record", "--pid", &pid.to_string()]);
@@ -200,7 +200,7 @@ fn the_same_picture(runtime: &Runtime) {
     assert!(unknown <= 0.1, "{unknown} % of frames are unknown");
 }
 
-/// How many rounds: `cargo xtask stress --attach ROUNDS` asks for more.
+/// Returns the number of rounds. `cargo xtask stress --attach ROUNDS` sets it.
 fn rounds_wanted() -> u32 {
     let wanted = std::env::var("SIDEWALK_ATTACH_ROUNDS").ok();
     wanted.map_or(8, |rounds| {
@@ -210,8 +210,9 @@ fn rounds_wanted() -> u32 {
     })
 }
 
-/// A round: attach, record, leave. What is left of it then. Each other one asks who awaits whom, as
-/// is usual: code of before must be looked at then, of which some has been unloaded.
+/// One round: attaches, records, detaches and checks what is left. Every other round records
+/// logical stacks, the default. The agent must then inspect existing code, some of which has been
+/// unloaded.
 fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     let mut options = vec!["-d", "200ms", "-e", "cpu,exception"];
     if !number.is_multiple_of(2) {
@@ -220,7 +221,7 @@ fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     let recorded = record(pid, folder, &options);
     let message = &recorded.answer.stderr;
     assert!(has_left(&recorded), "round {number}: {message}");
-    // It says that it has left a moment before it has.
+    // The agent reports that it has detached a moment before its thread ends.
     until("the agent's thread to end", || !has_agent_thread(pid));
     assert_eq!(timers(pid), 0, "timers, round {number}");
     (agent_mappings(pid), descriptors(pid), resident(pid))
@@ -272,8 +273,8 @@ fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
     server.stop();
 }
 
-/// In a program whose own memory and descriptors do not change: afterwards they are those of round
-/// 10.
+/// The program's own memory and descriptors do not change, so they must be the same after the
+/// rounds as after round 10.
 fn twenty_rounds_leave_nothing_behind(runtime: &Runtime) {
     let program = running(runtime, "shares", &[]);
     let pid = program.pid();
@@ -301,7 +302,7 @@ fn a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again(runtime: &R
         let mut tool = start(pid, &folder, &["-F", "999", "--engine", "clocks"]);
         tool.kill().unwrap();
         tool.wait().unwrap();
-        // The agent leaves as if it had been told.
+        // The agent detaches as on request.
         until("the agent to leave", || !has_agent_thread(pid));
         let recorded = record(pid, &folder, &["-d", "200ms"]);
         assert!(has_left(&recorded), "{}", recorded.answer.stderr);
@@ -349,7 +350,7 @@ fn a_program_that_is_killed_leaves_its_recording(runtime: &Runtime) {
     let pid = program.pid();
     let folder = test_folder("target");
     let mut tool = start(pid, &folder, &["-F", "999", "--engine", "clocks"]);
-    // On a busy machine it need not have run since.
+    // On a busy machine it may not have run since.
     let begun = used_ticks(pid);
     until("a tenth of a second of work", || {
         used_ticks(pid) >= begun + 10
@@ -430,7 +431,7 @@ fn mapped_modules(pid: u32) -> BTreeMap<String, usize> {
     modules
 }
 
-/// While we record and when we have left.
+/// Checks during a recording and after the detach.
 fn no_file_of_a_module_is_mapped_again(runtime: &Runtime) {
     let program = running(runtime, "shares", &[]);
     let pid = program.pid();

@@ -1,9 +1,10 @@
 //! Tiers of code that was compiled before we came, body by body against what the runtime says of it
 //! in its perf map.
 //!
-//! The oracle is attached for it: it tells every body that the agent has found, by its address, and
-//! the agent's own reading of its tier; and of its IL map, beside what the runtime answers. The
-//! perf map is the test's, and is asked for afterwards: the bodies are still there.
+//! The oracle (a test profiler built from the agent's code) is attached. It reports each method
+//! body that the agent found: address, the tier that the agent inferred, and whether the agent's IL
+//! map equals the runtime's. The test then requests the perf map from the runtime. The bodies still
+//! exist then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -14,15 +15,15 @@ use testkit::{JitBodies, Runtime};
 
 on_each_web_runtime!(tiers_of_code_from_before_are_those_of_the_perf_map);
 
-/// Far longer than an answer takes.
+/// Time limit, far longer than a response takes.
 const WAIT: Duration = Duration::from_secs(20);
 
 fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
     let (mut compared, mut agreed) = (0u32, 0u32);
     let (mut read, mut bodies) = (0, 0);
-    // Not in the perf map: what the runtime has thrown away meanwhile.
+    // Bodies that are not in the perf map: the runtime has freed them meanwhile.
     let mut gone = Vec::new();
-    // By what the runtime says and what we do.
+    // Differences by the runtime's tier and ours.
     let mut wrong: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for (name, arguments) in [
         ("shares", &[][..]),
@@ -76,7 +77,7 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
         }
     }
     assert!(read * 100 >= bodies * 98, "{read} of {bodies} IL maps read");
-    // Of all programs together: of the fifty bodies of a small one, one would be too many.
+    // For all programs together: one of the fifty bodies of a small program would exceed the limit.
     assert!(gone.len() * 100 <= bodies, "{bodies} bodies but {gone:?}");
     let share = f64::from(agreed) / f64::from(compared);
     println!("{agreed} of {compared} agree, {share:.4}");

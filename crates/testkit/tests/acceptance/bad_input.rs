@@ -1,4 +1,4 @@
-//! Clear answers to what cannot work: what happened, and what to do.
+//! Error messages of the tool for invalid input: each states the cause and what to do.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(sidewalk()).args(arguments).output().unwrap()
 }
 
-/// Asserts an exit code, and that the message on stderr has these words.
+/// Asserts the exit code, and that the message on stderr contains `words`.
 fn assert_answer(output: &Output, code: i32, words: &[&str]) {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{message}");

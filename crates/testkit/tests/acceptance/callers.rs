@@ -8,7 +8,7 @@ use crate::{LOST_LIMIT, broken_limit};
 
 on_each_runtime!(leaf, frameless, roomy, storm);
 
-/// Percent of the frames of these methods that may have another caller.
+/// Maximum percentage of frames of these methods with another caller.
 const WRONG: f64 = 0.1;
 
 fn leaf(runtime: &Runtime) {
@@ -19,8 +19,8 @@ fn frameless(runtime: &Runtime) {
     one_caller_each(runtime, "frameless", "3", 20);
 }
 
-/// Frames of many pages: their prologues touch each page, .NET Core 3.1's by moving the stack
-/// pointer, and a walk in there read a return address of 0 and took it for the root.
+/// Frames of many pages. Their prologues touch each page, in .NET Core 3.1 by moving the stack
+/// pointer. A walk from there could read a return address of 0 and mistake it for the root.
 fn roomy(runtime: &Runtime) {
     let recorded = one_caller_each(runtime, "roomy", "3", 10);
     recorded.inspect().assert_honest(WRONG, LOST_LIMIT);
@@ -30,9 +30,8 @@ fn roomy(runtime: &Runtime) {
     assert_eq!(whole, deep.total(), "all stacks go down to Main");
 }
 
-/// Under garbage collections without end: to stop a thread the runtime replaces
-/// return addresses, and a walk that does not know the true ones lost one
-/// caller of a hundred here.
+/// Continuous garbage collections. To stop a thread the runtime replaces (hijacks) return
+/// addresses. A walk without the original ones loses one caller of a hundred here.
 fn storm(runtime: &Runtime) {
     let recorded = one_caller_each(runtime, "storm", "6", 12);
     let collections = recorded.answer.measured("collections");

@@ -39,16 +39,16 @@ fn refused(pid: u32, events: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The facts about events in a recording, whole or under way.
+/// Facts about events in a recording, finished or not.
 #[derive(Default)]
 struct EventTimeline {
-    /// When, from which events and to which.
+    /// Changes: time, events before, events after.
     changes: Vec<(u64, Vec<Event>, Vec<Event>)>,
-    /// When samples of events were taken.
+    /// Times of samples by event.
     samples: BTreeMap<u8, Vec<u64>>,
-    /// Samples that a limit kept out.
+    /// Number of samples dropped by a limit.
     limited: u64,
-    /// Totals, of which there is one a second.
+    /// Number of totals records. The agent writes one per second.
     stats: usize,
 }
 
@@ -235,7 +235,7 @@ fn another_user_changes_nothing() {
     let pid = program.pid();
     let folder = test_folder("other");
     let tool = start(pid, &folder, &[]);
-    // Where everybody may run it.
+    // A folder from which every user may run it.
     let public = tempfile::tempdir().unwrap();
     for file in [sidewalk(), testkit::agent()] {
         let copy = public.path().join(file.file_name().unwrap());

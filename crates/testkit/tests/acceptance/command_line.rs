@@ -1,4 +1,4 @@
-//! Effects of `sidewalk record` on the program it starts: none.
+//! `sidewalk record` changes nothing for the program that it starts.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use testkit::{Inspected, Machine, Recorded, Recorder, Runtime, only_child, sidew
 
 use crate::stress::wait_for_a_sample;
 
-/// `dotnet exec … WORKLOAD.dll ARGUMENT` as words.
+/// The words of `dotnet exec … WORKLOAD.dll ARGUMENT`.
 fn words(name: &str, argument: &str) -> Vec<String> {
     let mut command = Command::new("unused");
     Runtime::net8().add_to(&mut command, &workload(name).dll);

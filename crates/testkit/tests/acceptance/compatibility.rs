@@ -1,4 +1,4 @@
-//! Old profilers: the table of `runsxs --compat`, and why the runtime's own setting is not used.
+//! Old profilers in a process with several CLRs: the table of `runsxs --compat`.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testkit::{Runtime, output_in_time, runsxs, target_dir, v2_agent, workload};
 
-/// Makes CLRs below the command load the old profiler, which writes into the file.
+/// Makes the CLRs of the command load the old profiler, which writes into `log`.
 fn with_old_profiler(command: &mut Command, log: &Path) {
     command
         .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
@@ -25,14 +25,14 @@ fn log(name: &str) -> PathBuf {
     path
 }
 
-/// The article's table, V2 being .NET Core 3.1 and V4 .NET 8.
+/// The article's table. V2 is .NET Core 3.1, V4 is .NET 8.
 #[test]
 fn the_six_rows() {
     let (old, new) = (Runtime::core31(), Runtime::net8());
     let loads = "loads the profiler";
     let not = "does not load the profiler";
-    // The fate of the profiler in each CLR, and the facts that its library saw: instances made, the
-    // CLRs that initialised one.
+    // The profiler's state in each CLR, and what its library counted: instances made, CLRs that
+    // initialised one.
     for (setting, order, fates, created, initialized) in [
         (
             "EnableV2Profiler",

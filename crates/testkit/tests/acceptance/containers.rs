@@ -1,7 +1,7 @@
 //! Programs with a view of their own: found, and given a library that they can load.
 //!
-//! The library is `v2_agent`, which every runtime loads and then refuses by name: what it says when
-//! it has been loaded is not what it says when it was not found.
+//! The library is `v2_agent`, which every runtime loads and then refuses by name. The runtime's
+//! message for a refused library differs from that for a missing one.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use testkit::{
     stdout_of, test_folder, v2_agent, workload,
 };
 
-/// A program behind another one, with the same environment.
+/// Appends a program to the arguments of `starter`, with the same environment.
 fn behind(mut starter: Command, program: &Command) -> Command {
     starter.arg(program.get_program()).args(program.get_args());
     for (name, value) in program.get_envs() {
@@ -28,8 +28,8 @@ fn behind(mut starter: Command, program: &Command) -> Command {
     starter
 }
 
-/// Commands of a shell that mount an empty folder over `/tmp`. A clone that lies below it is seen
-/// on.
+/// Returns shell commands that mount an empty folder over `/tmp`. A clone of the repository below
+/// it stays visible.
 pub(crate) fn empty_tmp(options: &str) -> String {
     let mount = format!("mount -t tmpfs {options} none /tmp");
     let clone = repository();
@@ -37,11 +37,11 @@ pub(crate) fn empty_tmp(options: &str) -> String {
         return mount;
     }
     let clone = clone.display();
-    // With what is mounted in it.
+    // Including the mounts in it.
     format!("mount --rbind {clone} /mnt\n{mount}\nmkdir -p {clone}\nmount --move /mnt {clone}")
 }
 
-/// Starts it in pid and mount namespaces of its own, after the commands of a shell.
+/// Starts the program in new pid and mount namespaces, after running shell commands.
 pub(crate) fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
     let mut unshare = Command::new("unshare");
     unshare
@@ -54,8 +54,8 @@ pub(crate) fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
     (running, target)
 }
 
-/// Records for two seconds what the threads of a process wait for, and says how often they were
-/// seen where `waits` waits.
+/// Records a process by the wall clock for two seconds. Returns the number of samples in the wait
+/// of `waits`.
 fn record(name: &str, pid: u32) -> u64 {
     let recording = test_folder(name).join("recording.swk");
     let mut command = Command::new(sidewalk());

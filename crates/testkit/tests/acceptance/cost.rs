@@ -40,7 +40,7 @@ fn callbacks_of_a_program_that_compiles_are_counted(runtime: &Runtime) {
     println!("{}", inspected.json["cost"]);
     let methods = recorded.answer.measured("made");
     let (compilations, took) = callbacks(&inspected, "compilation");
-    // One when it begins and one when it ends.
+    // Two events: start and end of a compilation.
     assert!(compilations >= 2.0 * methods, "{compilations} of {methods}");
     assert!(took > 0.0, "{compilations} callbacks took no time");
     assert!(callbacks(&inspected, "loads").0 >= 3.0);
@@ -86,7 +86,7 @@ fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
         let inspected = recorded.inspect();
         let handlers = part(&inspected, "handlers");
         let samples = inspected.number("samples") + inspected.number("lost");
-        // Of time that passes there are samples that no signal was sent for.
+        // Wall-clock samples include some for which no signal was sent.
         if event == "cpu" {
             assert!(handlers >= samples * 0.9, "{handlers}: {line}");
             assert!(handlers <= samples * 1.1 + 20.0, "{handlers}: {line}");

@@ -7,7 +7,7 @@ use crate::LOST_LIMIT;
 
 on_each_runtime!(stacks_out_of_openssl_are_whole);
 
-/// Percent of walks that may break, on every runtime.
+/// Maximum percentage of broken walks, on every runtime.
 const BROKEN: f64 = 0.1;
 
 fn stacks_out_of_openssl_are_whole(runtime: &Runtime) {
@@ -20,7 +20,7 @@ fn stacks_out_of_openssl_are_whole(runtime: &Runtime) {
     let stacks = recorded.stacks();
     let total = stacks.total();
     assert!(total >= 2000, "{total} samples are too few");
-    // Each kind of work was seen, and below Main.
+    // Each kind of work was sampled, called from Main.
     for method in [
         "Workloads.Libcrypto.HashDirect",
         "Workloads.Libcrypto.EncryptDirect",

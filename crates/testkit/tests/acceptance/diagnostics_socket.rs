@@ -17,7 +17,7 @@ on_each_runtime!(
     a_perf_map_is_written_where_the_runtime_can,
 );
 
-/// Far longer than an answer takes.
+/// Time limit, far longer than a response takes.
 const WAIT: Duration = Duration::from_secs(20);
 
 fn attach(library: &str) -> Attach<'_> {

@@ -13,7 +13,7 @@ use crate::containers::empty_tmp;
 
 on_each_runtime!(a_running_program_is_fit);
 
-/// The printed text, and whether recording would work.
+/// The output of `sidewalk doctor`, and whether recording would work.
 struct DoctorOutput {
     text: String,
     is_fit: bool,
@@ -26,7 +26,7 @@ impl DoctorOutput {
             stdout,
             stderr,
         } = command
-            // The one under test, not one beside a copy of the tool.
+            // The agent under test, not one beside a copy of the tool.
             .env("SIDEWALK_AGENT", agent())
             .output()
             .unwrap();
@@ -39,7 +39,7 @@ impl DoctorOutput {
         }
     }
 
-    /// State and text of a check.
+    /// Returns state and text of a check.
     fn check(&self, what: &str) -> (&str, &str) {
         let mut lines = self.text.lines();
         let found = lines.find_map(|line| {
@@ -295,7 +295,7 @@ fn a_container_that_takes_no_agent_is_told() {
 #[test]
 fn another_users_program_is_told() {
     let running = Running::waits(&Runtime::net8());
-    // Where everybody may run it.
+    // A folder from which every user may run it.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("sidewalk");
     std::fs::copy(sidewalk(), &binary).unwrap();

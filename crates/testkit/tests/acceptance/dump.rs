@@ -26,14 +26,14 @@ on_net8_and_core31!(
     an_agent_that_stays_is_no_hindrance,
 );
 
-/// As `sidewalk dump` tells it.
+/// Returns the output of `sidewalk dump`.
 fn dump(recorded: &Recorded) -> Value {
     let file = recorded.recording.as_os_str();
     let text = run_sidewalk(["dump".as_ref(), "--json".as_ref(), file]);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The stack with this method in it.
+/// Returns the stack that contains `method`.
 fn stack_with<'a>(dump: &'a Value, method: &str) -> &'a Value {
     let stacks = dump["stacks"].as_array().unwrap();
     let found = stacks.iter().find(|stack| frames(stack).contains(&method));

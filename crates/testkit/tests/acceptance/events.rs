@@ -25,10 +25,10 @@ on_each_runtime!(
     snapshot_walker,
 );
 
-// With runtime async.
+// Tests with runtime async.
 on_each_runtime_async!(exceptions_of_resumed_methods, objects_of_suspended_methods,);
 
-/// Of `suspended`, compiled with runtime async.
+/// Records the workload `suspended`, compiled with runtime async.
 fn record_suspended(runtime: &Runtime, options: &[&str]) -> Recorded {
     let program = workload_of_kind("suspended", AsyncKind::Runtime);
     let recorded = Recorder::program(runtime, "suspended", &program.dll, &[]).options(options);
@@ -37,7 +37,7 @@ fn record_suspended(runtime: &Runtime, options: &[&str]) -> Recorded {
     recorded
 }
 
-/// Each throw of the source is one, and is caught where the source catches it.
+/// Each throw in the source gives one exception event, caught where the source catches it.
 fn exceptions_of_resumed_methods(runtime: &Runtime) {
     let options = ["-e", "exception", "--event-limit", "0"];
     let recorded = record_suspended(runtime, &options);

@@ -6,7 +6,7 @@ use testkit::{Recorder, Runtime, agent, watched_malloc};
 
 on_net8_and_core31!(the_programs_malloc_is_not_called);
 
-/// The functions of the C library whose memory is the program's.
+/// The allocation functions of the C library. Their memory belongs to the program.
 const MALLOC: [&str; 12] = [
     "aligned_alloc",
     "calloc",
@@ -22,10 +22,10 @@ const MALLOC: [&str; 12] = [
     "strdup",
 ];
 
-/// The CLR calls these two; nothing else may leak into the program's scope.
+/// The CLR calls these two. No other symbol may leak into the program's scope.
 const ALLOWED: [&str; 2] = ["DllGetClassObject", "DllMain"];
 
-/// The names of the agent's dynamic symbols of one sort.
+/// Returns the names of the agent's dynamic symbols of one sort.
 fn symbols(sort: &str) -> Vec<String> {
     let output = Command::new("nm")
         .args(["--dynamic", "--format=posix", sort])

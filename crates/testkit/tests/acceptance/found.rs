@@ -1,5 +1,5 @@
 //! `--find-code`: once a runtime is asked to report code no longer, its code is found where samples
-//! meet it. On runtimes whose records are not known the option changes nothing.
+//! meet it. On runtimes whose internal records are unknown the option changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ on_each_runtime!(
     tiers_are_seen,
 );
 
-/// From the first method on that can be.
+/// Disables reports from the first method on.
 const AT_ONCE: &str = "--find-code=0";
 
-/// Whether its records say where its code is.
+/// Whether the agent can find code in the runtime's own records.
 fn finds_code(runtime: &Runtime) -> bool {
     let major = runtime.version.split('.').next();
     major.and_then(|major| major.parse::<u32>().ok()) >= Some(10)
@@ -34,9 +34,9 @@ fn few_of_many_methods_are_told_of(runtime: &Runtime) {
     inspected.assert_honest(broken_limit(runtime), 0.1);
     let reported = &inspected.json["cost"]["callbacks"]["compilation"]["count"];
     let reported = reported.as_f64().unwrap();
-    // Two for each: when it is begun and when it has ended.
+    // Two events for each method: start and end of its compilation.
     match finds_code(runtime) {
-        // 3,000 methods, and as many as are compiled until the agent thread looks.
+        // 3,000 methods, plus those compiled until the agent thread's next check.
         true => assert!(reported < made, "{reported} of {made}"),
         false => assert!(reported >= 2.0 * made, "{reported} of {made}"),
     }
@@ -58,8 +58,7 @@ fn dynamic_methods_have_names(runtime: &Runtime) {
     assert_passed(&recorded.stacks());
 }
 
-/// Of loops that were hot from the start: among the bodies in which they are met are those that
-/// were optimised.
+/// The bodies found for loops that are hot from the start include optimised ones.
 fn tiers_are_seen(runtime: &Runtime) {
     let recorded = Recorder::workload(runtime, "shares", &["2"])
         .options(["-F", "997", AT_ONCE])

@@ -1,11 +1,10 @@
-//! Holds one thread of a recorded program up for some milliseconds, at moments that are rare: the
-//! agent's inside the runtime, the first one after a named system call.
+//! Stops one thread of a recorded program for some milliseconds at rare moments, by `ptrace`.
 //!
-//! A busy machine does so too, seldom. Whatever the agent asks of the runtime on its own thread has
-//! to bear that the program's threads go on meanwhile, collect, and make and lose all that they
-//! have; and the others that ticks come at any moment. The thread is stopped as a debugger stops it
-//! (`ptrace`), the others run untouched. Invariant: when a function of this module is back, nothing
-//! is stopped or traced any more.
+//! The moments are: the agent thread inside the runtime, and the first thread after a given system
+//! call. A busy machine delays threads in the same way, but rarely. Calls of the agent thread into
+//! the runtime must be correct while the program's threads run, collect, allocate and free. Program
+//! threads must tolerate ticks at any moment. All other threads run untouched. Invariant: when a
+//! function of this module returns, no thread is stopped or traced.
 
 use std::fs;
 use std::ops::Range;
@@ -16,28 +15,28 @@ use testkit::only_child;
 
 use crate::stepper::{Info, call_of, info_of, kill, ptrace_ok, resume, wait_for};
 
-/// How long a thread is held up.
+/// Duration of a stop.
 const HELD: Duration = Duration::from_millis(5);
-/// Between two looks where it is: about so many microseconds, never twice the same.
+/// Time between two checks of the thread's position, in microseconds. It varies.
 const APART: Range<u64> = 40..200;
 
-/// Counts of the looks and of the times that the thread was held up.
+/// Counts of checks and of stops.
 #[derive(Debug, Default)]
 pub(crate) struct HeldUp {
     pub(crate) looks: u32,
-    /// It was inside the runtime, and was held up there.
+    /// Stops inside the runtime.
     pub(crate) times: u32,
 }
 
-/// Holds up the agent of the program that `tool` has started and is recording, until the tool has
-/// ended. After `patience` the program is killed: it hangs.
+/// Repeatedly stops the agent thread of the program that `tool` is recording, until the tool has
+/// ended. After `patience` the program counts as hanging and is killed.
 pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     let end = Instant::now() + patience;
     let mut held_up = HeldUp::default();
     let Some((program, agent)) = agent_of(tool) else {
         return held_up;
     };
-    // From here on the thread reports to this one, and only to it.
+    // From here on only this thread receives the events of the traced thread.
     if ptrace_ok(libc::PTRACE_SEIZE, agent, 0, 0).is_err() {
         return held_up;
     }
@@ -46,7 +45,7 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     loop {
         std::thread::sleep(Duration::from_micros(apart));
         apart = APART.start + (apart * 7 + 13) % (APART.end - APART.start);
-        // Refused where it has just ended, which is then told, and has to be heard.
+        // Fails if the thread has just ended. The wait below then returns its exit.
         let _ended = ptrace_ok(libc::PTRACE_INTERRUPT, agent, 0, 0);
         let (_, status) = wait_for(agent);
         if !libc::WIFSTOPPED(status) {
@@ -62,7 +61,7 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
             true => libc::PTRACE_DETACH,
             false => libc::PTRACE_CONT,
         };
-        // A stop that is not ours is one with a signal, which it gets.
+        // Other stops are due to a signal, which is delivered.
         let signal = match status >> 16 {
             0 => libc::WSTOPSIG(status),
             _ => 0,
@@ -76,9 +75,8 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     }
 }
 
-/// Holds up the first thread of the program that `tool` has started, until the program ends: for so
-/// long whenever it has made a system call of this number with this first argument. Answers how
-/// often.
+/// Stops the first thread of the program that `tool` has started for `held` after each system call
+/// `call` with the first argument `first`, until the program ends. Returns the number of stops.
 pub(crate) fn hold_up_after(tool: &Child, (call, first): (i64, u64), held: Duration) -> u32 {
     let mut times = 0;
     let thread = only_child(tool.id())
@@ -124,7 +122,7 @@ fn agent_of(tool: &Child) -> Option<(u32, i32)> {
     Some((program, agent?.file_name().to_str()?.parse().ok()?))
 }
 
-/// Where the runtime's code is.
+/// Returns the address range of the runtime's code.
 fn runtime_of(program: u32) -> Range<u64> {
     let maps = fs::read_to_string(format!("/proc/{program}/maps")).unwrap_or_default();
     let code = maps

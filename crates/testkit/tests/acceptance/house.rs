@@ -1,4 +1,4 @@
-//! The invariants of ARCHITECTURE.md that dependencies can break.
+//! Checks of the sources against the invariants of ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use testkit::repository;
 
-/// Package name → names of the packages it links (normal dependencies only).
+/// Returns, for each package, the names of the packages that it links (normal dependencies only).
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--filter-platform"])

@@ -20,8 +20,8 @@ fn async_methods(runtime: &Runtime) {
     check(runtime, "async");
 }
 
-/// So much work as a quiet machine does in four seconds: beside others that want the processors a
-/// third of it is seen (docs/engines.md), and in so much time there would be less of it too.
+/// A fixed amount of work, four seconds on an idle machine. On a busy machine a third of it is
+/// sampled (docs/engines.md), and a fixed time would reduce the work as well.
 fn churn(runtime: &Runtime) {
     let options = ["-F", "997"];
     limited(
@@ -47,7 +47,7 @@ fn dynamic(runtime: &Runtime) {
 /// in that time.
 fn exceptions(runtime: &Runtime) {
     let often = ["--engine", "clocks", "-F", "4999"];
-    // Since .NET 9 an exception costs a quarter.
+    // Since .NET 9 an exception costs a quarter of the time.
     let is_dear = ["3.1.", "8."].map(|before| runtime.version.starts_with(before));
     let work = match is_dear.contains(&true) {
         true => "rounds=1700",

@@ -10,7 +10,7 @@ use testkit::{Running, Runtime, Tools, only_child, sidewalk, stdout_of, workload
 
 on_each_runtime!(a_running_program_is_listed);
 
-/// Returns the entry of a process; `None` where it is not listed.
+/// Returns the entry of a process, or `None` if it is not listed.
 fn listed(pid: u32) -> Option<Value> {
     let text = stdout_of(Command::new(sidewalk()).args(["list", "--json"]));
     let list: Value = serde_json::from_str(&text).unwrap();
@@ -18,7 +18,7 @@ fn listed(pid: u32) -> Option<Value> {
     rows.find(|row| row["pid"] == pid).cloned()
 }
 
-/// Starts a program that says nothing, and lists it until its row is the expected one.
+/// Starts a program without output, and lists it until its row is the expected one.
 fn listed_when(mut command: Command, is_it: impl Fn(&Value) -> bool) -> (Child, Value) {
     let child = command
         .stdin(Stdio::piped())
@@ -37,7 +37,7 @@ fn listed_when(mut command: Command, is_it: impl Fn(&Value) -> bool) -> (Child, 
 
 fn a_running_program_is_listed(runtime: &Runtime) {
     let mut command = runtime.command(&workload("waits").dll);
-    // The name that it gives itself is shown, and not obeyed.
+    // The terminal escape in its name is shown, not executed.
     command.arg("\x1b]0;owned\x07\n");
     let running = Running::start(command);
     let row = listed(running.pid()).unwrap();
@@ -171,7 +171,7 @@ fn another_profiler_is_named() {
 #[test]
 fn another_users_program_is_listed_with_why_not() {
     let running = Running::waits(&Runtime::net8());
-    // Where everybody may run it.
+    // A folder from which every user may run it.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("sidewalk");
     std::fs::copy(sidewalk(), &binary).unwrap();

@@ -16,12 +16,12 @@ on_each_runtime!(what_is_kept_and_what_is_dropped, of_a_program_that_runs);
 /// The message about the feature that .NET Core 3.1 lacks.
 const NONE: &str = "no live samples of .NET 3.1.23: it has no weak handles";
 
-/// The live heap as the report has it.
+/// Returns the live heap in the report.
 fn live(recorded: &Recorded) -> Value {
     let report = recorded.report(&["--event", "live", "--top", "100000"]);
     let live = report["live"].clone();
     println!("{live}");
-    // The table of samples is of the same objects.
+    // The table of samples counts the same objects.
     let sum = |rows: &Value, key: &str| -> u64 {
         let rows = rows.as_array().unwrap().iter();
         rows.map(|row| row[key].as_u64().unwrap()).sum()
@@ -46,7 +46,7 @@ fn number(row: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {key} in {row}"))
 }
 
-/// 0 of a type of which nothing is alive.
+/// Returns a number of the row of a type, or 0 if no object of it is alive.
 fn number_of(live: &Value, name: &str, key: &str) -> f64 {
     of_type(live, name).map_or(0.0, |row| number(row, key))
 }
@@ -102,7 +102,7 @@ fn what_is_kept_and_what_is_dropped(runtime: &Runtime) {
             words[0]
         );
     }
-    // How old, and what grows: what is kept from the start is as old as the recording and does not.
+    // Age and growth: objects kept from the start are as old as the recording and do not grow.
     let early = of_type(&live, "Workloads.Leak+Early").unwrap();
     let kept = of_type(&live, "Workloads.Leak+Kept").unwrap();
     let collections = recorded.answer.measured("collections");
@@ -181,15 +181,15 @@ fn of_a_program_that_runs(runtime: &Runtime) {
             row.map_or(0.0, |row| number(row, "self"))
         };
         for name in ["Workloads.Leak+Kept", "System.Int64[]"] {
-            // The same samples, but for those on their way when it ended.
+            // The same samples, except for those pending at the end.
             let (alive, made) = (bytes(&live, name), allocated(name));
             assert!(
                 (0.9..1.01).contains(&(alive / made)),
                 "{name}: {alive} of {made}"
             );
         }
-        // How much of it waits for a collection is the machine's affair, and so is when one comes:
-        // what has seen several is kept.
+        // The amount that waits for a collection, and its time, depend on the machine. Objects that
+        // survived several are kept.
         let survived = |name| number_of(&live, name, "most_collections");
         let kept = survived("Workloads.Leak+Kept");
         let dropped = survived("Workloads.Leak+Dropped");

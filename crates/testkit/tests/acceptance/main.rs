@@ -1,7 +1,7 @@
 //! The acceptance tests: the real `sidewalk` and agent on real CLRs.
 //!
-//! One binary, so that it links once; each test takes the machine for itself
-//! while it records (`testkit::Machine`).
+//! They are one binary, so it links once. Each test locks the machine while it records
+//! (`testkit::Machine`).
 
 use testkit::Runtime;
 
@@ -9,7 +9,7 @@ use testkit::Runtime;
 macro_rules! tests_of {
     ($test:ident: $($runtime:ident),* $(,)?) => {
         mod $test {
-            // Where there is no such runtime.
+            // Keeps the function used if no such runtime exists.
             const _: fn(&testkit::Runtime) = super::$test;
             $(
                 #[test]
@@ -21,10 +21,10 @@ macro_rules! tests_of {
     };
 }
 
-/// Makes tests `NAME::net8` and `NAME::core31` of `fn NAME(&Runtime)`: of what depends on the band
-/// of the runtime at most. What can differ from one runtime to the next takes `on_each_runtime!`,
-/// which also makes `NAME::net10_0_14` and the like, one for each runtime of the set-up; a test
-/// that needs ASP.NET Core takes `on_each_web_runtime!`.
+/// Makes tests `NAME::net8` and `NAME::core31` of `fn NAME(&Runtime)`, for behaviour that depends
+/// at most on the band of the runtime. Behaviour that can differ between any two runtimes uses
+/// `on_each_runtime!`, which makes one test for each runtime of the set-up, such as
+/// `NAME::net10_0_14`. Tests that need ASP.NET Core use `on_each_web_runtime!`.
 macro_rules! on_net8_and_core31 {
     ($($test:ident),+ $(,)?) => {
         $(tests_of! { $test: net8, core31 })+
@@ -89,13 +89,13 @@ mod versions;
 mod walkers;
 mod wall;
 
-/// How many percent of walks may break: .NET Core 3.1's own code keeps no
-/// frame pointers and some of it has no unwind tables.
+/// Maximum percentage of broken walks. .NET Core 3.1's own code has no frame pointers, and some of
+/// it has no unwind tables.
 fn broken_limit(runtime: &Runtime) -> f64 {
     if runtime.is_core31() { 1.0 } else { 0.1 }
 }
 
-/// How many percent of samples may be lost.
+/// Maximum percentage of lost samples.
 const LOST_LIMIT: f64 = 0.1;
 
 /// The records of a recording, as many as stand in whole blocks by now; `None` where it has not

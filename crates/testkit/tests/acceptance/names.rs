@@ -47,7 +47,7 @@ fn generics(runtime: &Runtime) {
             "no frame {start}…{end} in {own:#?}"
         );
     }
-    // Over value types code is not shared, and the arguments are known.
+    // Code for value types is not shared, so the type arguments are known.
     assert!(
         own.iter().any(|f| f.contains("SmallNumber>.SpinBox")),
         "{own:#?}"

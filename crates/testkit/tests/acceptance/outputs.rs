@@ -1,4 +1,4 @@
-//! Each output, read by a program that we did not write.
+//! Each output format, read by a third-party program.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ fn recorded() -> Recorded {
         .run_shared()
 }
 
-/// The first rows of Go's pprof for an event.
+/// Returns the first rows of Go's pprof for an event.
 pub(crate) fn pprof(recorded: &Recorded, event: &str, rows: usize, options: &[&str]) -> String {
     stdout_of(
         Command::new(Tools::get().go)
@@ -40,9 +40,9 @@ fn speedscope(recorded: &Recorded) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// Rows as pprof has them, the greatest first. To pprof what has one name is one function; to us
-/// the `mmap` of the loader and that of the C library, or the `clock_gettime` of the vDSO and the
-/// C library's, are two.
+/// Merges rows by name, as pprof does, largest first. pprof treats equal names as one function.
+/// Sidewalk distinguishes the loader's `mmap` from the C library's, and the vDSO's `clock_gettime`
+/// from the C library's.
 fn one_row_a_name<'r>(rows: impl Iterator<Item = (&'r str, u64)>) -> Vec<(String, u64)> {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, value) in rows {

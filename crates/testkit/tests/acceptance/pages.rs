@@ -1,11 +1,11 @@
-//! The page of a real program in a real browser.
+//! The HTML page of a real program, tested in Chromium.
 
 use std::process::Command;
 
 use testkit::{Recorder, Runtime, Tools, chromium, repository, stdout_of};
 
-/// A program burns in one method, waits in another, burns in a third, and collects garbage every
-/// half second.
+/// The program uses the CPU in one method, waits in another, uses the CPU in a third, and collects
+/// garbage every half second.
 #[test]
 fn a_range_of_the_page_is_a_phase_of_the_program() {
     let recorded = Recorder::workload(&Runtime::net8(), "phases", &[])

@@ -1,13 +1,15 @@
-//! How comments are written: counts of what breaks the mechanical rules of CONTRIBUTING.md, by
-//! crate. It judges no sentence. Invariant: the numbers of [`LEFT`] only shrink.
+//! Counts of comments that break the mechanical rules of CONTRIBUTING.md, by crate.
+//!
+//! Input: all Rust sources. The test fails if a count exceeds its entry in [`LEFT`]. Invariant: the
+//! numbers of [`LEFT`] only shrink.
 
 use std::fs;
 use std::path::Path;
 
 use testkit::repository;
 
-/// What is left: crate; comment lines that open with a free relative ("What …", "Whoever …");
-/// "nobody", "somebody", "anybody"; "told of", "tells of"; comment lines over 100 columns.
+/// Remaining violations by crate: comment lines that open with a free relative ("What …", "Whoever
+/// …"); "nobody", "somebody", "anybody"; "told of", "tells of"; comment lines over 100 columns.
 const LEFT: &[(&str, [usize; 4])] = &[
     ("agent", [1, 0, 0, 1]),
     ("corprof", [0, 0, 0, 1]),
@@ -28,7 +30,7 @@ const OPENINGS: [&str; 6] = ["What ", "Whatever ", "Who ", "Whoever ", "Whose ",
 const PERSONS: [&str; 3] = ["nobody", "somebody", "anybody"];
 const TOLD: [&str; 3] = ["told of", "tells of", "tell of"];
 
-/// The text of a line that is nothing but a comment.
+/// Returns the text of a line that consists of a comment.
 fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?;
     Some(text.trim_start_matches(['/', '!']).trim_start())
@@ -55,7 +57,7 @@ fn count(folder: &Path, counts: &mut [usize; 4]) {
     }
 }
 
-/// The crates by name, and their folders.
+/// Returns the names and folders of all crates.
 fn crates() -> Vec<(String, std::path::PathBuf)> {
     let crates = fs::read_dir(repository().join("crates")).unwrap();
     let crates = crates.map(|entry| entry.unwrap().path());

@@ -1,7 +1,7 @@
-//! docs/recipes.md: what users paste into CI and into pods works as it stands there.
+//! docs/recipes.md: its scripts for CI and its settings for pods work unchanged.
 //!
-//! There is neither a runner nor a cluster here. A job's scripts are run in a folder that is as a
-//! runner makes it, and a pod is what it is to the kernel: namespaces and capabilities.
+//! No CI runner or cluster is used. A job's scripts run in a folder laid out as by a runner. A pod
+//! is replaced by the same namespaces and capabilities.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn page() -> String {
     fs::read_to_string(repository().join("docs/recipes.md")).unwrap()
 }
 
-/// The blocks of the page in this language.
+/// Returns the code blocks of the page in `language`.
 fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     let begin = format!("```{language}\n");
     let blocks = page.split(begin.as_str()).skip(1);
@@ -44,7 +44,7 @@ fn items<'n, 'y>(node: &'n Yaml<'y>) -> &'n [Yaml<'y>] {
         .unwrap_or_else(|| panic!("{node:?} is no list"))
 }
 
-/// Writes an archive as `cargo xtask dist` lays it out, with what was built here.
+/// Writes an archive of the local build with the layout of `cargo xtask dist`.
 fn release(folder: &Path) {
     let name = format!("sidewalk-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let inside = folder.join(&name);

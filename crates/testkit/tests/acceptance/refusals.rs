@@ -1,4 +1,5 @@
-//! `sidewalk record --pid` where it cannot record: what it says, and that the program goes on.
+//! `sidewalk record --pid` on processes that it cannot record: its message, and the unharmed
+//! program.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,7 @@ use testkit::{Running, Runtime, agent, output_in_time, sidewalk, test_folder, v2
 
 use crate::containers::empty_tmp;
 
-/// Returns the message when a process is to be recorded.
+/// Returns the message of an attempt to record a process.
 fn refusal(name: &str, pid: u32) -> String {
     refusal_by(name, Command::new(sidewalk()), &test_folder(name), pid)
 }
@@ -47,8 +48,8 @@ fn diagnostics_switched_off() {
     running.end_well();
 }
 
-/// A process without `libcoreclr.so`, which is all that can be seen here of a native AOT program,
-/// too. There is no compiler for one here; its distinction is tested over what it exports.
+/// A process without `libcoreclr.so`. It also stands for a native AOT program, for which no
+/// compiler is available here. A test of exported symbols covers the distinction.
 #[test]
 fn no_dotnet() {
     let mut command = Command::new("sh");
@@ -122,7 +123,7 @@ fn library_not_visible() {
 #[test]
 fn another_users_program() {
     let running = Running::waits(&Runtime::net8());
-    // Where everybody may run it, and write.
+    // A folder in which every user may run it and write.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("sidewalk");
     std::fs::copy(sidewalk(), &binary).unwrap();

@@ -1,5 +1,6 @@
-//! docs/rules.md and docs/reliability.md against the sources: each test that they name is there,
-//! and each test of the rules of walking is named.
+//! Checks of docs/rules.md and docs/reliability.md against the tests.
+//!
+//! Each test that the pages name exists, and each test of the rules of walking is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,10 +8,10 @@ use std::path::Path;
 
 use testkit::repository;
 
-/// The rules of walking are those up to this.
+/// Number of the last rule about walking.
 const OF_WALKING: u32 = 21;
 
-/// File and name of each test of the page's table, by rule.
+/// Returns file and name of each test in the page's table, by rule.
 fn on_the_page() -> BTreeMap<u32, BTreeSet<(String, String)>> {
     let page = fs::read_to_string(repository().join("docs/rules.md")).unwrap();
     let mut rules = BTreeMap::new();
@@ -45,7 +46,7 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// The sources and tests of all crates.
+/// Returns the sources and tests of all crates.
 fn all_sources() -> Vec<String> {
     let mut files = Vec::new();
     let crates = fs::read_dir(repository().join("crates")).unwrap();

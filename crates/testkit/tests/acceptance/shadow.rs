@@ -13,10 +13,10 @@ on_net8_and_core31!(
     shadow_cuts_deep_trees_and_says_so,
 );
 
-// With runtime async.
+// Tests with runtime async.
 on_each_runtime_async!(a_resumption_is_no_call);
 
-/// Each method is suspended and resumed, some by an exception.
+/// Each method is suspended and resumed, some with an exception.
 fn a_resumption_is_no_call(runtime: &Runtime) {
     let program = workload_of_kind("suspended", AsyncKind::Runtime);
     let recorded = Recorder::program(runtime, "suspended", &program.dll, &[])
@@ -48,7 +48,7 @@ fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) 
     recorded
 }
 
-/// Only a tick that was on its way when its thread ended may be missing: it is no call.
+/// Asserts that no call is lost. Only a tick that was pending when its thread ended may be missing.
 pub(crate) fn assert_no_call_lost(recorded: &Recorded) {
     let inspected = recorded.inspect();
     let late = inspected.json["lost_reasons"]["after the runtime had released the thread"]

@@ -10,7 +10,7 @@ use crate::{LOST_LIMIT, broken_limit};
 on_each_runtime!(shares, shares_of_four_threads);
 on_net8_and_core31!(lines);
 
-/// Percentage points by which the program's own clock readings may be off, beside what chance does.
+/// Error of the program's own clock readings, in percentage points, in addition to chance.
 const OWN_ERROR: f64 = 0.5;
 
 const HERTZ: u32 = 4999;
@@ -31,14 +31,13 @@ fn compare(record: &Recorder, runtime: &Runtime) {
     recorded
         .inspect()
         .assert_honest(broken_limit(runtime), LOST_LIMIT);
-    // The program measures what lies below `Rounds`.
+    // The program measures the methods below `Rounds`.
     let total = assert_shares(&recorded, "Workloads.Shares.Rounds", 1.0);
     assert!(total >= 500, "{total} samples are too few");
 }
 
-/// Asserts the shares of methods below `root` that the program measured itself, within what chance
-/// allows for samples of `each` (in the unit of the event). Returns the total of `root` in that
-/// unit.
+/// Asserts the shares of methods below `root` that the program measured itself, within the bound of
+/// chance for samples of `each` (in the event's unit). Returns the total of `root` in that unit.
 pub(crate) fn assert_shares(recorded: &Recorded, root: &str, each: f64) -> u64 {
     let stacks = recorded.stacks().with(root);
     let total = stacks.total();
@@ -50,7 +49,8 @@ pub(crate) fn assert_shares(recorded: &Recorded, root: &str, each: f64) -> u64 {
     total
 }
 
-/// Asserts that two shares in percent are the same, for so many samples.
+/// Asserts that two shares in percent are equal, within the bound of chance for the number of
+/// samples.
 pub(crate) fn assert_near(what: &str, own: f64, ours: f64, samples: f64) {
     let allowed = OWN_ERROR + percentage_points(samples, own / 100.0);
     println!(

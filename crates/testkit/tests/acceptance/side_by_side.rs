@@ -1,8 +1,7 @@
 //! Several CLRs in one process: `runsxs` alone and under `sidewalk record`.
 //!
-//! SIDEWALK_SXS_RUNS says how often the tests that look for chance repeat themselves (2);
-//! `cargo xtask stress --side-by-side` makes
-//! it 50.
+//! SIDEWALK_SXS_RUNS sets how often tests for race conditions repeat (default: 2; 50 in `cargo
+//! xtask stress --side-by-side`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ pub(crate) fn runs() -> usize {
     runs.map_or(2, |runs| runs.parse().expect("a number of runs"))
 }
 
-/// A program on a CLR, and the file that it prints into.
+/// A program on a CLR, and the file of its output.
 struct Program<'a> {
     runtime: &'a Runtime,
     dll: PathBuf,
@@ -38,7 +37,7 @@ pub(crate) struct SideBySide {
 }
 
 impl SideBySide {
-    /// Of workloads with their arguments. They wait for each other where `meet` is set.
+    /// Runs workloads with their arguments. With `meet` they wait for each other.
     pub(crate) fn new(
         name: &str,
         options: &[&str],
@@ -52,7 +51,7 @@ impl SideBySide {
         SideBySide::of_programs(name, options, &programs, meet)
     }
 
-    /// The same of assemblies.
+    /// Runs assemblies.
     fn of_programs(
         name: &str,
         options: &[&str],
@@ -360,7 +359,7 @@ fn of_runtime(stacks: &Stacks, runtime: &Runtime) -> Stacks {
     }
 }
 
-/// How often the chain goes from one CLR into the other.
+/// Number of transitions of the chain between the CLRs.
 const CROSSINGS: usize = 7;
 
 /// Whether a stack (leaf first) is the known one: `Burn` in the last CLR, then `Step` and the
@@ -575,7 +574,7 @@ fn started_at_once_and_one_shut_down_under_sampling() {
     }
 }
 
-/// The same program in both, so that each has methods of the same names; hooks on both.
+/// Both CLRs run the same program, so method names are equal. Both have hooks.
 #[test]
 fn rule_28_hooks_of_two_runtimes_do_not_mix() {
     let (old, new) = both();

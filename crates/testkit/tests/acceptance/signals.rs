@@ -18,7 +18,7 @@ on_each_runtime!(
 
 on_each_web_runtime!(a_web_server_whose_requests_fault);
 
-/// Each way to tick.
+/// All engines, and the wall clock.
 const WAYS: [&[&str]; 4] = [
     &["--engine", "clocks"],
     &["--engine", "perf"],
@@ -34,7 +34,7 @@ fn throws_under_ticks_at_every_rate(runtime: &Runtime) {
     every_rate(runtime, "calltree");
 }
 
-/// Each cell once: `cargo xtask faults` runs them as often as one likes.
+/// Runs each combination once. `cargo xtask faults` repeats them.
 fn every_rate(runtime: &Runtime, workload: &str) {
     let program = Recorder::workload(runtime, workload, &["0.4"]);
     let bare = program.run_bare_shared();
@@ -50,7 +50,7 @@ fn every_rate(runtime: &Runtime, workload: &str) {
     }
 }
 
-/// A short slice of `cargo xtask faults`: every answer is checked.
+/// A short form of `cargo xtask faults`: every response is checked.
 fn a_web_server_whose_requests_fault(runtime: &Runtime) {
     for (way, hertz) in WAYS.into_iter().zip(["99", "999", "5000", "10000"]) {
         let program = Recorder::workload(runtime, "webserver", &[])

@@ -1,6 +1,6 @@
 //! Signals and stacks of others: a flag that another runtime sets, a crash handler above the CLR's,
-//! coroutines on small stacks. The program runs as without a profiler, and what cannot be sampled
-//! is said.
+//! coroutines on small stacks. The program runs as without a profiler, and samples that cannot be
+//! taken are reported.
 
 use testkit::{Recorded, Recorder, Runtime, native_threads};
 
@@ -16,7 +16,7 @@ fn program(runtime: &Runtime, mode: &str) -> Recorder {
     Recorder::workload(runtime, "unseen", &["2", mode]).environment("LD_LIBRARY_PATH", &folder)
 }
 
-/// Samples lost for this reason.
+/// Returns the number of samples lost for this reason.
 fn lost(recorded: &Recorded, reason: &str) -> f64 {
     let inspected = recorded.inspect();
     inspected.json["lost_reasons"][reason]
@@ -25,7 +25,7 @@ fn lost(recorded: &Recorded, reason: &str) -> f64 {
 }
 
 fn a_runtime_whose_signal_was_put_on_the_alternate_stack(runtime: &Runtime) {
-    // Each signal is looked after before it is sent; timers come when they will.
+    // This engine checks the thread before it sends a signal. Timers signal at any time.
     let program = program(runtime, "moved").options(["--engine", "clocks"]);
     let recorded = program.run_complete();
     let results = recorded.answer.results();

@@ -1,12 +1,10 @@
-//! Stops a process at a named step of its own, and does something there: kills it, or another
-//! process.
+//! Stops a process at a given system call (a step) and kills it or another process there.
 //!
-//! A step is a system call of a thread, before or after it is made, and what it is about: the file,
-//! the socket, the message. Both sides of an attach say all that they do to each other by system
-//! calls, so nothing is built into them for this: they are traced (`ptrace`), as strace does it. Of
-//! the program with the runtime only two threads and what they start are: the one that serves the
-//! diagnostics socket, and with it the agent's; the others run untouched. Invariant: when
-//! [`Stepper::run_to_end`] is back no thread is traced any more.
+//! A step is the instant before or after a system call of a thread, selected by the call and its
+//! subject: the file, the socket, the message. Tool and agent interact only by system calls, so
+//! `ptrace` is enough and neither has test code. In the program only two threads and their children
+//! are traced: the one that serves the diagnostics socket, and the agent thread. The others run
+//! untouched. Invariant: when [`Stepper::run_to_end`] returns, no thread is traced.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,7 +13,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Longer than any tool lives here.
+/// Time limit, longer than any tool runs in these tests.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The thread or process that makes a system call.
@@ -23,35 +21,35 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) enum Actor {
     /// `sidewalk record`.
     Tool,
-    /// The thread of the runtime that serves its diagnostics socket: it loads the agent.
+    /// The runtime's thread that serves the diagnostics socket. It loads the agent.
     Runtime,
-    /// The agent's thread.
+    /// The agent thread.
     Agent,
-    /// The thread by which the runtime lets a profiler go.
+    /// The runtime's thread that detaches profilers.
     Detach,
 }
 
-/// Before a call is made, or when it has been.
+/// Whether a step is before or after the system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Edge {
     Before,
     After,
 }
 
-/// A step: the `nth` time that it comes to this.
+/// A step: the `nth` occurrence of a system call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) actor: Actor,
     pub(crate) edge: Edge,
     call: &'static str,
-    /// Part of what it is about.
+    /// Part of the subject's text.
     subject: &'static str,
     nth: usize,
 }
 
 impl Step {
-    /// Before this call; of which [`Step::nth`] says.
+    /// The step before a call. [`Step::nth`] selects the occurrence.
     pub(crate) const fn before(
         name: &'static str,
         actor: Actor,
@@ -348,7 +346,7 @@ impl Stepper {
 /// The tracer hears of calls apart from signals, and of threads that are started.
 const OPTIONS: u64 = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE) as u64;
 
-/// How it is told what a call is about.
+/// The way in which a call's subject is determined.
 #[derive(Clone, Copy, Debug)]
 enum ArgumentKind {
     Nothing,
@@ -401,7 +399,8 @@ const CALLS: [(i64, &str, ArgumentKind); 21] = [
     (libc::SYS_exit, "exit", ArgumentKind::Nothing),
 ];
 
-/// How messages of the runtime's are told, before their command: 3.1 attaches a profiler.
+/// Prefix of the subject of messages of the diagnostics protocol, before the command: 3.1 attaches
+/// a profiler.
 const COMMAND_SENT: &str = "asks ";
 const COMMAND_ANSWERED: &str = "answers ";
 
@@ -546,7 +545,7 @@ pub(crate) enum Info {
     Exit(i64),
 }
 
-/// Where a stopped thread is, and in which call.
+/// Returns the position of a stopped thread and its system call.
 pub(crate) fn info_of(tid: i32) -> Option<libc::ptrace_syscall_info> {
     // SAFETY: plain numbers, of which any bits are a value.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };

@@ -1,8 +1,8 @@
 //! `kill -9` of the tool or of the program at every step of coming and leaving.
 //!
-//! A step is a system call of one of them ([`stepper`](crate::stepper)); the tables name them. When
-//! the tool is killed, the program runs on and is recorded again; when the program is, the tool
-//! says so and ends.
+//! A step is a system call of the tool or the program ([`stepper`](crate::stepper)), listed in the
+//! tables below. When the tool is killed, the program continues and can be recorded again. When the
+//! program is killed, the tool reports that and ends.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -21,12 +21,12 @@ on_each_runtime!(
     a_program_that_is_killed_at_a_step_ends_the_tool,
 );
 
-/// The line that `churn` prints at its end, unless it has computed something else than at first.
+/// The last line of `churn`, printed unless its results have changed.
 const MEASURED: &str = "\nmeasured threads";
 
 const ANSWERED: &str = "the attach is answered";
 
-/// The steps of the tool, in the order in which it does them.
+/// The steps of the tool, in order.
 const OF_THE_TOOL: [Step; 21] = [
     Step::after("the process is found", Tool, "openat", "/proc/"),
     Step::after("the recording is begun", Tool, "write", "SWREC"),
@@ -83,7 +83,7 @@ const OF_THE_TOOL: [Step; 21] = [
 
 const LIBRARY: &str = "the runtime opens the library";
 
-/// The steps of the runtime and the agent, likewise.
+/// The steps of the runtime and the agent, in order.
 const OF_THE_AGENT: [Step; 24] = [
     Step::after(
         "the runtime hears of the attach",
@@ -121,8 +121,8 @@ const OF_THE_AGENT: [Step; 24] = [
     Step::before("it says that it has left", Agent, "send", "left"),
 ];
 
-/// The steps that differ from one runtime to the next; the whole of both tables on .NET 8, and
-/// everywhere where `SIDEWALK_STEPS` is set (`cargo xtask stress --steps`).
+/// The steps that differ between runtimes. All steps run on .NET 8, and on every runtime if
+/// `SIDEWALK_STEPS` is set (`cargo xtask stress --steps`).
 const ON_EACH: [&str; 5] = [
     "the recording is granted",
     LIBRARY,
@@ -138,7 +138,7 @@ fn steps(runtime: &Runtime) -> Vec<Step> {
         .collect()
 }
 
-/// The calls that were seen, where the one that was looked for was not.
+/// Asserts that the step was reached. The message lists the calls that were seen.
 fn assert_reached(step: &Step, outcome: &StepOutcome) {
     assert!(
         outcome.reached,

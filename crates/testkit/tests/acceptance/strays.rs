@@ -8,11 +8,11 @@ on_each_runtime!(
     a_caller_of_code_without_a_table_is_marked_or_missing,
 );
 
-/// How the recording calls what is there.
+/// The recording's label for the code there.
 const STRAY: &str = "ReadyToRun code behind no call";
 
-/// The runtime must not be asked for the method there, nor be given it as a seed: it goes back from
-/// one method to the one before until it finds one that has run, and below its table it dies
+/// The agent must neither look up the method there nor use the address as a seed. The runtime
+/// searches backwards for a method that has run, and crashes below the start of its table
 /// (`ReadyToRunJitManager::JitCodeToMethodInfo`).
 fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     let library = native_threads();
@@ -38,8 +38,8 @@ fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     }
 }
 
-/// Into the middle of instructions, code that is gone, dynamic methods, stubs: by each walker that
-/// meets native frames.
+/// Targets are the middle of instructions, freed code, dynamic methods and stubs. Tested with each
+/// walker that handles native frames.
 fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
     let library = native_threads();
     let library = library.to_string_lossy();
@@ -55,7 +55,8 @@ fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
     }
 }
 
-/// Decoy has returned; its return addresses lie in the buffer of a native function without a table.
+/// Decoy has returned. Its return addresses are still in the buffer of a native function without an
+/// unwind table.
 fn a_caller_of_code_without_a_table_is_marked_or_missing(runtime: &Runtime) {
     let library = native_threads();
     let program = Recorder::workload(

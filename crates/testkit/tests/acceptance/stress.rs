@@ -1,8 +1,8 @@
 //! 5,000 samples a second, and a recorder that is killed: the program neither
 //! crashes nor hangs nor changes its answers.
 //!
-//! A few seconds each in `cargo xtask test`; `cargo xtask stress` takes a
-//! minute each, or as long as it is told.
+//! Each test takes a few seconds in `cargo xtask test`, and by default a minute in `cargo xtask
+//! stress`.
 
 use std::fs;
 use std::path::Path;
@@ -30,12 +30,12 @@ on_net8_and_core31!(
 
 const HERTZ: u32 = 5000;
 
-/// How long each program runs: SIDEWALK_STRESS_SECONDS, else this long.
+/// Returns the duration of each program: SIDEWALK_STRESS_SECONDS, or `usual`.
 fn seconds_or(usual: &str) -> String {
     std::env::var("SIDEWALK_STRESS_SECONDS").unwrap_or_else(|_| usual.to_owned())
 }
 
-/// How long each program runs: SIDEWALK_STRESS_SECONDS, else 2.
+/// Returns the duration of each program: SIDEWALK_STRESS_SECONDS, or 2.
 pub(crate) fn seconds() -> String {
     seconds_or("2")
 }
@@ -82,7 +82,7 @@ fn events_nullref(runtime: &Runtime) {
     with_events(runtime, "nullref");
 }
 
-/// The walkers that are stressed with events.
+/// The walkers that the tests with events use.
 const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"];
 
 /// Everything at once, by each walker in turn.
@@ -171,10 +171,9 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
     assert!(cut("not its method").is_none(), "{chains}");
 }
 
-/// Weak handles are taken and given back all the time, collections go on without end, and the agent
-/// is held up wherever it is in the runtime: a handle that is given back while a collection orders
-/// the table of handles stops the program for good (within a minute, about, where nothing keeps the
-/// two apart).
+/// Creates and frees weak handles continuously during endless collections, and delays the agent
+/// wherever it is inside the runtime. Without mutual exclusion, a handle freed while a collection
+/// sorts the handle table hangs the program (within about a minute).
 #[test]
 fn live_while_the_agent_is_held_up() {
     with_own_events().iter().for_each(live_held_up);
@@ -213,13 +212,14 @@ fn live_held_up(runtime: &Runtime) {
     // The last instant has been told: the agent came to its end.
     let live = recorded.report(&["--event", "live"])["live"].clone();
     assert!(live["processes"][0]["instants"].is_array(), "{live}");
-    // Where the looks fall is chance: on a busy machine none may find the agent in the runtime.
+    // The instants of the checks are random. On a busy machine none may find the agent in the
+    // runtime.
     assert!(held_up.looks > 0, "{held_up:?}");
 }
 
-/// Events are added to recordings of programs that collect without end: an agent that waits for a
-/// collection where it looks up code waits for ever, and so does the program (within a minute or
-/// two, on 8.0.4).
+/// Adds events to recordings of programs that collect continuously. An agent that waited for a
+/// collection during code lookup would deadlock with the program (within a minute or two, on
+/// 8.0.4).
 #[test]
 fn changes_while_code_comes_and_goes() {
     with_own_events().iter().for_each(changes);

@@ -1,5 +1,4 @@
-//! The pages of the full tier against the tests: each acceptance test that is not in the default
-//! tier is on one of them.
+//! Checks of the pages about tests: they list each acceptance test that is only in the full tier.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +7,7 @@ use testkit::{SMOKE, Setup, is_smoke, repository};
 
 use crate::versions::tests;
 
-/// The tests of this program, without the names of runtimes.
+/// Returns the names of this binary's tests, without runtimes.
 fn names() -> BTreeSet<String> {
     let runtimes = Setup::read().unwrap().runtimes;
     let is_runtime = |last: &str| runtimes.iter().any(|runtime| runtime.name == last);
@@ -53,7 +52,7 @@ fn each_test_of_the_full_tier_alone_is_on_the_page() {
         assert!(!cover.is_empty(), "{module}: nothing covers it");
     }
     let full: BTreeSet<String> = names().into_iter().filter(|name| !is_smoke(name)).collect();
-    // Tests of web servers exist where a runtime has ASP.NET Core.
+    // Tests of web servers exist only if a runtime has ASP.NET Core.
     let missing: Vec<_> = full.difference(&on_the_page).collect();
     assert!(missing.is_empty(), "{PAGES:?} lack {missing:?}");
     for name in &on_the_page {

@@ -7,7 +7,7 @@ use testkit::{Recorded, Recorder, Runtime};
 
 on_each_runtime!(tiers_are_those_of_the_perf_map);
 
-/// How often each method was compiled to each tier.
+/// Number of compilations by method and tier.
 type Compiled = BTreeMap<String, BTreeMap<String, u64>>;
 
 fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
@@ -46,7 +46,7 @@ fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
     assert!(agreed > 100 && share > limit, "{share}: {wrong:#?}");
 }
 
-/// Methods of the workload whose name is the same in metadata and for users.
+/// Whether a method's name is the same in metadata and for users.
 fn is_plain(method: &str) -> bool {
     method.starts_with("Workloads.") && !method.contains(['<', '+', '`', '|'])
 }

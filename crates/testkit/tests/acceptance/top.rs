@@ -13,7 +13,7 @@ use testkit::{Inspected, Running, Runtime, sidewalk, workload};
 
 on_each_runtime!(a_running_program_is_shown_and_left);
 
-/// The progress of a recording by `--pid`, which has the terminal for itself.
+/// Progress display of a recording by `--pid` in a terminal.
 #[test]
 fn an_attached_recording_shows_its_progress() {
     let folder = tempfile::tempdir().unwrap();
@@ -34,12 +34,12 @@ fn an_attached_recording_shows_its_progress() {
     running.end_well();
 }
 
-/// Far longer than a picture takes.
+/// Time limit, far longer than a refresh takes.
 const WAIT: Duration = Duration::from_secs(20);
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 160;
 
-/// A program on a terminal that we hold the other end of.
+/// A program on a pseudo terminal, of which the test has the other end.
 struct Terminal {
     child: Child,
     ours: File,

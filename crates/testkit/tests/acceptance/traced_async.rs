@@ -1,5 +1,5 @@
 //! Async methods that are traced: each call is counted once, and timed to the completion of the
-//! task that it returned. The program's results are its own; calls that do not end are said.
+//! task that it returned. The program's results are unchanged. Calls that do not end are reported.
 
 use std::fs;
 use std::time::Duration;
@@ -28,7 +28,7 @@ on_each_runtime_async!(
 on_each_web_runtime!(each_request_of_a_server_is_counted);
 on_net8_and_core31!(state_machines_that_are_classes);
 
-/// All of the workload's own; two with their stacks.
+/// Traces all methods of the workload, two of them with stacks.
 const ALL: [&str; 8] = [
     "--trace",
     "Workloads.TracedAsync.TimedTask",
@@ -39,7 +39,7 @@ const ALL: [&str; 8] = [
     "--trace",
     "Workloads.Async*.*:1h",
 ];
-/// All of the other one's.
+/// Traces all methods of the workload `tracedtasks`.
 const TASKS: [&str; 2] = ["--trace", "Workloads.*Task*.*:1h"];
 const TWICE: &str = "Workloads.AsyncSolo.Twice";
 
@@ -47,7 +47,7 @@ fn notes(recorded: &Recorded) -> String {
     recorded.inspect().json["notes"].to_string()
 }
 
-/// Calls of the rows with this name, fewest first.
+/// Returns the numbers of calls of the rows with this name, fewest first.
 fn calls(traced: &[Value], name: &str) -> Vec<u64> {
     let rows = traced.iter().filter(|one| one["name"] == name);
     let mut calls: Vec<u64> = rows.map(|one| one["calls"].as_u64().unwrap()).collect();
@@ -55,7 +55,7 @@ fn calls(traced: &[Value], name: &str) -> Vec<u64> {
     calls
 }
 
-/// A program with its async methods compiled so.
+/// A recording of a workload with async methods of `kind`.
 fn program(runtime: &Runtime, name: &str, kind: AsyncKind) -> Recorder {
     Recorder::program(runtime, name, &workload_of_kind(name, kind).dll, &[])
 }

@@ -1,5 +1,5 @@
 //! Method tracing of the framework's own assemblies, which are precompiled. The program's results
-//! are its own, and methods compiled with runtime async are among what is traced.
+//! are unchanged. Traced methods include some compiled with runtime async.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +16,8 @@ on_each_runtime!(
     calls_in_precompiled_code_are_counted,
 );
 
-/// Patterns of a recording each: some hundreds of methods of the framework, and some that are
-/// called.
+/// The patterns of each recording. They select some hundreds of methods of the framework, some of
+/// which are called.
 const PATTERNS: [&[&str]; 3] = [
     &[
         "System.Text.RegularExpressions.Regex*",
@@ -30,7 +30,7 @@ const PATTERNS: [&[&str]; 3] = [
     &["System.Net.*", "*Async"],
 ];
 
-/// Options of `record` for patterns, of whose calls no stack is kept.
+/// Returns the options of `record` for patterns, without stacks of calls.
 fn options(patterns: &[&str]) -> Vec<String> {
     let each = patterns.iter();
     let each = each.flat_map(|pattern| ["--trace".to_owned(), format!("{pattern}:1h")]);
@@ -56,7 +56,7 @@ fn results_are_those_of_the_bare_program(runtime: &Runtime) {
     }
 }
 
-/// Whether a recording that is being made has calls.
+/// Whether an unfinished recording has calls.
 fn has_counted(folder: &Path) -> bool {
     let records = records(&recording_in(folder)).unwrap();
     let is_one = |record| matches!(record, &recording::Record::Calls { .. });

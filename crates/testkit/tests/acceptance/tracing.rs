@@ -26,7 +26,7 @@ on_net8_and_core31!(
     each_output_has_the_calls,
 );
 
-/// All of the workload's own methods; the first pattern that means a method decides.
+/// Patterns for all methods of the workload. The first pattern that matches a method applies.
 const ALL: [&str; 6] = [
     "--trace",
     "Workloads.Traced.Timed",
@@ -43,7 +43,7 @@ pub(crate) fn number(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-/// Returns the counts that the program knows.
+/// Returns the counts that the program printed.
 pub(crate) fn expected(answer: &str) -> Counts {
     let lines = answer
         .lines()
@@ -73,7 +73,7 @@ pub(crate) fn counted(traced: &[Value], version: &str, expected: &Counts) -> Cou
     traced.iter().filter_map(of).collect()
 }
 
-/// How long each call of a method took that was kept, in the order of their ends.
+/// Returns the durations of the recorded calls of a method, in the order of their ends.
 fn kept(recording: &Path, method: &str) -> Vec<u64> {
     let (mut of_method, mut kept) = (Vec::new(), Vec::new());
     for record in records(recording).unwrap() {
@@ -174,7 +174,7 @@ fn calls_are_counted_and_timed(runtime: &Runtime) {
     assert_eq!(counted(&traced, &runtime.version, &expected), expected);
     assert_timed(&recorded, &traced, answer);
     assert_short_ones_are_timed(&traced, answer);
-    // Those of the pattern that means them first.
+    // The options of the first pattern that matches apply.
     let min = |name: &str| {
         let found = traced.iter().find(|one| one["name"] == name).unwrap();
         found["min_ns"].as_u64().unwrap()
@@ -209,7 +209,7 @@ pub(crate) fn has_begun(folder: &Path) -> bool {
 /// Far more than a round leaves behind, and far less than the agent's tables for one.
 const MAX_KIB_A_ROUND: u64 = 4096;
 
-/// How often methods are traced and taken back: SIDEWALK_TRACE_ROUNDS is for who has more time.
+/// Returns how often tracing is started and stopped. SIDEWALK_TRACE_ROUNDS changes it.
 fn rounds() -> u32 {
     std::env::var("SIDEWALK_TRACE_ROUNDS").map_or(4, |rounds| rounds.parse().unwrap())
 }

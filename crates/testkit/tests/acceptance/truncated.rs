@@ -1,6 +1,6 @@
 //! A library's file is cut short while the program has it loaded, as installing it anew in place
-//! does. The program does not touch it any more, and neither may we: reading what the file no
-//! longer has is SIGBUS.
+//! does. The program no longer reads the library, and the agent must not either: reading beyond the
+//! file's end raises SIGBUS.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ on_each_runtime!(
     a_precompiled_library_is_cut_short_while_it_is_on_the_stack,
 );
 
-/// Records the program as it runs bare, by timers and by the wall clock.
+/// Records the program by CPU time, alone and with other events, and compares it with an unrecorded
+/// run.
 fn cut_short(runtime: &Runtime, mode: &str, library: PathBuf) -> Vec<Recorded> {
     let library = library.to_string_lossy();
     let program = Recorder::workload(runtime, "truncated", &["0.5", mode, &library])

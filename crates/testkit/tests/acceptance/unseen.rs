@@ -19,7 +19,7 @@ on_net8_and_core31!(
     some_of_a_crowd_of_threads_stand_for_all,
 );
 
-/// How long each program burns.
+/// Seconds for which each program uses the CPU.
 const SECONDS: &str = "2";
 
 fn program(runtime: &Runtime, mode: &str) -> Recorder {
@@ -28,13 +28,13 @@ fn program(runtime: &Runtime, mode: &str) -> Recorder {
     Recorder::workload(runtime, "unseen", &[SECONDS, mode]).environment("LD_LIBRARY_PATH", &folder)
 }
 
-/// The honest line.
+/// Returns the recording's honest line.
 fn line(recorded: &Recorded) -> String {
     let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
     text.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Seconds that are unseen for this reason, of so many in all, and of how much.
+/// Returns the unseen seconds for this reason, all unseen seconds, and the CPU seconds in all.
 fn unseen(recorded: &Recorded, reason: &str) -> (f64, f64, f64) {
     let inspected = recorded.inspect();
     println!("{}", line(recorded));
@@ -48,8 +48,8 @@ fn unseen(recorded: &Recorded, reason: &str) -> (f64, f64, f64) {
     (of / 1e9, all / 1e9, inspected.number("due_ns") / 1e9)
 }
 
-/// Samples and what is unseen by a reason are the whole CPU time of the program, but for the error
-/// of sampling at the default rate.
+/// Asserts that samples and unseen time are the whole CPU time of the program, within the error of
+/// sampling at the default rate.
 fn assert_whole(recorded: &Recorded, unseen: f64, due: f64) {
     const INTERVAL: f64 = 1.0 / 99.0;
     let seen = recorded.inspect().number("seen_ns") / 1e9;

@@ -1,8 +1,8 @@
-//! docs/compatibility.md: what is tested on which runtime, as these tests themselves say.
+//! docs/compatibility.md: its table of tested runtimes is generated from the list of tests.
 //!
-//! The page is written from the list of tests in this program, of which none is ignored and of
-//! which CI lets none fail. A column of a runtime that is not on this machine is held by a machine
-//! that has it.
+//! Each row is the first sentence of an acceptance module and the runtimes on which it has tests.
+//! No test is ignored, and CI requires all to pass. Only columns of runtimes on this machine are
+//! checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +10,13 @@ use std::process::Command;
 
 use testkit::{Runtime, Setup, repository};
 
-/// Set to 1, it writes the page. It wants all runtimes of the page: see CONTRIBUTING.md.
+/// Environment variable. If 1, the test writes the page. All runtimes of the page are needed: see
+/// CONTRIBUTING.md.
 const WRITE: &str = "SIDEWALK_WRITE_COMPATIBILITY";
 const PAGE: &str = "docs/compatibility.md";
 const BEGIN: &str = "<!-- Written by the test versions::the_page_says_what_is_tested -->\n";
 
-/// Names of the tests in this program.
+/// Returns the names of the tests in this binary.
 pub(crate) fn tests(options: &[&str]) -> Vec<String> {
     let own = std::env::current_exe().unwrap();
     let output = Command::new(own)
@@ -29,7 +30,7 @@ pub(crate) fn tests(options: &[&str]) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Area to the runtimes (by their names in tests) that it is tested on.
+/// Returns, for each area, the runtimes (by name in tests) on which it is tested.
 fn areas(runtimes: &[Runtime]) -> BTreeMap<String, BTreeSet<String>> {
     let mut areas: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for test in tests(&[]) {
@@ -45,7 +46,7 @@ fn areas(runtimes: &[Runtime]) -> BTreeMap<String, BTreeSet<String>> {
     areas
 }
 
-/// The first sentence of an area's source, which says what it is about.
+/// Returns the first sentence of an area's source, which describes the area.
 fn about(area: &str) -> String {
     let source = repository().join(format!("crates/testkit/tests/acceptance/{area}.rs"));
     let source = fs::read_to_string(source).unwrap();
@@ -56,7 +57,7 @@ fn about(area: &str) -> String {
     paragraph[..end].trim_end_matches('.').replace('|', "\\|")
 }
 
-/// By version, oldest first.
+/// Sorts runtimes by version, oldest first.
 fn sorted(mut runtimes: Vec<Runtime>) -> Vec<Runtime> {
     let version = |runtime: &Runtime| -> Vec<u32> {
         let parts = runtime.version.split(['.', '-']);
@@ -132,7 +133,7 @@ fn the_page_says_what_is_tested() {
             compared.push(&**version);
         }
     }
-    // Those that set-up brings to every machine.
+    // The runtimes that set-up installs on every machine.
     assert!(
         compared.contains(&"3.1.23") && compared.contains(&"8.0.4"),
         "{compared:?}"

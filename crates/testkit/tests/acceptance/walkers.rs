@@ -35,16 +35,15 @@ fn under_the_oracle(runtime: &Runtime, program: &str, walks: u64) -> Agreement {
     agree(runtime, program, walks, 0)
 }
 
-/// While an exception looks for its handler, the top of the stack is the runtime's own code: the
-/// walk is refused by name, on a real CLR. (Since .NET 9 that code is managed, and no walk is
-/// refused.)
+/// During the search for an exception's handler, the leaf is the runtime's own code. The walk is
+/// then refused with a named reason. (Since .NET 9 that code is managed, and no walk is refused.)
 fn rule_12_no_seed_no_walk_while_an_exception_is_dispatched(runtime: &Runtime) {
     let found = under_the_oracle(runtime, "exceptions", 200);
     let refused = found.not_compared.get("UnmanagedContext");
     assert!(refused.is_some_and(|count| *count > 0), "{}", found.text());
 }
 
-/// `DoStackSnapshot` with the seed of our own walk, and that walk, frame by frame.
+/// Compares `DoStackSnapshot`, seeded from our own walk, with that walk, frame by frame.
 fn rule_15_the_ballet_agrees_with_our_own_walk(runtime: &Runtime) {
     let found = under_the_oracle(runtime, "mixed", 300);
     assert!(found.seeded.walks >= 300);
@@ -53,7 +52,7 @@ fn rule_15_the_ballet_agrees_with_our_own_walk(runtime: &Runtime) {
     assert!(given * 2 > found.seeded.walks, "{}", found.text());
 }
 
-/// A runtime that stops itself all the time refuses us now and then.
+/// A runtime that suspends itself continuously sometimes refuses a walk.
 fn rule_16_a_refused_walk_is_counted_and_the_program_goes_on(runtime: &Runtime) {
     let recorded = walked(runtime, "suspend", 999, "gc");
     let inspected = recorded.inspect();
