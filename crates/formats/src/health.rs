@@ -11,7 +11,7 @@ use crate::wording::{amount, percent, plural, seconds};
 const COLUMNS: usize = 100;
 
 /// Returns the last lines of a report: number of samples, missing samples and cost of recording;
-/// then a second line with faults, if any. Each has at most [`COLUMNS`] columns. [`honest_line`]
+/// then a second line with faults, if any. Each has at most 100 columns. [`honest_line`]
 /// has all details.
 pub fn summary(health: &Health) -> String {
     let mut first = count_line(health);

@@ -12,7 +12,7 @@ use crate::model::{
     DetailId, Event, Frame, FrameKind, Location, Profile, Sample, StackId, StringId,
 };
 
-/// Whether samples of `event` have a subject ([`Sample::detail`](crate::Sample::detail)).
+/// Whether samples of `event` have a subject ([`Sample::detail`](crate::model::Sample::detail)).
 #[must_use]
 pub fn has_details(profile: &Profile, event: Event) -> bool {
     let mut samples = profile.samples.iter();
