@@ -57,7 +57,7 @@ impl std::error::Error for InvalidStream {}
 ///     }
 /// }
 /// assert_eq!(splitter.pending(), 0);
-/// # Ok::<(), recording::NotBlocks>(())
+/// # Ok::<(), recording::InvalidStream>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct BlockSplitter {
