@@ -81,7 +81,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame of which no more is known than this.
+    /// Returns a frame of which only this is known.
     #[must_use]
     pub fn new(name: StringId, kind: FrameKind) -> Frame {
         Frame {
@@ -104,7 +104,7 @@ impl Frame {
 pub enum Location {
     /// Nothing more to look up.
     None,
-    /// Native: address as the ELF file of `Frame::module` has it.
+    /// Native: address in the ELF file of `Frame::module`.
     Svma(u64),
     /// Managed: MethodDef token and IL offset in `Frame::module`.
     Il {
@@ -113,15 +113,15 @@ pub enum Location {
         /// Bytes; `u32::MAX` where not known.
         offset: u32,
     },
-    /// An async method that awaits: MethodDef token of its `MoveNext` in `Frame::module`, and the
-    /// number of the await that it is at.
+    /// An awaiting async method: MethodDef token of its `MoveNext` in `Frame::module`, and the
+    /// number of its await.
     Await {
         /// MethodDef token.
         token: u32,
         /// State of the state machine: the number of its await, from 0. Negative if it is at none.
         state: i32,
     },
-    /// A frame of kind [`FrameKind::Detail`]: what it stands for.
+    /// The subject of a frame of kind [`FrameKind::Detail`].
     Detail(DetailId),
 }
 
@@ -139,7 +139,7 @@ pub struct Stack {
 pub struct Module {
     /// Full path.
     pub path: String,
-    /// It is a .NET module (else ELF).
+    /// Whether it is a .NET module (else ELF).
     pub managed: bool,
     /// Build-id or MVID.
     pub id_bytes: Vec<u8>,
@@ -156,10 +156,10 @@ pub struct Runtime {
     pub process: ProcessId,
     /// `8.0.4`.
     pub version: String,
-    /// Recorded, or refused by policy.
+    /// Whether it is recorded. False: refused by policy.
     pub recorded: bool,
-    /// Where it was refused, `CreateInstance` or `Initialize`; empty where it was not or that is
-    /// not known.
+    /// Function in which it was refused, `CreateInstance` or `Initialize`; empty if not refused or
+    /// unknown.
     pub refused_by: String,
 }
 
@@ -168,19 +168,20 @@ pub struct Runtime {
 pub struct Process {
     /// Process id of the kernel.
     pub pid: u32,
-    /// Parent's.
+    /// Process id of the parent.
     pub parent: u32,
     /// Words of the command line.
     pub command: Vec<String>,
-    /// Nanoseconds since 1970 when recording began.
+    /// Start of recording, in nanoseconds since 1970.
     pub start_unix_ns: u64,
     /// CLOCK_MONOTONIC at that instant.
     pub start_ns: u64,
-    /// CLOCK_MONOTONIC of the last thing known of it.
+    /// CLOCK_MONOTONIC of its last record.
     pub end_ns: u64,
-    /// It said goodbye ([`recording::Record::End`]); else it was killed or the file is cut.
+    /// Whether its recording has an end ([`recording::Record::End`]). If not, it was killed or the
+    /// file is cut.
     pub ended: bool,
-    /// Index into [`Profile::recordings`]; 0 where the profile is of one.
+    /// Index into [`Profile::recordings`]; 0 if the profile is of one recording.
     pub recording: usize,
 }
 
@@ -191,13 +192,13 @@ pub struct Thread {
     pub process: ProcessId,
     /// Thread id of the kernel.
     pub tid: u32,
-    /// Name, never empty (`thread 1234` where it has none).
+    /// Name, never empty (`thread 1234` if it has none).
     pub name: String,
-    /// It has run managed code.
+    /// Whether it has run managed code.
     pub managed: bool,
     /// First seen, nanoseconds of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// Ended, where known.
+    /// End, if known.
     pub end_ns: Option<u64>,
     /// CPU time it used while recorded, nanoseconds; known when it has ended.
     pub cpu_ns: Option<u64>,
@@ -208,13 +209,13 @@ pub struct Thread {
 /// The state of a thread, as the kernel reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadState {
-    /// `R`, `S`, `D`, … of proc(5); NUL where it is not known.
+    /// `R`, `S`, `D`, … of proc(5); NUL if unknown.
     pub code: char,
     /// Number of the system call that it was in.
     pub syscall: Option<u32>,
-    /// The kernel's function in which it waited; empty where that is not told.
+    /// The kernel function in which it waited; empty if unknown.
     pub wait: String,
-    /// Why there is no stack of it; empty where there is one.
+    /// Reason why it has no stack; empty if it has one.
     pub missing: String,
 }
 
@@ -223,10 +224,10 @@ pub struct ThreadState {
 pub struct Sample {
     /// Thread.
     pub thread: ThreadId,
-    /// Stack, leaf: what was on the thread's stack (the physical one).
+    /// Leaf of the physical stack: the frames on the thread's stack.
     pub stack: StackId,
-    /// Leaf of the callers and awaiters, where that is another stack. Take one of both by
-    /// [`crate::ops::with_stack_view`].
+    /// Leaf of the logical stack (callers and awaiting methods), if it differs.
+    /// [`crate::ops::with_stack_view`] selects one of both.
     pub logical: Option<StackId>,
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -236,7 +237,7 @@ pub struct Sample {
     pub value: u64,
     /// How the walk ended.
     pub end: WalkEnd,
-    /// The subject of the event, where it has one.
+    /// The subject of the event, if it has one.
     pub detail: Option<DetailId>,
 }
 
@@ -252,39 +253,39 @@ pub struct Detail {
     pub text: StringId,
 }
 
-/// The runtime of a process was stopped for a walk.
+/// An interval in which the runtime of a process was stopped for a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
     /// Process.
     pub process: ProcessId,
-    /// When it went on, nanoseconds of CLOCK_MONOTONIC.
+    /// Time at which it resumed, nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// From the wish to stop it until it stood, nanoseconds.
+    /// Time from the request to stop until it had stopped, nanoseconds.
     pub stopping_ns: u64,
-    /// How long it stood, nanoseconds.
+    /// Duration of the stop, nanoseconds.
     pub stopped_ns: u64,
 }
 
-/// An event of a process that was recorded for a part of the time only: the events of the session
-/// were changed.
+/// An event of a process that was recorded for only part of the time, because the events of the
+/// session were changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialEvent {
     /// Process.
     pub process: ProcessId,
     /// The event.
     pub event: Event,
-    /// For so long it was recorded, nanoseconds.
+    /// Time for which it was recorded, nanoseconds.
     pub on_ns: u64,
-    /// Of so long.
+    /// Duration of the recording, nanoseconds.
     pub of_ns: u64,
 }
 
-/// A method whose calls were counted and timed, each one; or that was to be.
+/// A traced method: each call was counted and timed, or tracing it was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracedMethod {
     /// Process.
     pub process: ProcessId,
-    /// The CLR whose calls these are: another one's method of the same name is another one.
+    /// The CLR of the method. Methods of equal names in different CLRs are distinct.
     pub runtime: RuntimeId,
     /// Name.
     pub name: StringId,
@@ -292,22 +293,22 @@ pub struct TracedMethod {
     pub module: StringId,
     /// MethodDef token.
     pub token: u32,
-    /// Calls that took less were not kept as samples, nanoseconds.
+    /// Minimum duration of calls kept as samples, nanoseconds.
     pub min_ns: u64,
-    /// Why its calls were not counted; empty where they were.
+    /// Reason why its calls were not counted; empty if they were.
     pub refused: String,
     /// Calls that an exception ended.
     pub errors: u64,
-    /// Durations together, nanoseconds.
+    /// Sum of durations, nanoseconds.
     pub sum_ns: u64,
-    /// The longest, nanoseconds.
+    /// Longest duration, nanoseconds.
     pub max_ns: u64,
-    /// How many calls took how long, by bucket ([`recording::histogram`]).
+    /// Numbers of calls by bucket of duration ([`recording::histogram`]).
     pub buckets: BTreeMap<u32, u64>,
 }
 
 impl TracedMethod {
-    /// Calls that have ended.
+    /// Returns the number of calls that have ended.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.buckets
@@ -315,14 +316,14 @@ impl TracedMethod {
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Nanoseconds of a call on average.
+    /// Returns the mean duration of a call, in nanoseconds.
     #[must_use]
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns / self.calls().max(1)
     }
 
-    /// How many calls there were by powers of two of nanoseconds: 0 is less than 64, 1 is 64 to
-    /// 127, and so on; the last is all that is longer than an hour.
+    /// Returns the numbers of calls by powers of two of nanoseconds: index 0 is less than 64, 1 is
+    /// 64 to 127, and so on. The last is all longer than an hour.
     #[must_use]
     pub fn octaves(&self) -> BTreeMap<u32, u64> {
         let mut octaves = BTreeMap::new();
@@ -334,14 +335,14 @@ impl TracedMethod {
         octaves
     }
 
-    /// The shortest duration in one of [`TracedMethod::octaves`], nanoseconds.
+    /// Returns the minimum duration in one of [`TracedMethod::octaves`], nanoseconds.
     #[must_use]
     pub fn octave_ns(octave: u32) -> u64 {
         let bucket = octave.saturating_mul(recording::histogram::OCTAVE);
         recording::histogram::low(usize::try_from(bucket).unwrap_or(usize::MAX))
     }
 
-    /// So many of a thousand calls took no longer than this, nanoseconds, to 0.8 %.
+    /// Returns the quantile of durations in thousandths, in nanoseconds, to 0.8 %.
     ///
     /// ```
     /// # use std::collections::BTreeMap;
@@ -380,25 +381,24 @@ impl TracedMethod {
     }
 }
 
-/// The live part of a process's heap, from instant to instant.
+/// The live heap of a process: a series of snapshots.
 ///
-/// Samples of [`Event::Live`] are the objects that were alive at the last one.
+/// Samples of [`Event::Live`] are the objects alive at the last snapshot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LiveHeap {
     /// Process.
     pub process: ProcessId,
     /// By time.
     pub instants: Vec<LiveInstant>,
-    /// The objects that were alive at some of them, by type, by time: at the first and at the last,
-    /// and at as many between them as there is room for, evenly. Of a range of time those that are
-    /// in it.
+    /// Live objects by type at some snapshots, by time: the first, the last, and evenly spaced ones
+    /// between them, as many as fit. In a time range: those inside it.
     pub moments: Vec<LiveMoment>,
-    /// How many collections had ended at a time, nanoseconds of CLOCK_MONOTONIC, where that is
-    /// told; by time.
+    /// Time in CLOCK_MONOTONIC nanoseconds, and number of collections that had ended, if reported;
+    /// by time.
     pub collections: Vec<(u64, u64)>,
 }
 
-/// A moment at which it was told what is alive.
+/// A snapshot of the live heap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveInstant {
     /// Nanoseconds of CLOCK_MONOTONIC.
@@ -409,7 +409,7 @@ pub struct LiveInstant {
     pub bytes: u64,
 }
 
-/// The objects that were alive at an instant.
+/// The objects alive at a snapshot, by type.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LiveMoment {
     /// Nanoseconds of CLOCK_MONOTONIC.
@@ -420,26 +420,26 @@ pub struct LiveMoment {
     pub types: BTreeMap<StringId, LiveSum>,
 }
 
-/// How much is alive.
+/// Sum of live objects.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LiveSum {
     /// Bytes.
     pub bytes: u64,
-    /// Objects, about: those whose size is not told count as one each.
+    /// Approximate number of objects. Objects of unknown size count as one each.
     pub objects: f64,
-    /// Samples that stand for them.
+    /// Samples that represent them.
     pub samples: u64,
 }
 
 impl LiveSum {
-    /// One more sample, of an object of this size (0: not known).
+    /// Adds a sample of an object of this size (0: unknown).
     pub fn add(&mut self, bytes: u64, size: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.objects += objects_in(bytes, size);
         self.samples += 1;
     }
 
-    /// One less.
+    /// Removes a sample of an object.
     pub(crate) fn take(&mut self, bytes: u64, size: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.samples = self.samples.saturating_sub(1);
@@ -465,8 +465,8 @@ fn objects_in(bytes: u64, size: u64) -> f64 {
 }
 
 impl LiveHeap {
-    /// How old an object was at the last instant that was allocated at this time: nanoseconds, and
-    /// collections that it has been through.
+    /// Returns the age at the last snapshot of an object allocated at this time: nanoseconds, and
+    /// collections survived.
     #[must_use]
     pub fn age_of(&self, time_ns: u64) -> (u64, u64) {
         let Some(last) = self.instants.last() else {
@@ -484,7 +484,7 @@ impl LiveHeap {
     }
 }
 
-/// Where the samples of an event come from.
+/// The source of an event's samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampleSource {
     /// The event.
@@ -493,13 +493,14 @@ pub struct SampleSource {
     pub source: String,
     /// Name of the walker that took their stacks.
     pub walker: String,
-    /// How much of the event's unit one sample stands for, about; 0 where each one is taken.
+    /// Approximate amount that one sample represents, in the event's unit; 0 if every occurrence is
+    /// sampled.
     pub interval: u64,
-    /// Samples are taken whenever `interval` has passed, not when something happens.
+    /// Whether samples are taken at every `interval` of time, not at occurrences.
     pub by_time: bool,
 }
 
-/// Events that happened and were not kept as samples, because of a limit.
+/// Occurrences of an event that a limit dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LimitedEvents {
     /// The event.
@@ -515,35 +516,35 @@ pub struct LimitedEvents {
 pub struct Pauses {
     /// How many.
     pub count: u64,
-    /// How long runtimes stood, nanoseconds.
+    /// Total time for which runtimes were stopped, nanoseconds.
     pub total_ns: u64,
-    /// The median of that.
+    /// Median duration of a stop, nanoseconds.
     pub median_ns: u64,
     /// The longest.
     pub longest_ns: u64,
-    /// How long it took until they stood, nanoseconds, all together.
+    /// Total time to stop runtimes, nanoseconds.
     pub stopping_ns: u64,
 }
 
-/// CPU time that no sample stands for, by reason.
+/// CPU time that no sample represents, for one reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnsampledTime {
     /// e.g. `threads that block our signal`; `unknown`.
     pub reason: String,
-    /// How many threads; 0 where they were not counted.
+    /// Number of threads; 0 if not counted.
     pub threads: u64,
     /// Their CPU time, nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Part of what recording cost.
+/// A part of the cost of recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Which.
     pub part: CostPart,
     /// Name of the subpart, e.g. `compilation`; empty where the part has none of its own.
     pub name: String,
-    /// It was reckoned, not measured.
+    /// Whether it was computed from a model, not measured.
     pub modelled: bool,
     /// Calls, runs or ticks.
     pub count: u64,
@@ -562,36 +563,34 @@ pub struct Health {
     pub broken: Vec<(String, u64)>,
     /// Walks cut at the depth allowed.
     pub truncated: u64,
-    /// Samples in an async method that was resumed: those with a chain of who awaits it.
+    /// Samples in a resumed async method, with a chain (the methods that await it).
     pub chains: u64,
-    /// Such chains that are not whole, by reason, most first.
+    /// Incomplete chains by reason, most first.
     pub chains_cut: Vec<(String, u64)>,
     /// Frames in all samples.
     pub frames: u64,
-    /// Frames in all samples that belong to nothing we know.
+    /// Unknown frames in all samples.
     pub unknown_frames: u64,
-    /// CPU time that samples should stand for, nanoseconds: that of the processes while they were
-    /// sampled, without the agents'. `None` where it is not sampled by signals, or a recording is
-    /// too old to say so.
+    /// CPU time that samples should represent, nanoseconds: that of the processes while they were
+    /// sampled, without the agents'. `None` if it is not sampled by signals, or a recording is too
+    /// old.
     pub due_ns: Option<u64>,
-    /// The part of it that samples stand for.
+    /// The part of it that samples represent.
     pub seen_ns: u64,
-    /// The CPU time that no sample stands for, where it is more than the error of sampling; most
-    /// first.
+    /// The CPU time that no sample represents, if it exceeds the error of sampling; most first.
     pub unseen: Vec<UnsampledTime>,
-    /// Processes that did not say that they ended, by their numbers: up to the last tenth of a
-    /// second of each is missing.
+    /// Process ids of processes without a final record. Up to the last tenth of a second of each is
+    /// missing.
     pub abrupt: Vec<u32>,
     /// e.g. `perf task-clock`.
     pub engine: String,
     /// e.g. `signal`.
     pub walker: String,
-    /// The event that is sampled by time, where the recording says so; the first, where two are.
+    /// The event that is sampled by time, if known; the first of two.
     pub event: Option<Event>,
-    /// Interval asked for, of that event, nanoseconds.
+    /// Requested interval of that event, nanoseconds.
     pub interval_ns: u64,
-    /// The time that most CPU samples stand for in the end, nanoseconds; 0 where there are too few
-    /// to tell.
+    /// The time that most CPU samples represent, nanoseconds; 0 if there are too few.
     pub achieved_ns: u64,
     /// Depth at which stacks are cut.
     pub max_depth: u32,
@@ -599,22 +598,22 @@ pub struct Health {
     pub agent_cpu_ns: u64,
     /// CPU time of the processes, nanoseconds.
     pub target_cpu_ns: u64,
-    /// Most memory that an agent held, bytes.
+    /// Maximum memory of an agent, bytes.
     pub agent_memory: u64,
     /// Time in signal handlers, nanoseconds.
     pub handler_ns: u64,
-    /// The cost of recording for the processes beside the agents' threads, where the recording has
-    /// it: by part, most first in each. Handlers are always there.
+    /// The cost of recording for the processes besides the agents' threads, if recorded: by part,
+    /// most first in each. Handlers are always present.
     pub cost: Vec<Cost>,
-    /// Where samples come from, those by time first; each once, whatever the number of processes.
+    /// Distinct sources of samples of all processes, those by time first.
     pub sources: Vec<SampleSource>,
     /// Events that were recorded for a part of the time only.
     pub partial: Vec<PartialEvent>,
-    /// The samples that limits kept out, by event.
+    /// Numbers of samples dropped by limits, by event.
     pub limited: Vec<LimitedEvents>,
-    /// How long runtimes were stopped.
+    /// Stops of runtimes.
     pub pauses: Pauses,
-    /// Things a reader should be told, such as a recording that ends in the middle.
+    /// Notes for the reader, such as that a recording is cut.
     pub notes: Vec<String>,
 }
 
@@ -639,15 +638,15 @@ pub struct Profile {
     pub details: Vec<Detail>,
     /// Samples by time.
     pub samples: Vec<Sample>,
-    /// When runtimes were stopped, by time.
+    /// Stops of runtimes, by time.
     pub pauses: Vec<Pause>,
     /// Methods whose calls were counted.
     pub traced: Vec<TracedMethod>,
-    /// The live part of the heap, by process.
+    /// The live heap, by process.
     pub live: Vec<LiveHeap>,
     /// The honest line.
     pub health: Health,
-    /// Names of the files that the profile was made of, where that is several ([`crate::merge`]).
+    /// File names of the merged recordings, if several ([`crate::merge`]).
     pub recordings: Vec<String>,
 }
 
@@ -728,7 +727,8 @@ impl Health {
 }
 
 impl Health {
-    /// Samples came clearly less often than was asked for, of the event that is sampled by time.
+    /// Whether the achieved interval is clearly longer than the requested one, for the event
+    /// sampled by time.
     #[must_use]
     pub fn is_slower_than_asked(&self) -> bool {
         self.interval_ns > 0

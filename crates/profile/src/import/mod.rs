@@ -82,15 +82,15 @@ pub struct Import {
     values: u64,
 }
 
-/// The most that all samples may be worth together: 292 years, 8 EiB.
+/// Maximum sum of all samples' values: 292 years, 8 EiB.
 const MAX_VALUE: u64 = i64::MAX as u64;
 
 /// A frame of the recording that a symbolizer can look up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Origin {
-    /// The process that has it.
+    /// The process of the frame.
     pub process: ProcessKey,
-    /// Its id there ([`Record::Frame`]).
+    /// Its id in that process ([`Record::Frame`]).
     pub recorded: u32,
     /// The frame of the profile, whose module and location say what to look up.
     pub frame: FrameId,
@@ -138,7 +138,7 @@ impl Import {
         Ok(import.with_all(reader)?.finish())
     }
 
-    /// Takes all that a reader gives.
+    /// Imports all items of a reader.
     fn with_all<R: io::Read>(mut self, mut reader: Reader<R>) -> io::Result<Import> {
         while let Some(item) = reader.next_item()? {
             self.item(&item);
@@ -154,14 +154,14 @@ impl Import {
         &self.builder.profile
     }
 
-    /// Forgets samples older than this (nanoseconds of CLOCK_MONOTONIC), so that a picture of now
-    /// holds no more than that. What they refer to stays.
+    /// Removes samples older than this (nanoseconds of CLOCK_MONOTONIC), for a live view. What they
+    /// refer to is kept.
     pub fn forget_samples_before(&mut self, time_ns: u64) {
         let samples = &mut self.builder.profile.samples;
         samples.retain(|sample| sample.time_ns >= time_ns);
     }
 
-    /// Takes what a reader gave.
+    /// Imports an item of a reader.
     pub fn item(&mut self, item: &Item<'_>) {
         match item {
             Item::Record(process, record) => self.record(*process, record),
@@ -170,7 +170,7 @@ impl Import {
         }
     }
 
-    /// Takes a record of a process.
+    /// Imports a record of a process.
     pub fn record(&mut self, key: ProcessKey, record: &Record<'_>) {
         let index = self.process(key);
         let Import {
@@ -669,7 +669,7 @@ impl Import {
         self.last
     }
 
-    /// Takes a damage of the recording.
+    /// Imports a damage of the recording.
     pub fn damage(&mut self, damage: &Damage) {
         self.damages += 1;
         if self.damages as usize <= MAX_DAMAGE_NOTES {
@@ -746,7 +746,7 @@ impl Import {
         }
     }
 
-    /// Fills in what is known when all was taken: health, and the samples of what is alive.
+    /// Completes the profile after the last record: health, and samples of live objects.
     fn finish_sums(&mut self) {
         self.finish_live();
         self.finish_processes();
@@ -754,7 +754,7 @@ impl Import {
         self.finish_health();
     }
 
-    /// The profile of all that was taken.
+    /// Returns the profile of all imported records.
     #[must_use]
     pub fn finish(mut self) -> Profile {
         self.finish_sums();
