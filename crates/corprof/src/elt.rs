@@ -219,7 +219,7 @@ fn hooked<H: FunctionMapper>(
     known.hooked.filter(|_| known.wanted)
 }
 
-/// Which hook of a call runs.
+/// The hook of a call that runs.
 enum Event {
     Enter,
     Leave,

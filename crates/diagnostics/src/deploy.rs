@@ -190,7 +190,7 @@ fn file_name_for(hash: &str) -> String {
     format!("{PREFIX}{hash}.so")
 }
 
-/// Which users may put files into a folder.
+/// The users who may put files into a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FolderAccess {
     /// Only this user and root.

@@ -1,4 +1,4 @@
-//! What a recording could not see: a summary at the end of every report, and the whole in one line.
+//! Health of a recording as text: the summary at the end of every report, and the honest line.
 
 use profile::model::{Health, SampleSource, Unit, UnsampledTime};
 

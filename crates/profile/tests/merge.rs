@@ -148,7 +148,7 @@ fn what_is_not_comparable_is_said() {
         ("b.swk".into(), slower),
     ]);
     let notes = merged.health.notes.join("\n");
-    assert!(notes.contains("b.swk was sampled otherwise"), "{notes}");
+    assert!(notes.contains("b.swk was sampled differently"), "{notes}");
     assert!(notes.contains("b.swk: it ends in the middle"), "{notes}");
     // One alone is as it was read.
     assert_eq!(merge(vec![("e.swk".into(), events.clone())]), events);

@@ -54,8 +54,8 @@ pub enum EngineChoice {
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
-    /// No samples by time: stacks only through [`crate::Reader::request_trace`], or none. Works like
-    /// [`EngineKind::Wall`] without ticks.
+    /// No samples by time: stacks only through [`crate::Reader::request_trace`], or none. Works
+    /// like [`EngineKind::Wall`] without ticks.
     None,
 }
 

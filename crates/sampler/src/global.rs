@@ -256,7 +256,7 @@ pub(crate) struct SignalToken {
     pub(crate) request: SignalRequest,
 }
 
-/// What a signal of ours requests from the handler.
+/// The request that one of our signals carries to the handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum SignalRequest {

@@ -47,8 +47,8 @@ pub(crate) fn handles_fault(held_off: u64) -> bool {
     frequent.fold(0, |set, fault| set | sys::bit(*fault)) & held_off != 0
 }
 
-/// As [`hold_reason`], after a check of what changes most often, cheap enough for each signal. Our own
-/// signal needs no check. Handler.
+/// As [`hold_reason`], after a check of what changes most often, cheap enough for each signal. Our
+/// own signal needs no check. Handler.
 pub(crate) fn hold_reason_now(global: &Global, slot: &Slot) -> Option<HoldReason> {
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         check_signal(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));

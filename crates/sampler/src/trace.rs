@@ -101,8 +101,9 @@ impl Reader {
         })
     }
 
-    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC). After
-    /// that the request is withdrawn. The frames are borrowed until the next request to the slot.
+    /// Waits for the answer to [`Reader::request_trace`] until `deadline_ns` (CLOCK_MONOTONIC).
+    /// After that the request is withdrawn. The frames are borrowed until the next request to the
+    /// slot.
     ///
     /// # Errors
     /// See [`TraceRefused`].

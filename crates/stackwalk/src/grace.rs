@@ -18,7 +18,7 @@ struct Side(AtomicUsize);
 struct RetiredItem<T> {
     what: T,
     bytes: usize,
-    /// Which sides were seen at 0 since the item was retired.
+    /// The sides that were seen at 0 since the item was retired.
     seen: [bool; 2],
 }
 

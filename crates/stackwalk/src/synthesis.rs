@@ -35,7 +35,7 @@ impl Step {
         self.at + u32::from(self.length)
     }
 
-    /// What lies so far from its end; `None` outside the code, which has so many bytes.
+    /// The bytes at a distance from its end; `None` outside the code.
     fn target(&self, offset: i32, code: usize) -> Option<u32> {
         let target = self.end().checked_add_signed(offset)?;
         ((target as usize) < code).then_some(target)
@@ -139,7 +139,7 @@ fn sweep(code: &[u8], starts: &[u32], in_midst: bool) -> impl Iterator<Item = St
     std::iter::from_fn(next)
 }
 
-/// What is known of an instruction before it runs.
+/// The known state before an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
     /// CFA − stack pointer.
@@ -222,7 +222,7 @@ fn entry(module: &NativeModule) -> u64 {
     }
 }
 
-/// What the tables do not describe of these addresses.
+/// The parts of these addresses that the tables do not describe.
 fn gaps(all: &Range<u64>, code: &NativeCode) -> Vec<Range<u64>> {
     let mut at = all.start;
     let mut gaps = Vec::new();

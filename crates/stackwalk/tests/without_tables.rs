@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-/// What compilers make of frames: none, pushed registers, a frame pointer, a table of cases, an
+/// The frames that compilers make: none, pushed registers, a frame pointer, a table of cases, an
 /// array whose length is known late, arguments on the stack, a call that does not return.
 const SOURCE: &str = r#"
 static long leaf(long a) { return a * 3 + 1; }
@@ -49,7 +49,7 @@ long work(long depth) {
 static MAP: CodeMap = CodeMap::new();
 const DEPTH: usize = 256;
 
-/// What the handler of single steps uses.
+/// The state of the handler of single steps.
 struct Steps {
     code: Range<u64>,
     stack: Stack,

@@ -59,11 +59,11 @@ pub enum CodeChange {
 pub struct Owner {
     /// Number of the runtime.
     pub runtime: u8,
-    /// What else the map stores of the body.
+    /// The other words that the map stores of the body.
     pub body: CodeLifetime,
 }
 
-/// What the code map stores of a body of managed code.
+/// The entry of the code map for a body of managed code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodeLifetime {
     /// Nothing: the facts were queued. Also used for an image.

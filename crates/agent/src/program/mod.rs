@@ -1,4 +1,4 @@
-//! What the agent knows about the program: its code, native modules and threads.
+//! The agent's model of the program: its code, native modules and threads.
 //!
 //! Callbacks update it at once, with or without a session; a session reads it. Nothing here calls
 //! into a CLR or writes a record. Invariant: memory is bounded by the program's own live code,

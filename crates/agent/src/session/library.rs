@@ -1,4 +1,4 @@
-//! What differs between the profiler libraries built from this crate: Sidewalk's and the oracle's.
+//! Differences between the profiler libraries built from this crate: Sidewalk's and the oracle's.
 
 use corprof::context::Callback;
 use corprof::{AgentCx, Cx};

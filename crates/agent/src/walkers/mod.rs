@@ -39,7 +39,7 @@ use crate::model::{Settings, WalkerKind};
 use crate::program::Program;
 use crate::record::Recorder;
 
-/// What a walker may use in one round (drain of the ring buffers) of the agent thread.
+/// The parts that a walker may use in one round (drain of the ring buffers) of the agent thread.
 pub(crate) struct Round<'a, 'r> {
     pub(crate) program: &'static Program,
     pub(crate) runtimes: Runtimes<'r>,

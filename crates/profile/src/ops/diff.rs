@@ -340,7 +340,7 @@ pub fn diff(profile: &Profile, first_after: usize, request: DiffRequest) -> Diff
 }
 
 /// Holm's method: the smallest chance is held to the strictest limit. Answers how many were tested.
-/// What is a leaf always is asked about once.
+/// A row that is always a leaf is tested once.
 fn apply_holm(rows: &mut [DiffRow], error: f64) -> usize {
     let is_leaf = |row: &DiffRow| row.own.weights == row.total.weights;
     let mut all: Vec<&mut AmountPair> = rows

@@ -1,6 +1,6 @@
 //! Heights and saved frame pointers, from block to block.
 //!
-//! What is known at one end of an edge between blocks holds at the other, in both directions: a
+//! A fact at one end of an edge between blocks holds at the other, in both directions: a
 //! table of cases behind an indirect jump is known by where its blocks go on or return. What
 //! follows a call counts less, as the callee may not return. A part of the code that contradicts
 //! itself is unknown as a whole. The blocks are numbered as they are made, and every number of one
@@ -38,7 +38,7 @@ impl Saved {
     }
 }
 
-/// What the frame pointer holds.
+/// The content of the frame pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
     Unknown,
@@ -69,7 +69,7 @@ struct Edge {
 /// Instructions that run one after the other.
 struct Block {
     steps: Range<usize>,
-    /// What it adds to the height.
+    /// The change of the height.
     added: i32,
     /// The lowest height in it, from that at its start.
     lowest: i32,
@@ -102,7 +102,7 @@ pub(super) struct Flow<'a> {
     /// By the block that they enter.
     entering: Vec<Edge>,
     entered: Vec<u32>,
-    /// What begins a function, or may: nothing goes on there behind a call.
+    /// Possible starts of functions: no call returns to them.
     begins: Vec<bool>,
     part: Vec<u32>,
     /// The height at a block's start, from that of its part.
@@ -157,7 +157,7 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// Tells of every instruction what is known before it runs.
+    /// Reports the known state before each instruction.
     pub(super) fn each(&self, tell: &mut dyn FnMut(&Step, State)) {
         for (number, block) in self.blocks.iter().enumerate() {
             let mut height = self.height(number);
@@ -578,7 +578,7 @@ fn in_slot(below: Option<i32>) -> Saved {
     }
 }
 
-/// What two ways say together.
+/// The facts of two ways, combined.
 fn merge(known: Saved, news: Saved) -> Saved {
     match (known, news) {
         (Saved::Unknown, saved) | (saved, Saved::Unknown) => saved,
@@ -587,7 +587,7 @@ fn merge(known: Saved, news: Saved) -> Saved {
     }
 }
 
-/// What the frame pointer holds after an instruction.
+/// The content of the frame pointer after an instruction.
 fn frame_after(frame: Frame, effect: Effect, height: Option<i32>) -> Frame {
     match effect {
         Effect::BpFromSp(above) => height.map_or(Frame::Other, |height| {
@@ -608,7 +608,7 @@ fn block(all: &[Step], steps: Range<usize>) -> Block {
     let (mut added, mut lowest, mut is_root) = (0, 0, false);
     for step in &all[steps.clone()] {
         added = after(added, step.effect);
-        // What has no caller may use all of its stack.
+        // A function without a caller may use all of its stack.
         is_root |= step.effect == Effect::BpZero;
         lowest = if is_root { lowest } else { lowest.min(added) };
     }

@@ -34,7 +34,7 @@ fn compare(path: &Path) -> Comparison {
     let mut false_function = 0;
     Flow::of(&listing).each(&mut |step, synthesised| {
         let at = start + u64::from(step.at);
-        // What fills the gap behind a function, or behind a call that does not return, never runs.
+        // The padding behind a function, or behind a call that does not return, never runs.
         is_gap &= step.effect == Effect::Fill;
         if is_gap {
             return;
@@ -124,7 +124,7 @@ fn agree(ours: Rule, state: State, theirs: Rule) -> Option<bool> {
         },
         _ => return None,
     };
-    // What was pushed is in both places until the register is overwritten.
+    // The pushed value is in both places until the register is overwritten.
     let same_bp = bp == their_bp || bp == Bp::Same || their_bp == Bp::Same;
     Some(same_cfa && same_bp)
 }
@@ -208,7 +208,7 @@ fn functions_without_tables_are_known() {
     let rows = rows_of(&code);
     assert_eq!(rows[1], frame(Cfa::Sp(8), Bp::Same));
     assert_eq!((rows[5], rows[10]), (Some(Rule::Root), Some(Rule::Root)));
-    // What keeps the frame pointer elsewhere and gives it back is no root: mov rax, rbp;
+    // A function that saves the frame pointer elsewhere and restores it is no root: mov rax, rbp;
     // xor ebp, ebp; call rdx; mov rbp, rax; ret
     let code = [
         0x48, 0x89, 0xe8, 0x31, 0xed, 0xff, 0xd2, 0x48, 0x89, 0xc5, 0xc3,

@@ -9,7 +9,7 @@
 //!
 //! Intel SDM volume 2, chapter 2 (encoding) and appendix A (opcode maps).
 
-/// What an instruction does that matters to a frame.
+/// The effect of an instruction on a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     /// Nothing.
@@ -186,7 +186,7 @@ impl ModRm {
     }
 }
 
-/// What becomes of the two registers where all of these are written.
+/// The effect on the two registers if all of these are written.
 fn lost(written: &[Option<u8>]) -> Effect {
     let has = |register| written.contains(&Some(register));
     match (has(SP), has(BP)) {

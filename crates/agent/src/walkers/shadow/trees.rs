@@ -53,7 +53,7 @@ struct Namer {
     frames: NumberMap<u32, u32>,
 }
 
-/// What the trees need to write.
+/// The parts that the trees need to write.
 pub(super) struct TreeWriter<'a, 'r> {
     pub(super) recorder: &'a mut Recorder,
     pub(super) program: &'a Program,

@@ -30,7 +30,7 @@ impl Flow<'_> {
             let from = edge.from as usize;
             self.settle(from, 8_i32.saturating_sub(self.blocks[from].added));
         }
-        // What is known so far does not depend on whether callees return.
+        // The facts so far do not depend on whether callees return.
         let mut late = vec![false; self.parts.len()];
         while let Some(calls) = self.calls_that_return() {
             if !self.go_on(&calls, &mut late) {
@@ -103,7 +103,8 @@ impl Flow<'_> {
             match from.zip(self.height(edge.to as usize)) {
                 _ if self.begins[edge.to as usize] => never.push(callee),
                 Some((from, to)) if from != to => never.push(callee),
-                // What is jumped to from elsewhere has most likely the same height by chance.
+                // A block that is jumped to from elsewhere most likely has the same height by
+                // chance.
                 Some(_) if self.only_follows(edge) => returns.push(callee),
                 _ => {}
             }
@@ -111,7 +112,7 @@ impl Flow<'_> {
         let has = |sorted: &[i64], callee: Option<i64>| {
             callee.is_some_and(|callee| sorted.binary_search(&callee).is_ok())
         };
-        // What comes to no end but by calls that never return does not either.
+        // A function that ends only in calls that never return does not return either.
         loop {
             if !self.may_go_on() {
                 return None;

@@ -7,7 +7,7 @@ use iced_x86::{
 };
 use std::path::Path;
 
-/// What is wrong with our reading of an instruction that iced-x86 knows.
+/// The difference between our decoding of an instruction and iced-x86's.
 fn fault(code: &[u8], theirs: &Instruction, infos: &mut InstructionInfoFactory) -> Option<String> {
     let ours = decode(code)?;
     if usize::from(ours.length) != theirs.len() {
