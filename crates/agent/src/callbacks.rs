@@ -1,9 +1,9 @@
 //! The profiling callbacks of one CLR, which pass its code, threads and events to the agent.
 //!
-//! This is the only module that combines CLRs, threads, events and hooks. Runs on the program's
+//! This is the only module that combines CLRs, threads, events and hooks. It runs on the program's
 //! threads. Each callback updates the facts about the program at once and leaves the rest to the
-//! agent thread. Invariant: a callback waits for the agent thread only in `shutdown`, and in
-//! `thread_destroyed` for the walk of that thread, for a bounded time.
+//! agent thread. Invariant: only two callbacks wait for the agent thread, each for a bounded time:
+//! `shutdown`, and `thread_destroyed`, until a stack walk of that thread has ended.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

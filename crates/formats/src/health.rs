@@ -126,12 +126,13 @@ fn fault_line(faults: &[(String, String)]) -> String {
         .unwrap_or_else(|| MORE.to_owned())
 }
 
-/// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
-/// (samples and lost), with the reasons, most first; those in resumed async methods, and of them
-/// those without their whole chain; what limits kept out; CPU time that no sample stands for, with
-/// the reasons; which processes ended abruptly; the engine and the walker, the source and the
-/// walker of each event that is not sampled by time; how long runtimes were stopped; what recording
-/// cost. One line, no line end in it.
+/// Returns all counts of a recording's health as one line, without a line end.
+///
+/// In this order: samples, lost, broken and truncated ones, in percent of samples and lost, each
+/// with its reasons, most first; samples in resumed async methods, and those of them without all
+/// callers; events left out by limits; unsampled CPU time, with the reasons; processes that ended
+/// abruptly; engine and walker; source and walker of each event that is not sampled by time; pauses
+/// of runtimes; the cost of recording.
 pub fn honest_line(health: &Health) -> String {
     let lost = sum(&health.lost);
     let broken = sum(&health.broken);

@@ -91,7 +91,7 @@ impl<'p> Labels<'p> {
     }
 }
 
-/// A command line as one line for people: compilers are given a hundred thousand characters.
+/// Formats a command line as one line, cut at a length that people can read.
 pub fn command_line(words: &[String]) -> String {
     const MAX_COMMAND_LINE: usize = 300;
     let words: Vec<_> = words.iter().map(|word| visible(word)).collect();

@@ -2,7 +2,7 @@
 //!
 //! It creates, stops and ends one thread's timer (perf event, POSIX timer, or the reader's clock).
 //! The signal handler (`handler`) takes the samples. Invariant: a [`Timer`] is in its slot's
-//! `timer` word, and the code that swaps it out ends it, so it is ended once.
+//! `timer` word. Only the code that swaps it out ends it, so it is ended exactly once.
 //!
 //! **Phase.** The first tick of each thread comes after a random part of the interval, and every
 //! tick stands for a whole interval. Otherwise a thread that lives shorter than one interval would

@@ -15,7 +15,7 @@
 //!
 //! | code | source of its rule |
 //! | --- | --- |
-//! | native | the module's `.eh_frame`, read from a mapping of its file (`cfi`, `native`) |
+//! | native | the module's `.eh_frame`, copied when the module is found (`cfi`, `native`) |
 //! | … without tables | its own instructions, read once by the agent thread (`synthesis`) |
 //! | JIT body | a copy of the UNWIND_INFO that lies beside the code, or its decoded prologue ([`jit`]) |
 //! | ReadyToRun | the image's exception directory, in place ([`pe`]) |

@@ -2,8 +2,8 @@
 //!
 //! It is preloaded into a program (`LD_PRELOAD`) and replaces `sigaltstack`. Every stack of the
 //! size that a CLR uses becomes `TIGHT_STACKS_BY` bytes smaller, as if the kernel's signal frame
-//! took more of it. The user of the stack does not matter. Invariant: queries and restores get the
-//! original bounds, because the owner may unmap the stack by them.
+//! took more of it. Stacks are recognised by their size alone. Invariant: a query or a restore gets
+//! the original bounds, because the owner may use them to unmap the stack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,11 +1,11 @@
 //! Probes: functions that traced methods call at their start, return and exceptional exit.
 //!
-//! State machines of async methods also call them at their completion. The code calls a probe by
-//! address, with the method's number as a constant, as a P/Invoke: on the program's thread, in
-//! preemptive mode. The number is unique in the process. So a call is counted for the method whose
-//! code it is, whichever CLR runs the code. Invariants: counting takes no lock, makes no call into
-//! the CLR or the kernel (if the processor has a clock) and allocates nothing. No panic leaves a
-//! probe. A call that began before the session is not counted.
+//! State machines of async methods also call them at their completion. A probe counts and times
+//! calls. A traced method calls it as a P/Invoke, so it runs on the program's thread in preemptive
+//! mode; the method's number is a constant in the code. The number is unique in the process, also
+//! with several CLRs. Invariants: counting takes no lock, allocates nothing, and makes no call into
+//! the CLR, nor into the kernel if the processor's own clock can be used. No panic leaves a probe. A
+//! call that began before the session is not counted.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
 use std::collections::BTreeMap;

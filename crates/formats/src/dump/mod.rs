@@ -48,7 +48,7 @@ pub fn has_dump(profile: &Profile) -> bool {
     profile.threads.iter().any(|thread| thread.state.is_some())
 }
 
-/// Returns the dump as text. It ends with the honest line.
+/// Returns the dump as text. It ends with the summary ([`crate::summary`]).
 pub fn dump_text(profile: &Profile) -> String {
     let labels = Labels::new(profile);
     let groups = thread_groups(profile, &labels);

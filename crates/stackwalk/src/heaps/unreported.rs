@@ -1,8 +1,8 @@
-//! Unreported code: code heaps in which a walk finds bodies that are not in the code map yet.
+//! Unreported code: bodies that a walk finds in the code heaps before they are in the code map.
 //!
 //! A walk marks each body that it finds. The mark remains until the agent thread has added the body
-//! to the code map ([`UnreportedCode::learned`]), or has read all stacks of that time
-//! ([`UnreportedCode::age`]). At the unload of a body the agent thus checks whether a stack may
+//! to the code map ([`UnreportedCode::learned`]), or has read all stacks recorded up to the find
+//! ([`UnreportedCode::age`]). When a body is unloaded, its mark tells the agent that a stack may
 //! contain it. Invariants: nothing is locked, and every loop is bounded. If the table of marks is
 //! full, every body counts as marked.
 

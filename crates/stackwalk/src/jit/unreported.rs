@@ -1,8 +1,8 @@
 //! Unwind rules of unreported code: bodies that a walk finds before they are in the code map.
 //!
-//! It reads a code header like [`super`], but in a signal handler: nothing is allocated. Memory
-//! that may be freed is read through the kernel, into a buffer sufficient for most bodies. A body
-//! that does not fit has no rule until the agent thread has read it.
+//! Like [`super`], it reads code headers, but in a signal handler, so it allocates nothing. Memory
+//! that may be freed meanwhile is read by a system call, which fails instead of faulting, into a
+//! buffer sufficient for most bodies. A larger body has no rule until the agent thread has read it.
 
 use super::{FUNCTION, FunctionEntries, FunctionEntry, Header};
 use crate::heaps::{HeapCode, read, reader};
