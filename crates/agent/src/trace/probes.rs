@@ -4,8 +4,8 @@
 //! calls. A traced method calls it as a P/Invoke, so it runs on the program's thread in preemptive
 //! mode; the method's number is a constant in the code. The number is unique in the process, also
 //! with several CLRs. Invariants: counting takes no lock, allocates nothing, and makes no call into
-//! the CLR, nor into the kernel if the processor's own clock can be used. No panic leaves a probe. A
-//! call that began before the session is not counted.
+//! the CLR, nor into the kernel if the processor's own clock can be used. No panic leaves a probe.
+//! A call that began before the session is not counted.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
 use std::collections::BTreeMap;
