@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use object::read::ReadCache;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 
-use crate::survey::Libc;
+use crate::survey::{Libc, is_musl};
 
 /// As many scripts may name one another before the kernel gives up (`exec_binprm`).
 const MOST_SCRIPTS: usize = 5;
@@ -55,7 +55,7 @@ pub fn loader(libc: Libc) -> &'static str {
 
 fn libc_of_loader(loader: &Path) -> Libc {
     let name = loader.file_name().unwrap_or_default().as_bytes();
-    match name.starts_with(b"ld-musl-") {
+    match is_musl(name) {
         true => Libc::Musl,
         false => Libc::Glibc(None),
     }

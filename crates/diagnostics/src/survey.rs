@@ -138,11 +138,6 @@ impl Survey {
             files.cloned().collect()
         };
         let runtimes = named(&|name| name == b"libcoreclr.so").into_iter();
-        // Loader and library are one file; `libc.so` where the loader's name is a link to it, as on
-        // Debian. glibc has no library of that name.
-        let is_musl = |name: &[u8]| {
-            name.starts_with(b"ld-musl-") || name.starts_with(b"libc.musl-") || name == b"libc.so"
-        };
         let libc = if files.iter().any(|file| is_musl(name_of(file))) {
             Some(Libc::Musl)
         } else {
@@ -208,6 +203,12 @@ fn read_failure(pid: u32, error: io::Error) -> Error {
 
 fn name_of(file: &Path) -> &[u8] {
     file.file_name().map(OsStr::as_bytes).unwrap_or_default()
+}
+
+/// Whether this is the name of musl, of which loader and library are one file: `libc.so` where the
+/// loader's name is a link to it, as on Debian. glibc has no library of that name.
+pub(crate) fn is_musl(name: &[u8]) -> bool {
+    name.starts_with(b"ld-musl-") || name.starts_with(b"libc.musl-") || name == b"libc.so"
 }
 
 fn is_glibc(name: &[u8]) -> bool {
