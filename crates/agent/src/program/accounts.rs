@@ -405,27 +405,11 @@ mod tests {
         assert_eq!(account.owed_ns(), 0);
     }
 
-    /// # Safety
-    /// No requirements.
-    unsafe extern "C" fn no_walk(
-        _context: *const libc::ucontext_t,
-        _stack_end: u64,
-        _scratch: *mut sampler::Scratch,
-        _out: *mut u64,
-        _cap: usize,
-    ) -> sampler::WalkResult {
-        sampler::WalkResult {
-            depth: 0,
-            end: 0,
-            reason: 0,
-        }
-    }
-
     #[test]
     fn only_time_that_no_clock_shows_is_due_to_threads_that_ended() {
         const MS: u64 = 1_000_000;
         const AGENT: u32 = 9;
-        let (sampler, _reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
+        let (sampler, _reader) = crate::program::tests::sampler();
         let mut accounts = Accounts::default();
         accounts.open(50 * MS, &[(1, 0), (2, 0), (AGENT, 0)]);
         let mut ended = accounts.account(1);

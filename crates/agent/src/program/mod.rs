@@ -10,6 +10,8 @@ pub mod code;
 pub mod hijacks;
 pub mod history;
 pub mod natives;
+#[cfg(test)]
+mod tests;
 pub mod threads;
 
 use crate::base::waker::Waker;

@@ -13,22 +13,6 @@ fn threads(phase: Phase) -> (PhaseWriter, Threads) {
     (writer, Threads::new(reader))
 }
 
-/// # Safety
-/// No requirements.
-unsafe extern "C" fn no_walk(
-    _context: *const libc::ucontext_t,
-    _stack_end: u64,
-    _scratch: *mut sampler::Scratch,
-    _out: *mut u64,
-    _cap: usize,
-) -> sampler::WalkResult {
-    sampler::WalkResult {
-        depth: 0,
-        end: 0,
-        reason: 0,
-    }
-}
-
 fn started(managed: ManagedThread, tid: u32) -> StartedThread {
     StartedThread {
         managed,
@@ -157,7 +141,7 @@ fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
     threads.forget_session();
     writer.change(&[Phase::Recording], Phase::Idle).unwrap();
     threads.managed_started(started((0, 2), NO_THREAD + 1));
-    let (sampler, reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
+    let (sampler, reader) = crate::program::tests::sampler();
     writer.change(&[Phase::Idle], Phase::Recording).unwrap();
     threads.begin(sampler);
     let mut news = reported(&threads);
