@@ -58,7 +58,7 @@ pub const CORE_3_1: Wheel = Wheel {
 };
 
 /// The linker of releases, which has the symbols of old glibcs.
-pub const ZIG: Wheel = Wheel {
+pub(crate) const ZIG: Wheel = Wheel {
     what: "zig 0.17.1",
     folder: "zig-0.17.1",
     package: "ziglang",
@@ -70,7 +70,7 @@ pub const ZIG: Wheel = Wheel {
 };
 
 /// The cargo command that links by zig.
-pub const ZIGBUILD: Wheel = Wheel {
+pub(crate) const ZIGBUILD: Wheel = Wheel {
     what: "cargo-zigbuild 0.24.0",
     folder: "cargo-zigbuild-0.24.0",
     package: "cargo-zigbuild",

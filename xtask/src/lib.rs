@@ -17,6 +17,7 @@ mod test;
 pub mod tiers;
 mod visual_basic;
 mod workloads;
+pub mod zig;
 
 pub use demo::run_demo;
 pub use flakes::{failed, run_flakes};

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::build::cargo;
-use crate::fetch::{Cache, ZIG, ZIGBUILD, check, only_file};
+use crate::fetch::{Cache, check, only_file};
 use crate::process::{on_path, run, run_quietly};
+use crate::zig::Zig;
 
 /// The target's name for cargo.
 pub const TARGET: &str = "x86_64-unknown-linux-musl";
@@ -92,8 +92,7 @@ impl Cache {
     pub fn musl(&self) -> Result<Musl> {
         Ok(Musl {
             rust: self.debian("rust-1.96.0-src", "Rust 1.96.0 with its sources", &RUST)?,
-            zig: self.wheel(&ZIG)?.join(ZIG.executable),
-            zigbuild: self.wheel(&ZIGBUILD)?.join(ZIGBUILD.executable),
+            zig: self.zig()?,
         })
     }
 }
@@ -101,36 +100,25 @@ impl Cache {
 /// A toolchain that builds for musl.
 pub struct Musl {
     rust: PathBuf,
-    zig: PathBuf,
-    zigbuild: PathBuf,
+    zig: Zig,
 }
 
 impl Musl {
-    /// Builds libraries, which use the C library of the program that loads them.
+    /// Builds a library, which uses the C library of the program that loads it.
     ///
     /// # Errors
     /// The build fails.
-    pub fn build(&self, target_dir: &Path, packages: &[&str]) -> Result<()> {
+    pub fn build(&self, target_dir: &Path, package: &str) -> Result<()> {
         let usr = self.rust.join("usr");
-        let mut command = Command::new(&self.zigbuild);
-        command.args(["zigbuild", "--release", "--locked", "--target", TARGET]);
-        command.args(["-Zbuild-std=std,panic_unwind", "--target-dir"]);
-        command.arg(target_dir);
-        for package in packages {
-            command.args(["--package", package]);
-        }
+        let mut command = self.zig.build(TARGET, target_dir, &[package]);
         command
-            .current_dir(testkit::repository())
-            .env("CARGO", cargo(&[]).get_program())
+            .arg("-Zbuild-std=std,panic_unwind")
             .env("RUSTC", usr.join("bin/rustc"))
             // It is linked against libraries of its packages.
             .env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"))
             // Cargo's `build-std` is not stable.
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("CARGO_ZIGBUILD_ZIG_PATH", &self.zig)
-            .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=-crt-static")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-            .env("CARGO_INCREMENTAL", "0");
+            .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=-crt-static");
         run(&mut command)
     }
 }
@@ -143,7 +131,7 @@ pub fn build() -> Result<()> {
     // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
     let folder = testkit::target_dir().join("musl");
-    musl.build(&folder, &["libsidewalk"])?;
+    musl.build(&folder, "libsidewalk")?;
     let agent = folder.join("libsidewalk-musl.so");
     let built = folder.join(TARGET).join("release/libsidewalk.so");
     std::fs::copy(built, &agent)?;

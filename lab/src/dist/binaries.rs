@@ -12,8 +12,7 @@ use anyhow::{Context, Result, bail};
 use object::read::elf::{Dyn as _, ElfFile64};
 use object::{Object as _, ObjectSymbol as _, elf};
 
-use xtask::build::cargo;
-use xtask::fetch::{Cache, Wheel, ZIG, ZIGBUILD};
+use xtask::fetch::Cache;
 use xtask::process::run;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -29,37 +28,18 @@ pub(super) struct Built {
 /// Builds the agent, then the tool that carries it; in a target folder of their own. `time` is the
 /// commit's, which `sidewalk --version --verbose` names.
 pub(super) fn build(time: u64, commit: &str) -> Result<Built> {
-    let (zig, zigbuild) = {
-        // No other process gets anything from it while it is open.
-        let cache = Cache::open()?;
-        let path = |wheel: &Wheel| {
-            cache
-                .wheel(wheel)
-                .map(|folder| folder.join(wheel.executable))
-        };
-        (path(&ZIG)?, path(&ZIGBUILD)?)
-    };
+    // No other process gets anything from the cache while it is open.
+    let zig = Cache::open()?.zig()?;
     let folder = testkit::target_dir().join("release-for-users");
     let built = folder.join(TARGET).join("release");
     let agent = built.join("libsidewalk.so");
     let flags = remapped()?;
     let build = |packages: &[&str], carry: &Path| -> Result<()> {
-        // Cargo-zigbuild is called as cargo calls it, with the same cargo behind it.
-        let mut command = std::process::Command::new(&zigbuild);
-        command.args(["zigbuild", "--release", "--locked", "--target"]);
-        command.arg(format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1));
-        command.arg("--target-dir").arg(&folder);
-        for package in packages {
-            command.args(["--package", package]);
-        }
+        let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
+        let mut command = zig.build(&target, &folder, packages);
         command
-            .current_dir(testkit::repository())
-            .env("CARGO", cargo(&[]).get_program())
-            .env("CARGO_ZIGBUILD_ZIG_PATH", &zig)
             .env("CARGO_ENCODED_RUSTFLAGS", &flags)
             .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-            .env("CARGO_INCREMENTAL", "0")
             .env("SOURCE_DATE_EPOCH", time.to_string())
             .env("SIDEWALK_COMMIT", commit)
             .env("SIDEWALK_CARRY", carry);
