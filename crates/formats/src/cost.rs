@@ -80,8 +80,7 @@ impl CostSummary {
 
     /// `cost 1.30 % of the program's 10.000 s`; or that it is not known.
     pub(crate) fn total(&self) -> String {
-        // Every agent uses some time, so none has reported its cost.
-        if self.total_ns() == 0 && self.program_ns == 0 {
+        if !self.is_known() {
             let why = if self.ended_abruptly {
                 ": the process ended before it reported"
             } else {
@@ -97,6 +96,11 @@ impl CostSummary {
             text.push_str(&format!(" beside the program's {program:.3} s"));
         }
         text
+    }
+
+    /// Whether any agent has reported its cost: every agent uses some time.
+    fn is_known(&self) -> bool {
+        self.total_ns() > 0 || self.program_ns > 0
     }
 
     /// Whether it is said in percent: a program that does nothing is no measure.
@@ -116,7 +120,7 @@ impl CostSummary {
     /// callbacks 0.50, handlers 0.30, ticks 0.10 modelled)`.
     pub(crate) fn text(&self) -> String {
         let mut text = self.total();
-        if self.total_ns() == 0 && self.program_ns == 0 {
+        if !self.is_known() {
             return text;
         }
         let part = |name: &str, ns: Option<u64>, part: Option<CostPart>| {

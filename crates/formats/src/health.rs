@@ -72,10 +72,10 @@ fn faults(health: &Health) -> Vec<(String, String)> {
         format!("{unseen:.2} s of CPU time not sampled"),
         not_sampled(health),
     );
-    add(abrupt_ends(health), abrupt_ends(health));
-    let slower = slower_than_asked(health);
-    let asked = slower.split(" (").next().unwrap_or_default();
-    add(asked.to_owned(), asked.to_owned());
+    let without_reasons = |text: &str| text.split(" (").next().unwrap_or_default().to_owned();
+    let mut add_as_it_is = |text: String| add(text.clone(), text);
+    add_as_it_is(abrupt_ends(health));
+    add_as_it_is(without_reasons(&slower_than_asked(health)));
     for (what, reasons) in [("lost", &health.lost), ("broken", &health.broken)] {
         if sum(reasons) > 0 {
             let each = reasons.iter().filter(|(_, count)| *count > 0);
@@ -85,45 +85,37 @@ fn faults(health: &Health) -> Vec<(String, String)> {
             add(String::new(), format!("{what}: {}", each.join(", ")));
         }
     }
-    add(unknown_frames(health), unknown_frames(health));
+    let mut add_as_it_is = |text: String| add(text.clone(), text);
+    add_as_it_is(unknown_frames(health));
     let cut = sum(&health.chains_cut);
     if cut > 0 {
         let share = percent(cut, health.chains);
-        let short = format!("{cut} async stacks without all callers ({share})");
-        add(short.clone(), short);
+        add_as_it_is(format!("{cut} async stacks without all callers ({share})"));
     }
     if health.truncated > 0 {
-        let truncated = format!("{} truncated", health.truncated);
-        add(truncated.clone(), truncated);
+        add_as_it_is(format!("{} truncated", health.truncated));
     }
     let all = limited(health);
-    add(all.split(" (").next().unwrap_or_default().to_owned(), all);
+    add(without_reasons(&all), all);
     faults
 }
 
 /// As much of it as a line holds: with the reasons, else in short, else the worst.
 fn fault_line(faults: &[(String, String)]) -> String {
     const MORE: &str = "… (`sidewalk inspect` has all)";
-    let joined = |faults: &mut dyn Iterator<Item = &String>| {
-        let faults: Vec<&str> = faults
-            .map(String::as_str)
-            .filter(|f| !f.is_empty())
-            .collect();
-        faults.join("; ")
-    };
-    let long = joined(&mut faults.iter().map(|(_, long)| long));
+    let long: Vec<&str> = faults.iter().map(|(_, long)| &**long).collect();
+    let long = long.join("; ");
     if fits(&long) {
         return long;
     }
-    let short: Vec<&String> = faults.iter().map(|(short, _)| short).collect();
-    let lines = (1..=short.len()).rev().map(|count| {
-        let more = MORE.to_owned();
-        joined(&mut short.iter().take(count).copied().chain([&more]))
-    });
-    lines
-        .into_iter()
-        .find(|line| fits(line))
-        .unwrap_or_else(|| MORE.to_owned())
+    let short = faults.iter().map(|(short, _)| &**short);
+    let short: Vec<&str> = short.filter(|short| !short.is_empty()).collect();
+    let first = |count| -> String {
+        let parts = short.iter().take(count).chain([&MORE]);
+        parts.copied().collect::<Vec<_>>().join("; ")
+    };
+    let mut lines = (0..=short.len()).rev().map(first);
+    lines.find(|line| fits(line)).unwrap_or_default()
 }
 
 /// Returns all counts of a recording's health as one line, without a line end.
