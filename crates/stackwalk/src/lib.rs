@@ -16,7 +16,7 @@
 //! | code | source of its rule |
 //! | --- | --- |
 //! | native | the module's `.eh_frame`, copied when the module is found (`cfi`, `native`) |
-//! | … without tables | its own instructions, read once by the agent thread (`synthesis`) |
+//! | … without tables | its own instructions, read when the module is found (`synthesis`) |
 //! | JIT body | a copy of the UNWIND_INFO that lies beside the code, or its decoded prologue ([`jit`]) |
 //! | ReadyToRun | the image's exception directory, in place ([`pe`]) |
 //! | anything else | a return address on top of the stack after a call, or the frame pointer |

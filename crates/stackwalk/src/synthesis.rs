@@ -1,4 +1,4 @@
-//! Unwind rows for native code that has none: made once, by the agent thread, from the code itself.
+//! Unwind rows for native code that has none, made from the code itself when its module is found.
 //!
 //! musl has no unwind tables, nor has some hand-written code. Compiled functions move the stack
 //! pointer by constants, so what lies between it and the CFA (its *height*) can be worked out for
@@ -199,6 +199,7 @@ pub(crate) fn rows(module: &NativeModule, code: &NativeCode) -> Rows {
     if is_described(&module.code, code) {
         return Rows::NONE;
     }
+    let entry = entry(module);
     let mut rows = Vec::new();
     let mut left = LONGEST;
     for gap in gaps(&module.code, code) {
@@ -208,7 +209,7 @@ pub(crate) fn rows(module: &NativeModule, code: &NativeCode) -> Rows {
             let length = code.code_at(start, &mut bytes).len();
             bytes.truncate(length);
             left -= length;
-            let listing = Listing::of(&bytes, start, entry(module), start > gap.start);
+            let listing = Listing::of(&bytes, start, entry, start > gap.start);
             add_rows(&mut rows, start, &listing);
         }
     }
