@@ -72,6 +72,7 @@ impl ClrCallbacks {
     }
 
     fn compiling(&self, cx: &mut Cx<'_, Callback>, function: FunctionId<'_>) {
+        self.trace.inlining().started(function.raw());
         if let Some(watch) = self.library.compiling {
             watch(self.agent, &self.clr, cx);
         }
@@ -88,6 +89,7 @@ impl ClrCallbacks {
         status: Hresult,
         kind: MethodKind,
     ) {
+        self.trace.inlining().finished(function.raw());
         self.clr.learn_expected(cx);
         let wants = self.agent.events.wants(Event::Jit);
         let now_ns = if wants { proc::now_ns() } else { 0 };
@@ -109,6 +111,7 @@ impl ClrCallbacks {
         let major = found.as_ref().map_or(0, |found| found.major);
         self.clr.set_tiering(tiers::tiering(major));
         self.clr.set_major(major);
+        self.trace.inlining().set_major(major);
         self.clr.set_modifiable(tiers::is_modifiable());
         RuntimeFacts {
             version: found
@@ -335,6 +338,15 @@ impl Callbacks for ClrCallbacks {
     ) -> corprof::Result<()> {
         self.compiling(cx, function);
         Ok(())
+    }
+
+    fn jit_inlining<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        _caller: FunctionId<'rt>,
+        _callee: FunctionId<'rt>,
+    ) -> corprof::Result<bool> {
+        Ok(self.trace.inlining().is_allowed())
     }
 
     fn rejit_compilation_started<'rt>(

@@ -53,6 +53,20 @@ impl FakeClr {
         })
     }
 
+    /// `JITInlining`: whether the profiler lets `callee` be inlined into `caller`.
+    pub fn may_inline(&self, caller: usize, callee: usize) -> bool {
+        let mut answer = 1;
+        if self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
+            self.callback(CallbackMode::Preemptive, |callbacks| {
+                // SAFETY: the profiler's object is live, and `answer` outlives the call.
+                unsafe {
+                    ICorProfilerCallback11::jit_inlining(callbacks, caller, callee, &mut answer)
+                }
+            });
+        }
+        answer != 0
+    }
+
     /// `DynamicMethodJITCompilationFinished`.
     pub fn dynamic_compilation_finished(&self, function: usize) -> Hresult {
         if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {

@@ -8,6 +8,7 @@
 //! - `bodies`, `asyncs`: rewrite IL, of any method and of async methods.
 //! - `requests`, `work`, `pace`: request ReJIT, on a thread of their own for each CLR.
 //! - `callers`: finds methods that may contain inlined copies.
+//! - `inlining`: keeps methods from being inlined while they are requested.
 //! - `probes`: run on the program's threads and count into `table`.
 //! - `pending`: calls of async methods whose task has not completed.
 //! - `writer`: writes the counts to the recording.
@@ -19,6 +20,7 @@
 mod asyncs;
 mod bodies;
 mod callers;
+mod inlining;
 mod pace;
 mod pattern;
 mod pending;

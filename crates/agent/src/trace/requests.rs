@@ -19,6 +19,7 @@ use corprof::{
     Cx, FunctionControl, ModuleId, ModuleKey, PreparedBodies, RejitCx, Token, enable_rejit,
 };
 
+use super::inlining::Inlining;
 use super::work::TraceWork;
 use super::{MatchedMethod, ModuleAge, Trace, lock, refusal_of};
 use crate::clr::Clr;
@@ -39,6 +40,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct ClrTrace {
     bodies: Arc<PreparedBodies>,
+    inlining: Arc<Inlining>,
     commands: Mutex<Option<Sender<TraceCommand>>>,
 }
 
@@ -100,14 +102,20 @@ impl ClrTrace {
         let rejit = enable_rejit(cx, low, high).map_err(|refused| refused.to_string())?;
         let (sender, receiver) = channel();
         let bodies = Arc::clone(&self.bodies);
+        let inlining = Arc::clone(&self.inlining);
         // It ends by itself when the sender is dropped.
         rejit
             .spawn("sidewalk-trace", move |rejit| {
-                run(rejit, &bodies, &receiver)
+                run(rejit, &bodies, &inlining, &receiver)
             })
             .map_err(|error| format!("no thread could be started for that ({error})"))?;
         *commands = Some(sender);
         Ok(())
+    }
+
+    /// Returns the compilations under way, and whether they may inline.
+    pub(crate) fn inlining(&self) -> &Inlining {
+        &self.inlining
     }
 
     /// Whether it is enabled.
@@ -197,9 +205,14 @@ impl ClrTrace {
 }
 
 /// Body of the ReJIT thread.
-fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<TraceCommand>) {
+fn run(
+    rejit: &mut RejitCx,
+    bodies: &PreparedBodies,
+    inlining: &Inlining,
+    commands: &Receiver<TraceCommand>,
+) {
     rejit.enter(|cx| {
-        let mut work = TraceWork::new(bodies);
+        let mut work = TraceWork::new(bodies, inlining);
         loop {
             let pause = work.step(cx);
             let command = match pause {

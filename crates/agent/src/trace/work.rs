@@ -13,10 +13,16 @@ use corprof::context::RejitThread;
 use corprof::{Cx, ModuleKey, PreparedBodies, RejitFlags, Token};
 
 use super::bodies::{Bodies, MethodRequest, PreparedModule};
+use super::inlining::Inlining;
 use super::pace::{RequestKind, RequestPace};
 use super::requests::{ModuleMatches, RequestContext, TraceCommand};
 use super::table::{self, NEVER};
 use super::{MatchedMethod, ModuleAge, callers, describe_error};
+
+/// Maximum wait for compilations under way before a request.
+const COMPILATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two looks at them.
+const COMPILATION_PAUSE: Duration = Duration::from_millis(1);
 
 /// A method that was requested.
 #[derive(Clone, Copy)]
@@ -39,6 +45,9 @@ impl ChangedMethod {
 /// The queued jobs, and the methods that have probes.
 pub(super) struct TraceWork<'a, 'rt> {
     bodies: Bodies<'a>,
+    inlining: &'a Inlining,
+    /// Start of the wait for compilations under way, if there is one.
+    waits_since: Option<Instant>,
     /// Jobs of modules that are being loaded.
     urgent: VecDeque<ModuleJob<'rt>>,
     background: VecDeque<BackgroundWork<'rt>>,
@@ -98,9 +107,11 @@ impl<'rt> ModuleJob<'rt> {
 }
 
 impl<'a, 'rt> TraceWork<'a, 'rt> {
-    pub(super) fn new(bodies: &'a PreparedBodies) -> TraceWork<'a, 'rt> {
+    pub(super) fn new(bodies: &'a PreparedBodies, inlining: &'a Inlining) -> TraceWork<'a, 'rt> {
         TraceWork {
             bodies: Bodies::new(bodies),
+            inlining,
+            waits_since: None,
             urgent: VecDeque::new(),
             background: VecDeque::new(),
             changed: Vec::new(),
@@ -133,6 +144,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
             TraceCommand::Revert(done) => {
                 self.urgent.drain(..).for_each(ModuleJob::end);
                 self.background.clear();
+                self.allow_inlining();
                 self.bodies.may_be_inlined.clear();
                 self.changed.iter().for_each(ChangedMethod::stop);
                 // A module that was reported twice is requested twice, and reverted once.
@@ -164,9 +176,17 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
             self.revert(cx);
         } else if let Some(background) = self.background.pop_front() {
             let trace = background.task().trace;
-            if let Some(rest) = self.go_on(cx, background) {
+            if background.makes_requests() && !self.inlining.refuse() {
+                let since = *self.waits_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < COMPILATION_TIMEOUT {
+                    self.background.push_front(background);
+                    return Some(COMPILATION_PAUSE);
+                }
+                background.give_up();
+            } else if let Some(rest) = self.go_on(cx, background) {
                 self.background.push_front(rest);
             }
+            self.allow_inlining();
             if self.background.is_empty() {
                 trace.settled();
             }
@@ -176,6 +196,12 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
             return None;
         }
         Some(self.pace.pause())
+    }
+
+    /// Lets compilations inline again, after a request.
+    fn allow_inlining(&mut self) {
+        self.waits_since = None;
+        self.inlining.allow();
     }
 
     /// Does a part of the work for which no thread waits. Returns the rest.
@@ -425,6 +451,29 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
 }
 
 impl BackgroundWork<'_> {
+    /// Whether its next step may request ReJIT of methods that may be inlined.
+    fn makes_requests(&self) -> bool {
+        matches!(
+            self,
+            BackgroundWork::Trace(_) | BackgroundWork::Recompile(..)
+        )
+    }
+
+    /// Records that it was not done, because a compilation under way did not end.
+    fn give_up(self) {
+        const WHY: &str = "a compilation that may inline it did not end; record again";
+        match self {
+            BackgroundWork::Trace(mut job) => {
+                for (index, _) in job.left.drain(..) {
+                    job.matches.task.record_outcome(index, Err(WHY.into()));
+                }
+            }
+            rest => rest
+                .task()
+                .report(format!("callers of traced methods: {WHY}")),
+        }
+    }
+
     fn task(&self) -> &RequestContext {
         match self {
             BackgroundWork::Trace(job) => &job.matches.task,

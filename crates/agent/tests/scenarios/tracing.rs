@@ -10,7 +10,7 @@ use corprof::sys::Hresult;
 use corprof::sys::rules::RuntimeVersion;
 use fake_clr::{Call, FakeClr};
 
-use crate::program::{END, Program, Shop, agent_threads, request};
+use crate::program::{END, Program, Shop, agent_threads, request, until};
 use crate::recorded::{Recorded, Traced};
 
 const REQUEST: &str = "RequestReJITWithInliners";
@@ -253,6 +253,30 @@ fn methods_are_asked_for_in_small_requests() {
     }
     let of = |kind| changes.iter().find(|(method, _)| *method == kind).unwrap();
     assert_eq!(of(REQUEST).1, plain[..8]);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn methods_are_requested_after_the_compilations_that_may_inline_them() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    clr.jit_compilation_started(shop.main);
+    assert!(clr.may_inline(shop.main, shop.add));
+    let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
+    until("inlining is refused", || {
+        !clr.may_inline(shop.main, shop.add)
+    });
+    // .NET 8 would crash at the end of this compilation if the method had been requested.
+    assert_eq!(changes(clr), []);
+    clr.jit_compilation_finished(shop.main);
+    recording.until(|recorded| recorded.traced.len() == 2);
+    until("inlining is allowed", || {
+        clr.may_inline(shop.main, shop.add)
+    });
+    recording.stop().assert_complete();
+    assert_eq!(changes(clr)[0].0, REQUEST);
     clr.shutdown();
     shop.assert_no_violations();
 }
