@@ -42,15 +42,16 @@ pub fn native_kind(path: &str) -> FrameKind {
     }
 }
 
-/// Whether a file is the agent: under its build name, or under the content-based name of an
-/// unpacked or copied agent.
+/// Whether a file is the agent: under a build name, or under the content-based name of an unpacked
+/// or copied agent.
 #[must_use]
 pub fn is_agent(path: &str) -> bool {
     let stem = file_name(path).strip_suffix(".so");
     let rest = stem.and_then(|stem| stem.strip_prefix("libsidewalk"));
     rest.is_some_and(|rest| {
         let hash = rest.strip_prefix('-');
-        rest.is_empty() || hash.is_some_and(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit()))
+        let is_hash = |hash: &str| hash.bytes().all(|b| b.is_ascii_hexdigit());
+        rest.is_empty() || rest == "-musl" || hash.is_some_and(is_hash)
     })
 }
 
@@ -96,6 +97,7 @@ mod tests {
             assert_eq!(native_kind(path), FrameKind::Native, "{path}");
         }
         assert!(is_agent("/opt/sidewalk/lib/libsidewalk.so"));
+        assert!(is_agent("/opt/sidewalk/lib/libsidewalk-musl.so"));
         assert!(is_agent("/tmp/libsidewalk-0123456789abcdef.so (deleted)"));
         assert!(!is_agent("/opt/libsidewalk.so/other.so"));
         assert!(!is_agent("/opt/libsidewalk-tests.so"));
