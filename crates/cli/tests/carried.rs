@@ -15,35 +15,46 @@ use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 use testkit::{Running, Runtime, Setup, agent, workload};
 
-/// Variable with the path of the embedded agent.
+/// Variables with the paths of the embedded agents.
 const CARRIED: &str = "SIDEWALK_TEST_CARRIED";
+const CARRIED_FOR_MUSL: &str = "SIDEWALK_TEST_CARRIED_FOR_MUSL";
+
+type TestOnRuntime = fn(&Runtime);
 
 fn main() -> ExitCode {
     let program = std::env::args_os().next().map(PathBuf::from);
     if program.is_some_and(|program| program.ends_with("sidewalk")) {
-        let agent = std::env::var_os(CARRIED).map(|path| fs::read(path).unwrap());
-        let carried = agent.map(|agent| sidewalk_cli::EmbeddedAgent {
-            hash: diagnostics::hash_of(&agent).leak(),
-            content: agent.leak(),
-        });
+        let carried = |variable: &str| {
+            let agent = fs::read(std::env::var_os(variable)?).unwrap();
+            Some(sidewalk_cli::EmbeddedAgent {
+                hash: diagnostics::hash_of(&agent).leak(),
+                content: agent.leak(),
+            })
+        };
         let carried = sidewalk_cli::EmbeddedAgents {
-            glibc: carried,
-            musl: None,
+            glibc: carried(CARRIED),
+            musl: carried(CARRIED_FOR_MUSL),
         };
         return sidewalk_cli::run(std::env::args_os(), carried);
     }
     let setup = Setup::read().unwrap_or_else(|why| panic!("{why}"));
-    let mut trials: Vec<Trial> = setup
-        .runtimes
-        .into_iter()
-        .map(|runtime| {
-            let name = format!("a_carried_agent_records::{}", runtime.name);
-            Trial::test(name, move || {
-                a_carried_agent_records(&runtime);
-                Ok(())
-            })
-        })
-        .collect();
+    let on_each: [(&str, TestOnRuntime); 2] = [
+        ("a_carried_agent_records", a_carried_agent_records),
+        ("a_path_for_both_agents_records", a_path_for_both_agents),
+    ];
+    let mut trials = Vec::new();
+    for runtime in setup.runtimes {
+        for (name, test) in on_each {
+            let runtime = runtime.clone();
+            trials.push(Trial::test(
+                format!("{name}::{}", runtime.name),
+                move || {
+                    test(&runtime);
+                    Ok(())
+                },
+            ));
+        }
+    }
     let others: [(&str, fn()); 3] = [
         ("an_agent_that_is_named_comes_first", an_agent_that_is_named),
         (
@@ -85,6 +96,7 @@ impl Installed {
             .env(CARRIED, carried)
             .env("XDG_CACHE_HOME", self.path("cache"))
             .env_remove("SIDEWALK_AGENT")
+            .env_remove("SIDEWALK_AGENT_MUSL")
             .current_dir(self.folder.path());
         command
     }
@@ -105,18 +117,23 @@ fn answer(command: &mut Command) -> Output {
     output
 }
 
-fn a_carried_agent_records(runtime: &Runtime) {
-    let installed = Installed::new();
+/// Records programs, `script` with the command line of a workload as its arguments.
+fn record(command: &mut Command, output: &str, script: &str, runtime: &Runtime) -> Output {
     let program = runtime.command(&workload("shares").dll);
-    let mut command = installed.command(&agent());
     command
-        .args(["record", "-o", "shares.collapsed", "--"])
+        .args(["record", "-o", output, "--", "sh", "-c", script, "sh"])
         .arg(program.get_program())
         .args(program.get_args());
     for (name, value) in program.get_envs() {
         command.env(name, value.unwrap_or_default());
     }
-    answer(&mut command);
+    answer(command)
+}
+
+fn a_carried_agent_records(runtime: &Runtime) {
+    let installed = Installed::new();
+    let mut command = installed.command(&agent());
+    record(&mut command, "shares.collapsed", "exec \"$@\"", runtime);
     let stacks = fs::read_to_string(installed.path("shares.collapsed")).unwrap();
     assert!(stacks.contains("Workloads.Shares."), "{stacks}");
     // The agent recognises its own file by the name: no frame belongs to that library.
@@ -125,6 +142,42 @@ fn a_carried_agent_records(runtime: &Runtime) {
     assert_eq!(agents.len(), 1, "{agents:?}");
     let unpacked = installed.path("cache/sidewalk/agents").join(&agents[0]);
     assert_eq!(fs::read(unpacked).unwrap(), fs::read(agent()).unwrap());
+}
+
+/// The environment of a command, and of what it starts, has one path for two agents.
+fn a_path_for_both_agents(runtime: &Runtime) {
+    let installed = Installed::new();
+    let tool = || {
+        let mut command = installed.command(&agent());
+        // No program on musl is started here.
+        command.env(CARRIED_FOR_MUSL, testkit::v2_agent());
+        command
+    };
+    let script = "echo path $CORECLR_PROFILER_PATH; \"$@\" 0.5 && \"$@\" 0.5";
+    let output = record(&mut tool(), "both.swk", script, runtime);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let path = text.lines().find_map(|line| line.strip_prefix("path "));
+    let agents = installed.path("cache/sidewalk/agents");
+    let start = format!("{}/links-", agents.to_str().unwrap());
+    assert!(
+        path.is_some_and(|path| path.starts_with(&start) && path.ends_with("/$LIB/libsidewalk.so")),
+        "{text}"
+    );
+    let report = answer(tool().args(["report", "--json", "--by", "process", "both.swk"]));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["rows"].as_array().unwrap().len(), 2, "{report}");
+    // The two libraries are left.
+    let left = installed.agents();
+    assert!(
+        left.len() == 2 && left.iter().all(|name| name.ends_with(".so")),
+        "{left:?}"
+    );
+    let doctor = answer(tool().arg("doctor"));
+    let text = String::from_utf8(doctor.stdout).unwrap();
+    assert!(
+        text.contains(&format!("agent              {}/", agents.to_str().unwrap())),
+        "{text}"
+    );
 }
 
 fn an_agent_that_is_named() {

@@ -336,11 +336,7 @@ fn remove(path: &Path, is_unfinished: bool) {
     let Ok(metadata) = file.metadata() else {
         return;
     };
-    let age = metadata
-        .modified()
-        .ok()
-        .and_then(|made| SystemTime::now().duration_since(made).ok());
-    let may_be_written = is_unfinished && age.is_none_or(|age| age < UNFINISHED_AGE);
+    let may_be_written = is_unfinished && is_new(&metadata);
     if !metadata.is_file() || metadata.uid() != own_uid() || may_be_written {
         return;
     }
@@ -353,6 +349,13 @@ fn remove(path: &Path, is_unfinished: bool) {
     {
         let _ = fs::remove_file(path);
     }
+}
+
+/// Whether a file or folder may still be in the making.
+fn is_new(metadata: &fs::Metadata) -> bool {
+    let made = metadata.modified().ok();
+    let age = made.and_then(|made| SystemTime::now().duration_since(made).ok());
+    age.is_none_or(|age| age < UNFINISHED_AGE)
 }
 
 fn name_of(path: &Path) -> String {
@@ -502,7 +505,9 @@ fn flags(file: &impl AsFd) -> Option<FsFlags> {
     fstatvfs(file.as_fd()).ok().map(|found| found.flags())
 }
 
+mod links;
 mod unpacked;
+pub use links::LibraryLinks;
 pub use unpacked::{UnpackLibraryError, UnpackedLibrary};
 
 #[cfg(test)]

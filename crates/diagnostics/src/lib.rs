@@ -23,7 +23,9 @@ mod survey;
 mod target;
 
 pub use client::{Attach, Diagnostics, PerfMap};
-pub use deploy::{DeployError, DeployedLibrary, UnpackLibraryError, UnpackedLibrary, hash_of};
+pub use deploy::{
+    DeployError, DeployedLibrary, LibraryLinks, UnpackLibraryError, UnpackedLibrary, hash_of,
+};
 pub use error::Error;
 pub use info::{ProcessInfo, ProcessInfoVersion};
 pub use interpreter::{libc_of_machine, libc_of_program, loader};

@@ -144,19 +144,22 @@ impl Survey {
             let is_there = files.iter().any(|file| is_glibc(name_of(file)));
             is_there.then_some(Libc::Glibc(None))
         };
+        let is_agent = |name: &[u8]| name.starts_with(b"libsidewalk") && name.ends_with(b".so");
+        let agents = named(&is_agent);
+        let is_own = |profiler: &Profiler| is_agent(name_of(Path::new(&profiler.library)));
         let loaded = profiler(&variable).filter(|profiler| {
             let name = name_of(Path::new(&profiler.library));
-            files.iter().any(|file| name_of(file) == name)
+            // The environment may name a link to our library (`LibraryLinks`).
+            let is_it = |file: &PathBuf| name_of(file) == name;
+            files.iter().any(is_it) || (is_own(profiler) && !agents.is_empty())
         });
-        let is_agent = |name: &[u8]| name.starts_with(b"libsidewalk") && name.ends_with(b".so");
-        let is_own = |profiler: &Profiler| is_agent(name_of(Path::new(&profiler.library)));
         Self {
             runtimes: runtimes.map(LoadedRuntime::at).collect(),
             is_native_aot: false,
             libc,
             is_recorded_from_its_start: loaded.as_ref().is_some_and(is_own),
             profiler: loaded.filter(|profiler| !is_own(profiler)),
-            agents: named(&is_agent),
+            agents,
             diagnostics_off: diagnostics_switch(&variable),
             suspended_at_start: suspended_at_start(&variable),
         }
@@ -436,6 +439,22 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(found.agents, [Path::new("/x/libsidewalk.so")]);
+        let linked = [
+            environment[0],
+            environment[1],
+            ("CORECLR_PROFILER_PATH", "/x/links-1/$LIB/libsidewalk.so"),
+        ];
+        let loaded = [
+            MAPS,
+            b"7f10-7f20 r-xp 00000000 08:01 150 /x/libsidewalk-01.so\n",
+        ]
+        .concat();
+        let found = survey(&loaded, &linked);
+        assert!(
+            found.is_recorded_from_its_start && found.profiler.is_none(),
+            "{found:?}"
+        );
+        assert!(!survey(MAPS, &linked).is_recorded_from_its_start);
     }
 
     #[test]

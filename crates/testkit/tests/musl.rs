@@ -3,12 +3,16 @@
 //! A trial exists for each runtime that `cargo xtask test --libc musl` has found, and nowhere else
 //! one that would have to be skipped.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
 use testkit::{ProgramOutput, Recorded, Running, Runtime, target_dir, test_folder, workload};
+
+/// Variable with the folder of the libraries that .NET for musl needs and the machine lacks.
+const LIBRARIES: &str = "SIDEWALK_MUSL_LIBRARIES";
 
 /// A program, its arguments, and methods that its profile must name.
 type Program = (
@@ -46,6 +50,11 @@ fn main() -> ExitCode {
                 },
             ));
         }
+        let at = runtime.clone();
+        trials.push(Trial::test(format!("both::{}", runtime.name), move || {
+            programs_on_both_libraries_are_recorded(&at);
+            Ok(())
+        }));
         trials.push(Trial::test(
             format!("attached::{}", runtime.name),
             move || {
@@ -72,47 +81,42 @@ fn agent() -> PathBuf {
 fn program(runtime: &Runtime, name: &str, arguments: &[&str]) -> Command {
     let mut command = runtime.command(&workload(name).dll);
     command.args(arguments);
-    if let Some(libraries) = std::env::var_os("SIDEWALK_MUSL_LIBRARIES") {
+    if let Some(libraries) = std::env::var_os(LIBRARIES) {
         command.env("LD_LIBRARY_PATH", libraries);
     }
     command
 }
 
-/// Records a workload from its start.
-fn record(runtime: &Runtime, (name, arguments, _): Program, options: &[&str]) -> Recorded {
+/// The words that run it from a tool or a shell on glibc: its libraries are its alone.
+fn words(program: &Command) -> Vec<OsString> {
+    let mut words = Vec::new();
+    if let Some(libraries) = std::env::var_os(LIBRARIES) {
+        let mut word = OsString::from("LD_LIBRARY_PATH=");
+        word.push(libraries);
+        words.extend(["env".into(), word]);
+    }
+    words.push(program.get_program().to_owned());
+    words.extend(program.get_args().map(OsString::from));
+    words
+}
+
+/// Records a command line from its start.
+fn record(name: &str, options: &[&str], words: &[OsString]) -> Recorded {
     let file = test_folder(name).join("recording.swk");
-    let like = program(runtime, name, arguments);
     let mut command = sidewalk();
     command.arg("record").args(options).arg("--output");
-    command.arg(&file).arg("--");
-    let is_libraries = |(key, _): &(&OsStr, Option<&OsStr>)| *key == "LD_LIBRARY_PATH";
-    if let Some((key, Some(value))) = like.get_envs().find(is_libraries) {
-        // They are the program's alone: the tool is on glibc. `env` is too, so the agent is named.
-        let mut word = key.to_owned();
-        word.push("=");
-        word.push(value);
-        command
-            .env("SIDEWALK_AGENT", agent())
-            .args(["env"])
-            .arg(word);
-    }
-    command.arg(like.get_program()).args(like.get_args());
-    for (key, value) in like.get_envs().filter(|pair| !is_libraries(pair)) {
-        match value {
-            Some(value) => command.env(key, value),
-            None => command.env_remove(key),
-        };
-    }
+    command.arg(&file).arg("--").args(words);
+    command.env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");
     Recorded::new(file, testkit::output_in_time(&mut command))
 }
 
 fn a_program_runs_as_ever_and_is_seen(runtime: &Runtime, of: Program) {
     let (name, arguments, methods) = of;
-    let mut bare = program(runtime, name, arguments);
-    let bare = Recorded::new(PathBuf::new(), testkit::output_in_time(&mut bare)).answer;
+    let mut command = program(runtime, name, arguments);
+    let bare = Recorded::new(PathBuf::new(), testkit::output_in_time(&mut command)).answer;
     bare.assert_complete();
     for event in ["cpu", "wall"] {
-        let recorded = record(runtime, of, &["--event", event]);
+        let recorded = record(name, &["--event", event], &words(&command));
         recorded.answer.assert_complete();
         assert_eq!(recorded.answer.results(), bare.results(), "{event}");
         assert_eq!(recorded.answer.status, bare.status, "{event}");
@@ -131,6 +135,33 @@ fn assert_names(recording: &Path, methods: &[&str], answer: &ProgramOutput) {
         let samples = stacks.with(method).total();
         assert!(samples > 0, "no sample is in {method}: {}", answer.stderr);
     }
+}
+
+/// A shell on glibc starts one program on each C library: they inherit the same environment.
+fn programs_on_both_libraries_are_recorded(runtime: &Runtime) {
+    let on_glibc = Runtime::net8().command(&workload("shares").dll);
+    let mut all = [
+        "sh",
+        "-c",
+        "\"$1\" \"$2\" \"$3\" \"$4\" \"$5\" 1 && shift 5 && \"$@\"",
+        "sh",
+    ]
+    .map(OsString::from)
+    .to_vec();
+    all.push(on_glibc.get_program().to_owned());
+    all.extend(on_glibc.get_args().map(OsString::from));
+    all.extend(words(&program(runtime, "shares", &["1"])));
+    let recorded = record("both", &[], &all);
+    recorded.answer.assert_complete();
+    let inspected = recorded.inspect();
+    let processes = inspected.json["processes"].as_array().unwrap();
+    let sampled = |process: &&Value| process["samples"].as_u64() > Some(0);
+    assert_eq!(
+        processes.iter().filter(sampled).count(),
+        2,
+        "{}{processes:?}",
+        recorded.answer.stderr
+    );
 }
 
 fn an_attach_comes_and_goes(runtime: &Runtime) {

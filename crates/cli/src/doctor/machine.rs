@@ -10,9 +10,9 @@ use nix::sys::utsname::uname;
 use rustix::process::{Resource, getrlimit};
 use syscalls::{Call, Verdict};
 
-use super::{Check, trial};
+use super::{Check, Finding, trial};
 use crate::console::escaped;
-use crate::record::{self, AgentLibrary, EmbeddedAgents};
+use crate::record::{self, CommandAgents, EmbeddedAgents};
 
 /// Name of the check that does not apply to a process that already runs.
 pub(super) const ENVIRONMENT: &str = "environment";
@@ -65,11 +65,40 @@ fn kernel() -> Check {
 fn agent(embedded: EmbeddedAgents) -> Check {
     const WHAT: &str = "agent";
     let libc = diagnostics::libc_of_machine();
-    let agent = match AgentLibrary::find(embedded, libc) {
-        Ok(agent) => agent,
+    let agents = match CommandAgents::find(embedded, libc) {
+        Ok(agents) => agents,
         Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };
-    loadable(WHAT, agent.path(), diagnostics::loader(libc))
+    let (own, linker) = (agents.own().path(), diagnostics::loader(libc));
+    let check = loadable(WHAT, own, linker);
+    if let (Finding::Ok(_), None) = (&check.finding, agents.only())
+        && !is_found_by_links(own, &agents.path(), linker)
+    {
+        return Check::not_ok(
+            WHAT,
+            format!(
+                "the C library's loader does not find it by {}: it puts an unknown folder for $LIB \
+                 ({linker} --list-diagnostics says which); please report that, and record by --pid",
+                escaped(agents.path())
+            ),
+        );
+    }
+    check
+}
+
+/// Whether the linker finds a library by the path for both C libraries.
+fn is_found_by_links(library: &Path, path: &Path, linker: &str) -> bool {
+    // It expands the path as for `dlopen`; these characters separate paths.
+    let is_usable = !escaped(path).contains([' ', ':']);
+    let folder = path.parent().and_then(Path::parent).map(escaped);
+    let mut list = Command::new(linker);
+    list.arg("--list").arg(library).env("LD_PRELOAD", path);
+    let listed = list
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    let listed = String::from_utf8_lossy(&listed);
+    !is_usable || folder.is_some_and(|folder| listed.contains(&folder))
 }
 
 /// Whether a program here could load the library, by the linker of the library's C library.
@@ -300,7 +329,6 @@ fn seccomp() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Finding;
 
     #[test]
     fn a_library_that_does_not_load_says_why() {
@@ -312,6 +340,16 @@ mod tests {
             panic!("it loads");
         };
         assert!(why.contains("libsidewalk.so does not load"), "{why}");
+    }
+
+    #[test]
+    fn a_path_that_the_linker_does_not_find() {
+        let linker = diagnostics::loader(diagnostics::libc_of_machine());
+        let program = std::env::current_exe().unwrap();
+        let is_found = |path: &str| is_found_by_links(&program, Path::new(path), linker);
+        assert!(!is_found("/no/such/$LIB/libsidewalk.so"));
+        // That one cannot be tried.
+        assert!(is_found("/no such/$LIB/libsidewalk.so"));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use diagnostics::{Libc, UnpackedLibrary};
+use anyhow::{Context, Error, Result, anyhow, bail};
+use diagnostics::{Libc, LibraryLinks, UnpackedLibrary};
 
 use crate::console::escaped;
 
@@ -49,6 +49,13 @@ impl AgentLibrary {
     /// # Errors
     /// It is in none of these places, is no shared library, or cannot be unpacked.
     pub(crate) fn find(embedded: EmbeddedAgents, libc: Libc) -> Result<Self> {
+        match Self::find_if_there(embedded, libc)? {
+            Some(agent) => Ok(agent),
+            None => Err(missing(libc)),
+        }
+    }
+
+    fn find_if_there(embedded: EmbeddedAgents, libc: Libc) -> Result<Option<Self>> {
         let (variable, _) = names(libc);
         if let Some(given) = std::env::var_os(variable) {
             let path = Path::new(&given);
@@ -58,7 +65,7 @@ impl AgentLibrary {
                     escaped(path)
                 )
             })?;
-            return Ok(Self::at(std::path::absolute(path)?));
+            return Ok(Some(Self::at(std::path::absolute(path)?)));
         }
         let embedded = match libc {
             Libc::Glibc(_) => embedded.glibc,
@@ -66,12 +73,12 @@ impl AgentLibrary {
         };
         if let Some(EmbeddedAgent { content, hash }) = embedded {
             let unpacked = UnpackedLibrary::new(content, hash)?;
-            return Ok(Self {
+            return Ok(Some(Self {
                 path: unpacked.library().to_owned(),
                 _unpacked: Some(unpacked),
-            });
+            }));
         }
-        beside(libc).map(Self::at)
+        Ok(beside(libc)?.map(Self::at))
     }
 
     fn at(path: PathBuf) -> Self {
@@ -87,32 +94,96 @@ impl AgentLibrary {
     }
 }
 
-/// Where `cargo build` puts it.
-fn beside(libc: Libc) -> Result<PathBuf> {
-    let (variable, name) = names(libc);
-    let binary = std::env::current_exe()
-        .and_then(std::fs::canonicalize)
-        .context("cannot find the path of sidewalk itself")?;
-    let folder = binary.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(name), folder.join("../lib").join(name)];
-    for place in &places {
-        if place.exists() {
-            check(place).with_context(|| format!("cannot use the agent {}", escaped(place)))?;
-            return Ok(std::fs::canonicalize(place)?);
+/// The agents for a command and its children, which may run on another C library.
+pub(crate) struct CommandAgents {
+    own: AgentLibrary,
+    /// The agent for the other C library, if it is at hand, and the links to both.
+    both: Option<(AgentLibrary, LibraryLinks)>,
+    libc: Libc,
+}
+
+impl CommandAgents {
+    /// Finds the agent for a command on `libc`, and the other one if it is there.
+    ///
+    /// # Errors
+    /// The first is missing, or one of them cannot be used.
+    pub(crate) fn find(embedded: EmbeddedAgents, libc: Libc) -> Result<Self> {
+        let own = AgentLibrary::find(embedded, libc)?;
+        let other = match libc {
+            Libc::Glibc(_) => Libc::Musl,
+            Libc::Musl => Libc::Glibc(None),
+        };
+        let both = match AgentLibrary::find_if_there(embedded, other)? {
+            Some(agent) => {
+                let links = match other {
+                    Libc::Musl => LibraryLinks::new(own.path(), agent.path()),
+                    Libc::Glibc(_) => LibraryLinks::new(agent.path(), own.path()),
+                };
+                Some((agent, links?))
+            }
+            None => None,
+        };
+        Ok(Self { own, both, libc })
+    }
+
+    /// The agent for the command's own C library.
+    pub(crate) fn own(&self) -> &AgentLibrary {
+        &self.own
+    }
+
+    /// The path for the environment, by which a loader finds the agent. With both agents at hand it
+    /// serves both C libraries.
+    pub(crate) fn path(&self) -> PathBuf {
+        match &self.both {
+            Some((_, links)) => links.path(),
+            None => self.own.path().to_owned(),
         }
     }
-    let why = format!(
-        "it is neither in {} nor in ../lib beside it",
-        escaped(folder)
-    );
+
+    /// The C library whose programs alone find an agent by the path.
+    pub(crate) fn only(&self) -> Option<Libc> {
+        self.both.is_none().then_some(self.libc)
+    }
+}
+
+/// The path where `cargo build` puts it, if it is there.
+fn beside(libc: Libc) -> Result<Option<PathBuf>> {
+    let (_, name) = names(libc);
+    let folder = own_folder()?;
+    for place in [folder.join(name), folder.join("../lib").join(name)] {
+        if place.exists() {
+            check(&place).with_context(|| format!("cannot use the agent {}", escaped(&place)))?;
+            return Ok(Some(std::fs::canonicalize(place)?));
+        }
+    }
+    Ok(None)
+}
+
+/// The folder of this binary.
+fn own_folder() -> Result<PathBuf> {
+    let mut binary = std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .context("cannot find the path of sidewalk itself")?;
+    binary.pop();
+    Ok(binary)
+}
+
+/// The error for an agent that is nowhere.
+fn missing(libc: Libc) -> Error {
+    let (variable, name) = names(libc);
+    let folder = match own_folder() {
+        Ok(folder) => escaped(folder),
+        Err(error) => return error,
+    };
+    let why = format!("it is neither in {folder} nor in ../lib beside it");
     match libc {
-        Libc::Glibc(_) => bail!(
+        Libc::Glibc(_) => anyhow!(
             "the agent {name} is missing: this sidewalk was built without it (as cargo build in the \
              repository does), and {why}.\n\
              Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or \
              set {variable} to its path"
         ),
-        Libc::Musl => bail!(
+        Libc::Musl => anyhow!(
             "the program runs on musl (Alpine), and the agent for that, {name}, is missing: this \
              sidewalk was built without it, and {why}.\n\
              Build it (cargo xtask musl) and set {variable} to its path, or use an image that is based \

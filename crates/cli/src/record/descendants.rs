@@ -34,8 +34,8 @@ pub(super) struct Descendants {
     newest: Option<u32>,
     /// The socket that our agents connect to. `None` if the command was started without one.
     socket: Option<OsString>,
-    /// The C library that they have the agent for.
-    libc: Libc,
+    /// The C library for which alone they have an agent. `None` if they have both agents.
+    libc: Option<Libc>,
     /// Processes that were there before, or are not the command's.
     foreign_pids: BTreeSet<u32>,
     /// The command's processes. Each is checked until it is known whether it is recorded.
@@ -68,9 +68,9 @@ struct BuildServer {
 }
 
 impl Descendants {
-    /// Begins with `root`, whose agents, those for `libc`, are to connect to `socket`, if they have
-    /// one.
-    pub(super) fn of(root: u32, socket: Option<&PathBuf>, libc: Libc) -> Self {
+    /// Begins with `root`, whose agents, those for `libc` or for each C library, are to connect to
+    /// `socket`, if they have one.
+    pub(super) fn of(root: u32, socket: Option<&PathBuf>, libc: Option<Libc>) -> Self {
         let now = Instant::now();
         let mut found = Self {
             loadavg: File::open("/proc/loadavg").ok(),
@@ -239,11 +239,17 @@ impl Descendants {
         let Some(socket) = &self.socket else {
             return "it started after --start-after was over, or attaching to it failed".to_owned();
         };
-        let is_other = |libc: Libc| (libc == Libc::Musl) != (self.libc == Libc::Musl);
-        if survey.libc.is_some_and(is_other) {
-            return "it runs on another C library (musl or glibc) than the command, whose agent it \
-                    cannot load: record it by its own command, or attach to it (--pid)"
-                .to_owned();
+        if let (Some(ours), Some(its)) = (self.libc, survey.libc)
+            && (ours == Libc::Musl) != (its == Libc::Musl)
+        {
+            let (name, variable) = match its {
+                Libc::Musl => ("musl", "SIDEWALK_AGENT_MUSL"),
+                Libc::Glibc(_) => ("glibc", "SIDEWALK_AGENT"),
+            };
+            return format!(
+                "it runs on {name}, the command does not, and this sidewalk has no agent for {name}: \
+                 {variable} names one"
+            );
         }
         if let Some(reason) = environment::why_not_loaded(&variable, number) {
             return reason;
@@ -350,21 +356,25 @@ thread.join()
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libcoreclr.so"), "x").unwrap();
         let socket = folder.path().join("agents");
-        let mut found = Descendants::of(std::process::id(), Some(&socket), Libc::Glibc(None));
+        let mut found = Descendants::of(std::process::id(), Some(&socket), None);
         found.check_due(Instant::now(), &|_| false);
         let mut reasons = Vec::new();
-        for (variables, socket) in [
+        for (variables, socket, libc) in [
             (
                 &[
                     ("CORECLR_PROFILER", "{X}"),
                     ("CORECLR_ENABLE_PROFILING", "1"),
                 ][..],
                 Some(&socket),
+                Some(Libc::Glibc(None)),
             ),
-            (&[], Some(&socket)),
-            (&[], None),
+            (&[], Some(&socket), None),
+            (&[], None, None),
+            // The program is on glibc.
+            (&[], Some(&socket), Some(Libc::Musl)),
         ] {
             found.socket = socket.map(Into::into);
+            found.libc = libc;
             let mut python = Command::new("/usr/bin/env");
             let mut child = python
                 .args(["python3", "-c", LIKE_DOTNET])
@@ -402,6 +412,7 @@ thread.join()
             "{reasons:?}"
         );
         assert!(reasons[2].contains("--start-after"), "{reasons:?}");
+        assert!(reasons[3].contains("no agent for glibc"), "{reasons:?}");
     }
 
     #[test]

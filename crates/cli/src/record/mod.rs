@@ -37,7 +37,7 @@ use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
 
-pub(crate) use agent_library::AgentLibrary;
+pub(crate) use agent_library::{AgentLibrary, CommandAgents};
 pub use agent_library::{EmbeddedAgent, EmbeddedAgents};
 pub(crate) use background::{start, stop};
 pub use environment::AGENT_CLSID;
@@ -105,8 +105,7 @@ fn run_command(
         output.check_writable()?;
     }
     let file = check_program(program)?;
-    let libc = diagnostics::libc_of_program(&file);
-    let agent = AgentLibrary::find(embedded, libc)?;
+    let agents = CommandAgents::find(embedded, diagnostics::libc_of_program(&file))?;
     if diagnostics::is_native_aot(&file) {
         console.warning(format_args!(
             "{} is a native AOT program, which has no runtime to load the agent: only .NET processes \
@@ -138,7 +137,13 @@ fn run_command(
     let configuration = environment::configuration(args);
     let beside = obstacles.is_beside(args.replace_profiler);
     if args.start_after.is_none() {
-        environment::prepare(&mut command, agent.path(), &socket, &configuration, beside);
+        environment::prepare(
+            &mut command,
+            &agents.path(),
+            &socket,
+            &configuration,
+            beside,
+        );
     }
     let child = signals
         .spawn(&mut command)
@@ -156,7 +161,7 @@ fn run_command(
         only: &args.only,
     };
     let mut session = Session::new(child, listeners, wanted, &signals, console);
-    session.watch(args.start_after.is_none().then_some(&socket), libc);
+    session.watch(args.start_after.is_none().then_some(&socket), agents.only());
     session.end_signal = args.until_signal;
 
     // The program runs from here on: no `?` before it has ended.

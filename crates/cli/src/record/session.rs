@@ -182,8 +182,8 @@ impl<'s> Session<'s> {
     }
 
     /// Looks for processes of the command that do not connect to `socket`; where there is `None`,
-    /// that are not joined. Their agent is the one for `libc`.
-    pub(super) fn watch(&mut self, socket: Option<&PathBuf>, libc: Libc) {
+    /// that are not joined. Their agents are those for `libc`, or for each C library.
+    pub(super) fn watch(&mut self, socket: Option<&PathBuf>, libc: Option<Libc>) {
         if let Some(child) = self.child.as_ref().filter(|_| !self.wanted.first) {
             self.descendants = Some(Descendants::of(child.id(), socket, libc));
         }

@@ -36,6 +36,7 @@ pub(crate) fn all() -> Vec<Trial> {
         stdin_stdout_stderr_are_the_childs,
         signal_state_and_descriptors_are_the_users,
         environment_of_the_child,
+        path_of_two_agents,
         default_output_and_table,
         several_outputs,
         only_converted_outputs_leave_no_recording,
@@ -452,6 +453,25 @@ fn environment_of_the_child() {
         agent.to_string_lossy()
     );
     assert_eq!(ran.stdout, expected);
+}
+
+fn path_of_two_agents() {
+    let mut scene = scene(&["-q"], &["print-variable=CORECLR_PROFILER_PATH"]);
+    let cache = scene.folder.path().join("cache");
+    scene
+        .command
+        .env("SIDEWALK_AGENT_MUSL", this_program())
+        .env("XDG_CACHE_HOME", &cache);
+    let ran = scene.run();
+    let start = format!(
+        "CORECLR_PROFILER_PATH={}/sidewalk/agents/links-",
+        cache.to_str().unwrap()
+    );
+    assert!(
+        ran.stdout.starts_with(&start) && ran.stdout.ends_with("/$LIB/libsidewalk.so\n"),
+        "{}",
+        ran.stdout
+    );
 }
 
 fn default_output_and_table() {

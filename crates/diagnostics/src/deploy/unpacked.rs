@@ -41,26 +41,7 @@ impl UnpackedLibrary {
     /// # Errors
     /// No folder is both loadable from and writable by this user alone.
     pub fn new(content: &[u8], hash: &str) -> Result<Self, UnpackLibraryError> {
-        Self::in_first_usable(
-            &candidate_folders(|name| std::env::var_os(name)),
-            content,
-            hash,
-        )
-    }
-
-    fn in_first_usable(
-        places: &[PathBuf],
-        content: &[u8],
-        hash: &str,
-    ) -> Result<Self, UnpackLibraryError> {
-        let mut tried = Vec::new();
-        for place in places {
-            match Self::below(place, content, hash) {
-                Ok(unpacked) => return Ok(unpacked),
-                Err(why) => tried.push((place.clone(), why)),
-            }
-        }
-        Err(UnpackLibraryError { tried })
+        in_first_usable(&own_folders(), |place| Self::below(place, content, hash))
     }
 
     fn below(place: &Path, content: &[u8], hash: &str) -> Result<Self, &'static str> {
@@ -80,6 +61,26 @@ impl UnpackedLibrary {
     pub fn library(&self) -> &Path {
         &self.library
     }
+}
+
+/// Returns what `make` makes in the first place where it can.
+pub(super) fn in_first_usable<Made>(
+    places: &[PathBuf],
+    make: impl Fn(&Path) -> Result<Made, &'static str>,
+) -> Result<Made, UnpackLibraryError> {
+    let mut tried = Vec::new();
+    for place in places {
+        match make(place) {
+            Ok(made) => return Ok(made),
+            Err(why) => tried.push((place.clone(), why)),
+        }
+    }
+    Err(UnpackLibraryError { tried })
+}
+
+/// Candidate folders of this user.
+pub(super) fn own_folders() -> Vec<PathBuf> {
+    candidate_folders(|name| std::env::var_os(name))
 }
 
 /// Candidate folders, the best first: the usual folders for caches, then folders for the tool's
@@ -114,12 +115,12 @@ fn candidate_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf
 
 /// Returns the mode of our folders, which determines who may read them. Programs that root starts
 /// may run as any user (`sudo -u`), and must find the agent.
-fn folder_mode() -> u32 {
+pub(super) fn folder_mode() -> u32 {
     if own_uid() == 0 { 0o755 } else { 0o700 }
 }
 
 /// Makes a folder, unless it exists, that only this user can change. Its path has no links.
-fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
+pub(super) fn private_folder(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     let parent = place.parent().ok_or("is no folder for this")?;
     let mut make = DirBuilder::new();
     make.mode(folder_mode());
@@ -304,13 +305,14 @@ mod tests {
             file.join("sidewalk"),
             shared.path().join("sidewalk-0"),
         ];
-        let unpacked = UnpackedLibrary::in_first_usable(&places, b"x", &hash_of(b"x")).unwrap();
+        let unpack_first =
+            |places: &[PathBuf]| in_first_usable(places, |place| unpack(place, b"x"));
+        let unpacked = unpack_first(&places).unwrap();
         assert_eq!(
             unpacked.library().parent(),
             Some(&*fs::canonicalize(&places[2]).unwrap())
         );
-        let none =
-            UnpackedLibrary::in_first_usable(&places[..2], b"x", &hash_of(b"x")).unwrap_err();
+        let none = unpack_first(&places[..2]).unwrap_err();
         let text = none.to_string();
         assert!(
             text.starts_with(
