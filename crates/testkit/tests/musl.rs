@@ -116,7 +116,11 @@ fn a_program_runs_as_ever_and_is_seen(runtime: &Runtime, of: Program) {
     let bare = Recorded::new(PathBuf::new(), testkit::output_in_time(&mut command)).answer;
     bare.assert_complete();
     for event in ["cpu", "wall"] {
-        let recorded = record(name, &["--event", event], &words(&command));
+        let recorded = record(
+            &format!("{name}-{}", runtime.name),
+            &["--event", event],
+            &words(&command),
+        );
         recorded.answer.assert_complete();
         assert_eq!(recorded.answer.results(), bare.results(), "{event}");
         assert_eq!(recorded.answer.status, bare.status, "{event}");
@@ -151,7 +155,7 @@ fn programs_on_both_libraries_are_recorded(runtime: &Runtime) {
     all.push(on_glibc.get_program().to_owned());
     all.extend(on_glibc.get_args().map(OsString::from));
     all.extend(words(&program(runtime, "shares", &["1"])));
-    let recorded = record("both", &[], &all);
+    let recorded = record(&format!("both-{}", runtime.name), &[], &all);
     recorded.answer.assert_complete();
     let inspected = recorded.inspect();
     let processes = inspected.json["processes"].as_array().unwrap();
@@ -168,7 +172,7 @@ fn an_attach_comes_and_goes(runtime: &Runtime) {
     let running = Running::start(program(runtime, "waits", &[]));
     let pid = running.pid().to_string();
     for round in ["first", "second"] {
-        let file = test_folder(round).join("recording.swk");
+        let file = test_folder(&format!("{round}-{}", runtime.name)).join("recording.swk");
         let mut command = sidewalk();
         command.args(["record", "--pid", &pid, "--event", "wall", "-d", "1s"]);
         command.arg("--output").arg(&file);
