@@ -1,9 +1,9 @@
 //! `cargo xtask dist`: builds the release in `target/dist`: archive, `.deb`, wheel, NuGet packages
 //! and checksums.
 //!
-//! Invariants: two runs on one commit, in two folders, write the same bytes. A build fails if its
-//! binaries need more than glibc 2.17 or contain a path of this machine, or if its agent is linked
-//! in another way than it must be.
+//! Invariants: two runs on one commit, in two folders, write the same bytes. A build fails if the
+//! tool is not static, if another binary needs more than glibc 2.17, if one contains a path of this
+//! machine, or if an agent is linked in another way than it must be.
 
 mod archive;
 mod binaries;
@@ -18,7 +18,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use self::packages::Release;
+use self::packages::{Release, WheelLibc};
 use xtask::process::run_quietly;
 
 /// Builds and packs all.
@@ -65,7 +65,8 @@ pub(crate) fn run() -> Result<()> {
     let mut files = vec![
         packages::tarball(&release)?,
         packages::deb(&release)?,
-        packages::wheel(&release)?,
+        packages::wheel(&release, WheelLibc::Glibc)?,
+        packages::wheel(&release, WheelLibc::Musl)?,
     ];
     files.extend(packages::nuget(&release)?);
     files.sort();

@@ -21,7 +21,8 @@ Usage: cargo xtask COMMAND
                   [--part K/N]    of the matrix without the default tier, the K-th of N parts
   flakes          the default tier many times beside busy loops; prints each test that failed
                   [--runs N] [--load N] [NAME…]
-  musl            the agent for musl (Alpine), in target/musl, by a toolchain of its own
+  musl            the tool for every Linux with both agents, and the agent for musl
+                  (Alpine), in target/musl, by a toolchain of its own
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::build::cargo;
 use crate::fetch::{Cache, check, only_file};
 use crate::process::{on_path, run, run_quietly};
 use crate::zig::Zig;
@@ -103,13 +104,41 @@ pub struct Musl {
     zig: Zig,
 }
 
+/// How a build for musl gets its C library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Linking {
+    /// A library, which uses the one of the program that loads it.
+    Library,
+    /// A program that has it inside and runs on every Linux.
+    Static,
+}
+
 impl Musl {
-    /// Builds a library, which uses the C library of the program that loads it.
-    ///
-    /// # Errors
-    /// The build fails.
-    pub fn build(&self, target_dir: &Path, package: &str) -> Result<()> {
+    /// Returns the folder of its compiler and of the standard library's sources.
+    pub fn rust(&self) -> &Path {
+        &self.rust
+    }
+
+    /// Returns the command that builds a package, with further flags for the compiler. Its result
+    /// is in `TARGET/release` below `target_dir`.
+    pub fn build(
+        &self,
+        target_dir: &Path,
+        package: &str,
+        linking: Linking,
+        flags: &[String],
+    ) -> Command {
         let usr = self.rust.join("usr");
+        let linking: &[&str] = match linking {
+            Linking::Library => &["-Ctarget-feature=-crt-static"],
+            // Debian's compiler has no start files for musl; zig has them.
+            Linking::Static => &["-Ctarget-feature=+crt-static", "-Clink-self-contained=no"],
+        };
+        let flags: Vec<&str> = linking
+            .iter()
+            .copied()
+            .chain(flags.iter().map(String::as_str))
+            .collect();
         let mut command = self.zig.build(TARGET, target_dir, &[package]);
         command
             .arg("-Zbuild-std=std,panic_unwind")
@@ -118,23 +147,53 @@ impl Musl {
             .env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"))
             // Cargo's `build-std` is not stable.
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=-crt-static");
-        run(&mut command)
+            // The form in which a flag may have blanks.
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+        command
     }
 }
 
-/// The agent for musl: `target/musl/libsidewalk-musl.so`.
+/// Returns the folder of what is built for musl here.
+fn folder() -> PathBuf {
+    testkit::target_dir().join("musl")
+}
+
+/// Builds the agent for musl: `target/musl/libsidewalk-musl.so`.
 ///
 /// # Errors
 /// The toolchain cannot be had, or the build fails.
-pub fn build() -> Result<()> {
+pub fn build_agent() -> Result<PathBuf> {
     // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
-    let folder = testkit::target_dir().join("musl");
-    musl.build(&folder, "libsidewalk")?;
-    let agent = folder.join("libsidewalk-musl.so");
-    let built = folder.join(TARGET).join("release/libsidewalk.so");
-    std::fs::copy(built, &agent)?;
+    run(&mut musl.build(&folder(), "libsidewalk", Linking::Library, &[]))?;
+    let agent = folder().join("libsidewalk-musl.so");
+    std::fs::copy(folder().join(TARGET).join("release/libsidewalk.so"), &agent)?;
     eprintln!("built {}", agent.display());
+    Ok(agent)
+}
+
+/// Builds the tool that runs on every Linux and carries both agents: `target/musl/sidewalk`.
+///
+/// # Errors
+/// The toolchain cannot be had, or a build fails.
+pub fn build() -> Result<()> {
+    let agent = build_agent()?;
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "libsidewalk",
+    ]))?;
+    let musl = Cache::open()?.musl()?;
+    let mut tool = musl.build(&folder(), "sidewalk", Linking::Static, &[]);
+    tool.env(
+        "SIDEWALK_CARRY",
+        testkit::target_dir().join("release/libsidewalk.so"),
+    )
+    .env("SIDEWALK_CARRY_MUSL", agent);
+    run(&mut tool)?;
+    let tool = folder().join("sidewalk");
+    std::fs::copy(folder().join(TARGET).join("release/sidewalk"), &tool)?;
+    eprintln!("built {}", tool.display());
     Ok(())
 }

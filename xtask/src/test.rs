@@ -198,7 +198,7 @@ fn on_musl(options: &TestOptions, libraries: Option<&Path>, roots: &[PathBuf]) -
     let setup = setup::run(setup::Scope::Workloads, &[])?;
     step("build");
     build_tests(&NO_LAB)?;
-    musl::build()?;
+    musl::build_agent()?;
     step("tests");
     let mut tests = nextest(&setup, BuildProfile::Development)?;
     tests.args(NO_LAB).args(["-E", "binary_id(testkit::musl)"]);

@@ -1,18 +1,19 @@
-//! The binaries of a release: built for glibc 2.17 and held to it.
+//! The binaries of a release: agents for glibc 2.17 and for musl, and a static tool with both.
 //!
 //! Zig's linker, driven by cargo-zigbuild, has the symbols of each glibc, so what is linked against
-//! 2.17 needs nothing newer, on whatever machine. Both come from PyPI, as versions that are named
-//! here.
+//! 2.17 needs nothing newer, on whatever machine. The tool has musl inside and runs on every Linux.
+//! Invariant: each binary is held to what it may need, and holds no path of this machine.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use object::read::elf::{Dyn as _, ElfFile64};
+use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _};
 use object::{Object as _, ObjectSymbol as _, elf};
 
 use xtask::fetch::Cache;
+use xtask::musl::{self, Linking};
 use xtask::process::run;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -25,54 +26,62 @@ pub(super) struct Built {
     pub(super) runsxs: PathBuf,
 }
 
-/// Builds the agent, then the tool that carries it; in a target folder of their own. `time` is the
-/// commit's, which `sidewalk --version --verbose` names.
+/// Builds the agents, then the tool that carries them; in a target folder of their own. `time` is
+/// the commit's, which `sidewalk --version --verbose` names.
 pub(super) fn build(time: u64, commit: &str) -> Result<Built> {
     // No other process gets anything from the cache while it is open.
-    let zig = Cache::open()?.zig()?;
+    let (zig, musl) = {
+        let cache = Cache::open()?;
+        (cache.zig()?, cache.musl()?)
+    };
     let folder = testkit::target_dir().join("release-for-users");
-    let built = folder.join(TARGET).join("release");
-    let agent = built.join("libsidewalk.so");
-    let flags = remapped()?;
-    let build = |packages: &[&str], carry: &Path| -> Result<()> {
-        let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-        let mut command = zig.build(&target, &folder, packages);
+    let places = places(musl.rust())?;
+    let flags = remapped(&places);
+    let release = |command: &mut Command| -> Result<()> {
         command
-            .env("CARGO_ENCODED_RUSTFLAGS", &flags)
             .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
             .env("SOURCE_DATE_EPOCH", time.to_string())
-            .env("SIDEWALK_COMMIT", commit)
-            .env("SIDEWALK_CARRY", carry);
-        run(&mut command)
+            .env("SIDEWALK_COMMIT", commit);
+        run(command)
     };
-    build(&["libsidewalk"], Path::new("no"))?;
-    check_binary(&agent)?;
+    let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
+    let mut on_glibc = zig.build(&target, &folder, &["libsidewalk", "runsxs"]);
+    release(on_glibc.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}")))?;
+    let built = folder.join(TARGET).join("release");
+    let (agent, runsxs) = (built.join("libsidewalk.so"), built.join("runsxs"));
+    for file in [&agent, &runsxs] {
+        check_glibc(file)?;
+        check_paths(file, &places)?;
+    }
     check_agent(&agent)?;
-    build(&["sidewalk", "runsxs"], &agent)?;
-    let of = |name: &str| -> Result<PathBuf> {
-        let file = built.join(name);
-        check_binary(&file)?;
-        Ok(file)
-    };
-    Ok(Built {
-        sidewalk: of("sidewalk")?,
-        runsxs: of("runsxs")?,
-    })
+    release(&mut musl.build(&folder, "libsidewalk", Linking::Library, &flags))?;
+    let built = folder.join(musl::TARGET).join("release");
+    let (agent_on_musl, sidewalk) = (built.join("libsidewalk.so"), built.join("sidewalk"));
+    check_agent(&agent_on_musl)?;
+    check_paths(&agent_on_musl, &places)?;
+    let mut tool = musl.build(&folder, "sidewalk", Linking::Static, &flags);
+    tool.env("SIDEWALK_CARRY", &agent)
+        .env("SIDEWALK_CARRY_MUSL", &agent_on_musl);
+    release(&mut tool)?;
+    check_static(&sidewalk)?;
+    check_paths(&sidewalk, &places)?;
+    Ok(Built { sidewalk, runsxs })
 }
 
+/// Folders of this machine, and their names in binaries.
+type Places = Vec<(PathBuf, &'static str)>;
+
 /// Flags by which no path of this machine gets into a binary.
-fn remapped() -> Result<OsString> {
-    let mut flags = Vec::new();
-    for (path, name) in places()? {
-        flags.push(format!("--remap-path-prefix={}={name}", path.display()));
-    }
-    // The form in which a flag may have blanks.
-    Ok(flags.join("\u{1f}").into())
+fn remapped(places: &Places) -> Vec<String> {
+    let flags = places
+        .iter()
+        .map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));
+    flags.collect()
 }
 
 /// Folders of this machine that sources are in, and what they are called instead; the last one that
 /// fits counts.
-fn places() -> Result<Vec<(PathBuf, &'static str)>> {
+fn places(rust: &Path) -> Result<Places> {
     let repository = fs::canonicalize(testkit::repository())?;
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -82,11 +91,12 @@ fn places() -> Result<Vec<(PathBuf, &'static str)>> {
             "/cargo",
         ),
         (repository, "/sidewalk"),
+        (fs::canonicalize(rust)?, "/rust"),
     ])
 }
 
-/// It needs no newer glibc, nothing that no glibc was named for, and has no path of this machine.
-fn check_binary(file: &Path) -> Result<()> {
+/// It needs no newer glibc, and nothing that no glibc was named for.
+fn check_glibc(file: &Path) -> Result<()> {
     let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let name = file.display();
     match diagnostics::newest_glibc(file) {
@@ -97,14 +107,34 @@ fn check_binary(file: &Path) -> Result<()> {
     if !unknown.is_empty() {
         bail!("{name} needs {unknown:?}, which glibc {GLIBC:?} has not");
     }
-    for (path, _) in places()? {
+    Ok(())
+}
+
+/// It has no path of this machine.
+fn check_paths(file: &Path, places: &Places) -> Result<()> {
+    let content = fs::read(file)?;
+    for (path, _) in places {
         let path = path.display().to_string();
         if content
             .windows(path.len())
             .any(|part| part == path.as_bytes())
         {
-            bail!("{name} holds the path {path}");
+            bail!("{} holds the path {path}", file.display());
         }
+    }
+    Ok(())
+}
+
+/// It needs no library and no loader.
+fn check_static(file: &Path) -> Result<()> {
+    let content = fs::read(file)?;
+    let parsed = ElfFile64::<object::Endianness>::parse(&*content)?;
+    let has_loader = parsed
+        .elf_program_headers()
+        .iter()
+        .any(|header| header.p_type(parsed.endian()) == elf::PT_INTERP);
+    if has_loader || parsed.imports()?.next().is_some() {
+        bail!("{} is not static", file.display());
     }
     Ok(())
 }

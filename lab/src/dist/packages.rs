@@ -19,10 +19,6 @@ const DESCRIPTION: &str = "Shows where the time of .NET programs goes: stacks of
     exceptions, locks, collections, the live heap. Flame graphs, pprof, speedscope, Firefox Profiler.";
 /// The same at more length, in Markdown.
 const ABOUT: &str = include_str!("about.md");
-/// The script that runs in place of the tool where the tool cannot run.
-const NO_MUSL: &str = "#!/bin/sh\necho 'sidewalk: error: musl (Alpine) is not supported yet; use an image \
-    that is based on glibc (Debian, Ubuntu, RHEL)' >&2\nexit 1\n";
-
 /// Contents of a package.
 pub(super) struct Release {
     pub(super) version: String,
@@ -43,6 +39,13 @@ pub(super) struct Release {
     pub(super) licence: String,
     pub(super) licences: String,
     pub(super) bill: String,
+}
+
+/// The C library of the machines that a wheel is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WheelLibc {
+    Glibc,
+    Musl,
 }
 
 /// The archive for everybody: unpack, run.
@@ -133,17 +136,23 @@ fn gz(content: &[u8]) -> Result<Vec<u8>> {
     Ok(gz.finish()?)
 }
 
-/// Python's wheel. Its tag says which glibc it needs at least.
-pub(super) fn wheel(release: &Release) -> Result<(String, Vec<u8>)> {
+/// Python's wheel. Its tags say which C library it needs at least: `runsxs` alone needs one, so the
+/// wheel for musl has the tool alone.
+pub(super) fn wheel(release: &Release, libc: WheelLibc) -> Result<(String, Vec<u8>)> {
     let version = &release.version;
-    let tags = ["manylinux_2_17_x86_64", "manylinux2014_x86_64"];
+    let tags: &[&str] = match libc {
+        WheelLibc::Glibc => &["manylinux_2_17_x86_64", "manylinux2014_x86_64"],
+        WheelLibc::Musl => &["musllinux_1_1_x86_64"],
+    };
     let (info, data) = (
         format!("sidewalk-{version}.dist-info"),
         format!("sidewalk-{version}.data"),
     );
     let mut tree = FileTree::default();
     tree.add_program(format!("{data}/scripts/sidewalk"), release.sidewalk.clone());
-    tree.add_program(format!("{data}/scripts/runsxs"), release.runsxs.clone());
+    if libc == WheelLibc::Glibc {
+        tree.add_program(format!("{data}/scripts/runsxs"), release.runsxs.clone());
+    }
     for (page, text) in &release.pages {
         tree.add(format!("{data}/data/share/man/man1/{page}"), text.clone());
     }
@@ -184,8 +193,8 @@ pub(super) fn wheel(release: &Release) -> Result<(String, Vec<u8>)> {
     Ok((name, zip(&tree)?))
 }
 
-/// NuGet's: one that says which package is for which platform, the one for Linux on x86-64, and one
-/// for musl, for which NuGet would take that one too: it says that musl is not supported.
+/// NuGet's: one that says which package is for which platform, and the same tool for Linux on glibc
+/// and on musl.
 pub(super) fn nuget(release: &Release) -> Result<[(String, Vec<u8>); 3]> {
     let version = &release.version;
     let pointer = {
@@ -198,21 +207,24 @@ pub(super) fn nuget(release: &Release) -> Result<[(String, Vec<u8>); 3]> {
         tree.add("tools/net10.0/any/DotnetToolSettings.xml", settings);
         zip(&tree)?
     };
-    let tool = |rid: &str, program: Vec<u8>| {
+    let tool = |rid: &str| {
         let settings = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<DotNetCliTool Version=\"2\">\n  \
              <Commands>\n    <Command Name=\"sidewalk\" EntryPoint=\"sidewalk\" Runner=\"executable\" />\n  \
              </Commands>\n</DotNetCliTool>\n";
         let id = format!("sidewalk.{rid}");
         let mut tree = nuget_tree(release, &id, "DotnetToolRidPackage");
         tree.add(format!("tools/any/{rid}/DotnetToolSettings.xml"), settings);
-        tree.add_program(format!("tools/any/{rid}/sidewalk"), program);
+        tree.add_program(
+            format!("tools/any/{rid}/sidewalk"),
+            release.sidewalk.clone(),
+        );
         tree.add("LICENCES.txt", release.licences.clone());
         anyhow::Ok((format!("{id}.{version}.nupkg"), zip(&tree)?))
     };
     Ok([
         (format!("sidewalk.{version}.nupkg"), pointer),
-        tool("linux-x64", release.sidewalk.clone())?,
-        tool("linux-musl-x64", NO_MUSL.into())?,
+        tool("linux-x64")?,
+        tool("linux-musl-x64")?,
     ])
 }
 

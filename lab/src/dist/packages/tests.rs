@@ -49,7 +49,8 @@ fn the_same_release_makes_the_same_bytes() {
         [
             tarball(release).unwrap(),
             deb(release).unwrap(),
-            wheel(release).unwrap(),
+            wheel(release, WheelLibc::Glibc).unwrap(),
+            wheel(release, WheelLibc::Musl).unwrap(),
             pointer,
             tool,
             musl,
@@ -113,7 +114,7 @@ fn debians_tools_read_the_package() {
 #[test]
 fn pip_installs_the_wheel() {
     let folder = tempfile::tempdir().unwrap();
-    let wheel = written(folder.path(), wheel(&release()).unwrap());
+    let wheel = written(folder.path(), wheel(&release(), WheelLibc::Glibc).unwrap());
     let venv = folder.path().join("venv");
     printed(Command::new("python3").args(["-m", "venv"]).arg(&venv));
     let mut pip = Command::new(venv.join("bin/pip"));
@@ -164,7 +165,7 @@ fn nugets_packages_have_the_parts_of_a_tool() {
     assert!(program.contains("echo sidewalk"));
     assert_eq!(mode.unwrap() & 0o777, 0o755);
     let (program, mode) = &in_musl["tools/any/linux-musl-x64/sidewalk"];
-    assert!(program.contains("musl (Alpine) is not supported yet"));
+    assert!(program.contains("echo sidewalk"));
     assert_eq!(mode.unwrap() & 0o777, 0o755);
     for (parts, id, kind) in [
         (&in_pointer, "sidewalk", "DotnetTool"),
