@@ -162,7 +162,7 @@ fn folder() -> PathBuf {
 ///
 /// # Errors
 /// The toolchain cannot be had, or the build fails.
-pub fn build_agent() -> Result<PathBuf> {
+fn build_agent() -> Result<PathBuf> {
     // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
     run(&mut musl.build(&folder(), "libsidewalk", Linking::Library, &[]))?;

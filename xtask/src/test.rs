@@ -176,8 +176,8 @@ fn chosen(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     run(tests.args(&options.names))
 }
 
-/// The tests of programs on musl, by the development build of the tool and the agent that `cargo
-/// xtask musl` builds.
+/// The tests of programs on musl, by the development build of the tool, and by what `cargo xtask
+/// musl` builds.
 fn on_musl(options: &TestOptions, libraries: Option<&Path>, roots: &[PathBuf]) -> Result<()> {
     ensure!(
         !roots.is_empty(),
@@ -198,7 +198,7 @@ fn on_musl(options: &TestOptions, libraries: Option<&Path>, roots: &[PathBuf]) -
     let setup = setup::run(setup::Scope::Workloads, &[])?;
     step("build");
     build_tests(&NO_LAB)?;
-    musl::build_agent()?;
+    musl::build()?;
     step("tests");
     let mut tests = nextest(&setup, BuildProfile::Development)?;
     tests.args(NO_LAB).args(["-E", "binary_id(testkit::musl)"]);

@@ -1,4 +1,5 @@
-//! Programs on .NET for musl, recorded from their start and by an attach, by a tool on glibc.
+//! Programs on .NET for musl, recorded from their start and by an attach, by a tool on glibc, and by
+//! the static one in a root with nothing but musl.
 //!
 //! A trial exists for each runtime that `cargo xtask test --libc musl` has found, and nowhere else
 //! one that would have to be skipped.
@@ -49,6 +50,14 @@ fn main() -> ExitCode {
                     Ok(())
                 },
             ));
+        }
+        for (how, script) in [("started", STARTED), ("attached", ATTACHED)] {
+            let at = runtime.clone();
+            let name = format!("alone::{how}::{}", runtime.name);
+            trials.push(Trial::test(name, move || {
+                the_static_tool_needs_only_musl(&at, how, script);
+                Ok(())
+            }));
         }
         let at = runtime.clone();
         trials.push(Trial::test(format!("both::{}", runtime.name), move || {
@@ -139,6 +148,53 @@ fn assert_names(recording: &Path, methods: &[&str], answer: &ProgramOutput) {
         let samples = stacks.with(method).total();
         assert!(samples > 0, "no sample is in {method}: {}", answer.stderr);
     }
+}
+
+/// Makes the folders of a root what they are for; `in_root` runs a command inside.
+const ROOT: &str = "mount --make-rprivate /; mount --bind \"$1\" \"$3/dotnet\"
+mount --bind \"$2\" \"$3/program\"; mount -t proc proc \"$3/proc\"; mount --rbind /dev \"$3/dev\"
+root=$3; PATH=$PATH:/usr/sbin
+in_root() { env --chdir=\"$root\" chroot \"$root\" \"$@\"; }\n";
+const STARTED: &str =
+    "in_root /sidewalk record -o /tmp/out.swk -- /dotnet/dotnet exec /program/shares.dll 2";
+const ATTACHED: &str = "in_root /dotnet/dotnet exec /program/shares.dll 20000 & program=$!
+until in_root /sidewalk list | grep -q shares.dll; do kill -0 $program; done
+in_root /sidewalk record --pid shares -d 1s -o /tmp/out.swk; kill $program";
+
+/// The same file runs where only musl, .NET and its libraries are, and needs no glibc here.
+fn the_static_tool_needs_only_musl(runtime: &Runtime, how: &str, script: &str) {
+    let root = test_folder(how);
+    for folder in ["lib", "usr/lib", "dotnet", "program", "proc", "tmp", "dev"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    let copy = |from: &Path, to: &str| {
+        let copied = std::fs::copy(from, root.join(to).join(from.file_name().unwrap()));
+        copied.unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    };
+    copy(Path::new("/lib/ld-musl-x86_64.so.1"), "lib");
+    let libraries = PathBuf::from(std::env::var_os(LIBRARIES).unwrap_or("/usr/lib".into()));
+    for entry in std::fs::read_dir(libraries).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().contains(".so") {
+            copy(&path, "usr/lib");
+        }
+    }
+    copy(&target_dir().join("musl/sidewalk"), "");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user", "--mount", "--pid", "--fork"])
+        .args(["sh", "-euc", &format!("{ROOT}{script}"), "sh"])
+        .arg(runtime.dotnet.parent().unwrap())
+        .arg(workload("shares").dll.parent().unwrap())
+        .arg(&root)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");
+    let answer = testkit::output_in_time(&mut command);
+    assert!(answer.status.success(), "{}", answer.stderr);
+    let recorded = Recorded::new(root.join("tmp/out.swk"), answer);
+    let methods = ["Workloads.Shares.BurnHalf", "Workloads.Shares.Rounds"];
+    assert_names(&recorded.recording, &methods, &recorded.answer);
 }
 
 /// A shell on glibc starts one program on each C library: they inherit the same environment.
