@@ -100,7 +100,9 @@ fn binaries_and_agent_need_no_newer_glibc(archive: &Path) {
         (name.starts_with("libsidewalk") && path.is_file()).then(|| path.to_owned())
     });
     let agent = agent.unwrap_or_else(|| panic!("no agent is named in\n{reported}"));
-    for file in [folder.join("sidewalk"), folder.join("runsxs"), agent] {
+    let tool = diagnostics::newest_glibc(&folder.join("sidewalk"));
+    assert_eq!(tool, None, "the tool is static");
+    for file in [folder.join("runsxs"), agent] {
         let newest = needed(&file).into_iter().max();
         assert!(newest <= Some(NEWEST), "{}: {newest:?}", file.display());
         assert_eq!(
