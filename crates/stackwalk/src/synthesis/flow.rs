@@ -267,7 +267,7 @@ impl<'a> Flow<'a> {
             Effect::Branch(offset) => (Some(Kind::Jump), target(offset)),
             Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => (Some(Kind::Call), None),
             effect if cuts(effect) => (Some(Kind::Cut), None),
-            _ if last.is_last() => (None, None),
+            _ if last.is_last() || self.is_padding(number) => (None, None),
             _ => (Some(Kind::Jump), None),
         };
         // The stack pointer is another one each time.
@@ -282,6 +282,15 @@ impl<'a> Flow<'a> {
             self.edges.push(Edge { from, to, kind });
         }
         self.blocks[number].moves = moves;
+    }
+
+    /// Whether a block fills the gap before a function: what is called before it does not return,
+    /// as what a program's first instructions call.
+    fn is_padding(&self, number: usize) -> bool {
+        let steps = &self.listing.steps[self.blocks[number].steps.clone()];
+        let next = self.blocks.get(number + 1);
+        next.is_some_and(|next| self.is_start(next))
+            && steps.iter().all(|step| step.effect == Effect::Fill)
     }
 
     /// Whether a function begins with a block for certain.
