@@ -233,7 +233,7 @@ impl Flow<'_> {
         let count = self.blocks.len();
         self.part = vec![u32::MAX; count];
         self.relative = vec![0; count];
-        let mut waiting = Vec::new();
+        let (mut waiting, mut near) = (Vec::new(), Vec::new());
         for first in 0..count {
             if self.part[first] != u32::MAX {
                 continue;
@@ -256,11 +256,9 @@ impl Flow<'_> {
                     let added = self.blocks[edge.from as usize].added;
                     (*edge, edge.from, here.saturating_sub(added))
                 });
-                let near: Vec<_> = out.chain(into).collect();
-                for (_, other, height) in near
-                    .into_iter()
-                    .filter(|(edge, ..)| edge.kind == Kind::Jump)
-                {
+                near.clear();
+                near.extend(out.chain(into).filter(|(edge, ..)| edge.kind == Kind::Jump));
+                for &(_, other, height) in &near {
                     let other = other as usize;
                     if self.part[other] == u32::MAX {
                         (self.part[other], self.relative[other]) = (number, height);
