@@ -90,7 +90,7 @@ struct Part {
 
 /// No code that is not contradictory has a higher frame.
 const HIGHEST: i32 = 1 << 24;
-/// How often all blocks or calls are gone through at most; musl takes a tenth of it.
+/// How often all blocks or calls are gone through at most; musl takes an eighth of it.
 const MOST_ROUNDS: u32 = 400;
 
 pub(super) struct Flow<'a> {
