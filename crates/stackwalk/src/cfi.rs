@@ -13,7 +13,7 @@
 
 use crate::native::NativeCode;
 use crate::rule::{Base, Bp, Cfa, LEAF, Rule};
-use crate::x86;
+use crate::x86::{self, instruction::decode};
 use cursor::Cursor;
 use expression::{Value, Values, symbolic};
 
@@ -104,8 +104,9 @@ pub(crate) struct RowProgram {
     tracked: u64,
     /// Whether the row is that of a signal frame: its caller was interrupted and made no call.
     signal: bool,
-    /// The first address after the found row, according to its program; at most the end of its
-    /// function.
+    /// The first address of the found row, according to its program: an instruction begins there.
+    from: u64,
+    /// The first address after it; at most the end of its function.
     pub(crate) until: u64,
     values: Values,
 }
@@ -120,6 +121,7 @@ impl RowProgram {
             framed: None,
             tracked: RSP,
             signal: false,
+            from: 0,
             until: 0,
             values: [0; expression::DEPTH],
         }
@@ -158,12 +160,37 @@ pub(crate) fn rule(
     match table_rule(code, address, state) {
         Ok(Some(Rule::Frame {
             cfa: Cfa::Bp(_), ..
-        })) if after_pop => Ok(Some(LEAF)),
+        })) if after_pop && is_instruction(code, address.wrapping_sub(1), state.from) => {
+            Ok(Some(LEAF))
+        }
         Ok(Some(LEAF)) if !exact => Ok(Some(return_rule_at_end(code, address, state))),
         Ok(None) if is_signal_return(code, address, exact) => Ok(Some(Rule::SignalFrame)),
         Ok(None) => Ok(code.synthesised(address)),
         rule => rule,
     }
+}
+
+/// Maximum distance over which code is decoded, bytes.
+const LONGEST_ROW: u64 = 1 << 18;
+
+/// Whether an instruction begins at `address`, if one does at `from`: a byte may also be within
+/// another instruction. Async-signal-safe.
+fn is_instruction(code: &NativeCode, address: u64, from: u64) -> bool {
+    let (mut at, mut window) = (from, [0; 128]);
+    while at < address && address - from <= LONGEST_ROW {
+        let (start, mut rest) = (at, code.code_at(at, &mut window));
+        // What the window cuts off is none.
+        while at < address
+            && let Some(found) = decode(rest)
+        {
+            at += u64::from(found.length);
+            rest = rest.get(usize::from(found.length)..).unwrap_or_default();
+        }
+        if at == start {
+            return false;
+        }
+    }
+    at == address
 }
 
 /// Whether an address without a table is that of the C library's return from a signal handler
@@ -528,7 +555,7 @@ fn run(
     state: &mut RowProgram,
 ) -> Option<()> {
     let mut location = fde.start;
-    state.until = u64::MAX;
+    (state.from, state.until) = (location, u64::MAX);
     let (cie, tracked) = (&fde.cie, state.tracked);
     let factored = |offset: u64| offset.cast_signed().wrapping_mul(cie.data_align);
     while let Some(op) = program.u8() {
@@ -554,6 +581,7 @@ fn run(
                     state.until = location;
                     return Some(());
                 }
+                state.from = location;
             }
             // DW_CFA_advance_loc1, 2, 4
             (_, 0x02) => advance = Some(program.u8()?.into()),
@@ -672,6 +700,7 @@ fn run(
                 state.until = location;
                 return Some(());
             }
+            state.from = location;
             if matches!(state.row.cfa, CfaRule::Register(RBP, _)) {
                 state.framed = Some(state.row);
             }

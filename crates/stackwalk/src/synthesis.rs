@@ -7,10 +7,10 @@
 //! invariants: it says something only where everything that leads to an instruction agrees; all
 //! work is bounded by the length of the code, and no code makes it fail.
 
+use crate::cfi;
 use crate::native::{NativeCode, NativeModule, Row, Rows};
 use crate::rule::{Bp, Cfa, Rule};
 use crate::x86::instruction::{Effect, decode};
-use crate::{cfi, own_memory};
 use flow::{Flow, Frame, Saved};
 use std::ops::Range;
 
@@ -181,7 +181,11 @@ fn add_rows(rows: &mut Vec<Row>, start: u64, listing: &Listing) {
     };
     let mut end = 0;
     Flow::of(listing).each(&mut |step, state| {
-        put(step.at, state.rule().and_then(Rule::pack).unwrap_or(0));
+        match (state.rule().and_then(Rule::pack), step.effect) {
+            // What fills a gap never runs, and needs no row of its own.
+            (None, Effect::Fill) => {}
+            (packed, _) => put(step.at, packed.unwrap_or(0)),
+        }
         end = step.end();
     });
     put(end, 0);
@@ -193,16 +197,19 @@ pub(crate) fn probe(bytes: &[u8], at: u64) {
     add_rows(&mut Vec::new(), at, &listing);
 }
 
-/// Makes rows for all code of a module that its tables do not describe, if they describe less than
-/// half of it. `code` has none yet.
+/// Makes rows for the code of a module that its tables do not describe: for all of it if they
+/// describe less than half, else for what lies around a program's first instruction. `code` has
+/// none yet.
 pub(crate) fn rows(module: &NativeModule, code: &NativeCode) -> Rows {
-    if is_described(&module.code, code) {
+    let entry = entry(module, code);
+    let is_described = is_described(&module.code, code);
+    if is_described && !is_in_gap(entry, module, code) {
         return Rows::NONE;
     }
-    let entry = entry(module);
     let mut rows = Vec::new();
     let mut left = LONGEST;
-    for gap in gaps(&module.code, code) {
+    let wanted = |gap: &Range<u64>| !is_described || gap.contains(&entry);
+    for gap in gaps(&module.code, code).into_iter().filter(wanted) {
         for start in gap.clone().step_by(PIECE) {
             let length = (gap.end - start).min(PIECE as u64) as usize;
             let mut bytes = vec![0; length.min(left)];
@@ -227,10 +234,17 @@ fn is_described(all: &Range<u64>, code: &NativeCode) -> bool {
     })
 }
 
-/// Where the program begins, if this module is the program.
-fn entry(module: &NativeModule) -> u64 {
+/// Whether the module's code is there, and no table describes it.
+fn is_in_gap(address: u64, module: &NativeModule, code: &NativeCode) -> bool {
+    let table = || cfi::table_rule(code, address, &mut cfi::RowProgram::new());
+    module.code.contains(&address) && table() == Ok(None)
+}
+
+/// Where the program begins, if this module is one, or its loader. Libraries have any address, most
+/// of them none.
+fn entry(module: &NativeModule, code: &NativeCode) -> u64 {
     let mut header = [0; 32];
-    match own_memory::peek(module.range.start, &mut header) {
+    match code.code_at(module.range.start, &mut header) {
         [0x7f, b'E', b'L', b'F', .., a, b, c, d, e, f, g, h] => {
             u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]).wrapping_add(module.bias)
         }

@@ -152,8 +152,9 @@ fn is_tail_call(rest: &[u8], ip: u64, code: &[u8], body: &Range<u64>, started: b
     }
 }
 
-/// Whether `code`, which begins one byte before an instruction, is `pop rbp` and a jump: a tail
-/// call. A table that does not describe epilogues is wrong there.
+/// Whether `code`, which begins one byte before an instruction, reads as `pop rbp` and a jump: a
+/// tail call, if the byte is no part of another instruction. A table that does not describe
+/// epilogues is wrong there.
 pub(crate) fn is_jump_after_pop(code: &[u8]) -> bool {
     match *code {
         [0x5d, 0xe9, ..] => true,

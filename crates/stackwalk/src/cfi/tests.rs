@@ -309,6 +309,38 @@ fn a_context_is_restored_in_a_frame_of_one_word() {
     assert_eq!(found, Ok(Some(pushed)));
 }
 
+/// A jump behind `pop rbp`, whose table does not describe the epilogue; and jumps behind the same
+/// byte in another instruction, as libclrjit of .NET 11 has one.
+#[test]
+fn a_jump_is_behind_a_pop_if_the_pop_is_an_instruction() {
+    // At 1: CFA rsp+16, rbp at CFA−16; at 4: CFA rbp+16.
+    let program = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6];
+    let framed = Rule::Frame {
+        cfa: Cfa::Bp(16),
+        ra: -8,
+        bp: Bp::FromCfa(-16),
+        assumed: false,
+    };
+    // As many instructions before it as windows end within.
+    let long = [0x48, 0xc7, 0xc0, 0, 0, 0, 0x5d].repeat(100);
+    for (before, expected) in [
+        (&[0x5d][..], LEAF),
+        // pop r13; mov eax, imm; mov rax, imm
+        (&[0x41, 0x5d], framed),
+        (&[0xb8, 0, 0, 0, 0x5d], framed),
+        (&[0x48, 0xc7, 0xc0, 0, 0, 0, 0x5d], framed),
+        (&long, framed),
+        (&[&long[..], &[0x5d]].concat(), LEAF),
+    ] {
+        for jump in [&[0xe9, 0, 1, 0, 0][..], &[0xff, 0xe0]] {
+            let body = [&[0x55, 0x48, 0x89, 0xe5], before, jump].concat();
+            let at = 0x20000 + 4 + before.len() as u64;
+            let found = rule(&function(&program, &body), at, true, &mut RowProgram::new());
+            assert_eq!(found, Ok(Some(expected)), "{body:x?}");
+        }
+    }
+}
+
 /// The last jump of code that continues in another frame: its table still describes the removed
 /// frame.
 #[test]

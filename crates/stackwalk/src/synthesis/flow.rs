@@ -90,7 +90,7 @@ struct Part {
 
 /// No code that is not contradictory has a higher frame.
 const HIGHEST: i32 = 1 << 24;
-/// How often all blocks or calls are gone through at most; musl takes a tenth of it.
+/// How often all blocks or calls are gone through at most; musl takes an eighth of it.
 const MOST_ROUNDS: u32 = 400;
 
 pub(super) struct Flow<'a> {
@@ -267,7 +267,7 @@ impl<'a> Flow<'a> {
             Effect::Branch(offset) => (Some(Kind::Jump), target(offset)),
             Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => (Some(Kind::Call), None),
             effect if cuts(effect) => (Some(Kind::Cut), None),
-            _ if last.is_last() => (None, None),
+            _ if last.is_last() || self.is_padding(number) => (None, None),
             _ => (Some(Kind::Jump), None),
         };
         // The stack pointer is another one each time.
@@ -282,6 +282,15 @@ impl<'a> Flow<'a> {
             self.edges.push(Edge { from, to, kind });
         }
         self.blocks[number].moves = moves;
+    }
+
+    /// Whether a block fills the gap before a function: what is called before it does not return,
+    /// as what a program's first instructions call.
+    fn is_padding(&self, number: usize) -> bool {
+        let steps = &self.listing.steps[self.blocks[number].steps.clone()];
+        let next = self.blocks.get(number + 1);
+        next.is_some_and(|next| self.is_start(next))
+            && steps.iter().all(|step| step.effect == Effect::Fill)
     }
 
     /// Whether a function begins with a block for certain.
@@ -421,22 +430,31 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Heights before each instruction of a block.
-    fn steps(&self, block: usize) -> Vec<(Effect, Option<i32>)> {
+    /// The instructions of a block, each with the height before it.
+    fn steps(&self, block: usize, each: &mut Vec<(Effect, Option<i32>)>) {
         let mut height = self.height(block);
-        let steps = &self.listing.steps[self.blocks[block].steps.clone()];
-        let mut each = Vec::with_capacity(steps.len());
-        for step in steps {
+        each.clear();
+        for step in &self.listing.steps[self.blocks[block].steps.clone()] {
             each.push((step.effect, height));
             height = height.map(|height| after(height, step.effect));
         }
-        each
+    }
+
+    /// The blocks to which something passes from a block.
+    fn next(&self, block: usize, next: &mut Vec<usize>) {
+        let edges = self.edges_from(block).iter();
+        next.clear();
+        next.extend(
+            edges
+                .filter(|edge| self.passes(edge))
+                .map(|edge| edge.to as usize),
+        );
     }
 
     fn find_saved(&mut self) {
         let count = self.blocks.len();
         self.saved = vec![(Saved::Unknown, Saved::Unknown); count];
-        let mut waiting = Vec::new();
+        let (mut waiting, mut steps, mut near) = (Vec::new(), Vec::new(), Vec::new());
         for block in 0..count {
             let part = &self.parts[self.part[block] as usize];
             if part.is_contradictory {
@@ -455,7 +473,7 @@ impl<'a> Flow<'a> {
             }
         }
         while let Some(block) = waiting.pop() {
-            let steps = self.steps(block);
+            self.steps(block, &mut steps);
             let (before, behind) = self.saved[block];
             let forward = steps.iter().fold(before, |saved, (effect, height)| {
                 self.saved_after(saved, *effect, *height, block)
@@ -465,21 +483,21 @@ impl<'a> Flow<'a> {
             });
             let merged = (merge(before, backward), merge(behind, forward));
             self.saved[block] = merged;
-            let out = self
-                .edges_from(block)
-                .iter()
-                .filter(|edge| self.passes(edge));
-            let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
-            let into = self.edges_to(block).iter().filter(|edge| self.passes(edge));
-            let into: Vec<usize> = into.map(|edge| edge.from as usize).collect();
-            for next in out {
+            self.next(block, &mut near);
+            for &next in &near {
                 let merged = merge(self.saved[next].0, merged.1);
                 if merged != self.saved[next].0 {
                     self.saved[next].0 = merged;
                     waiting.push(next);
                 }
             }
-            for prior in into {
+            let into = self.edges_to(block).iter();
+            near.clear();
+            near.extend(
+                into.filter(|edge| self.passes(edge))
+                    .map(|edge| edge.from as usize),
+            );
+            for &prior in &near {
                 let merged = merge(self.saved[prior].1, merged.0);
                 if merged != self.saved[prior].1 {
                     self.saved[prior].1 = merged;
@@ -525,6 +543,7 @@ impl<'a> Flow<'a> {
     fn find_frames(&mut self) {
         let count = self.blocks.len();
         self.frames = vec![Frame::Unknown; count];
+        let (mut steps, mut near) = (Vec::new(), Vec::new());
         let mut waiting: Vec<usize> = (0..count).collect();
         for block in 0..count {
             if self.begins[block] && self.height(block) == Some(8) {
@@ -532,18 +551,14 @@ impl<'a> Flow<'a> {
             }
         }
         while let Some(block) = waiting.pop() {
-            let steps = self.steps(block);
+            self.steps(block, &mut steps);
             let behind = steps
                 .iter()
                 .fold(self.frames[block], |frame, (effect, height)| {
                     frame_after(frame, *effect, *height)
                 });
-            let out = self
-                .edges_from(block)
-                .iter()
-                .filter(|edge| self.passes(edge));
-            let out: Vec<usize> = out.map(|edge| edge.to as usize).collect();
-            for next in out {
+            self.next(block, &mut near);
+            for &next in &near {
                 let merged = match (self.frames[next], behind) {
                     (Frame::Unknown, frame) | (frame, Frame::Unknown) => frame,
                     (known, frame) if known == frame => known,

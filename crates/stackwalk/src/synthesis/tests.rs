@@ -200,6 +200,15 @@ fn functions_without_tables_are_known() {
     let code = [0x31, 0xed, 0x48, 0x83, 0xe4, 0xf0, 0xff, 0xd0, 0xf4];
     let rows = rows_of(&code);
     assert_eq!((rows[0], rows[7]), (Some(Rule::Root), Some(Rule::Root)));
+    // The start of a program on musl: xor rbp, rbp; mov rdi, rsp; and rsp, -16; call to behind the
+    // gap, where a function jumps out: mov esi, [rdi]; jmp [rip].
+    let code = [
+        0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x83, 0xe4, 0xf0, 0xe8, 6, 0, 0, 0, // start
+        0x66, 0x0f, 0x1f, 0x44, 0, 0, 0x8b, 0x37, 0xff, 0x25, 0, 0, 0, 0,
+    ];
+    let rows = rows_of(&code);
+    assert!(rows[..15].iter().all(|row| *row == Some(Rule::Root)));
+    assert_eq!(rows[21..29], [frame(Cfa::Sp(8), Bp::Same); 8]);
     // The start of a thread, as musl has it: test eax, eax; jne to the ret; xor ebp, ebp; pop rdi;
     // call r9; hlt; ret
     let code = [
@@ -217,6 +226,46 @@ fn functions_without_tables_are_known() {
     // Two ways with different heights: push rax; je over the next push; push rax; add rsp, 16; ret
     let code = [0x50, 0x74, 1, 0x50, 0x48, 0x83, 0xc4, 16, 0xc3];
     assert_eq!(rows_of(&code)[1..8], [None; 7]);
+}
+
+/// Tables describe what a compiler made of a program, and not the few instructions that are its
+/// start.
+#[test]
+fn a_program_s_start_has_rows_whatever_its_tables_describe() {
+    // xor ebp, ebp; and rsp, -16; call [rip]; hlt
+    let start = [
+        0x31, 0xed, 0x48, 0x83, 0xe4, 0xf0, 0xff, 0x15, 0, 0, 0, 0, 0xf4,
+    ];
+    // A table at 0x10000, the module's first bytes, and its code, of which the table describes all
+    // but the start.
+    let rows_of = |entry: u64| {
+        let described = [(0x20000, 0x100, &[][..]), (0x20120, 0x100, &[])];
+        let mut bytes = cfi::tests::table(0x10000, b"zR", &described);
+        bytes.resize(0xf000, 0);
+        bytes.extend(b"\x7fELF");
+        bytes.resize(0xf000 + 24, 0);
+        bytes.extend(entry.to_le_bytes());
+        bytes.resize(0x10100, 0xc3);
+        bytes.extend(start);
+        bytes.resize(0x10220, 0xc3);
+        let module = NativeModule {
+            path: "program".into(),
+            bias: 0x1000,
+            range: 0x1f000..0x21000,
+            code: 0x20000..0x20220,
+            build_id: Vec::new(),
+        };
+        rows(&module, &NativeCode::of_bytes(&bytes, 0x10000))
+    };
+    let found = rows_of(0x1f100);
+    for at in 0x20100..0x2010c {
+        assert_eq!(found.rule(at), Some(Rule::Root), "{at:#x}");
+    }
+    assert_eq!((found.rule(0x20000), found.rule(0x20120)), (None, None));
+    // Of a library, or a program whose table describes its start, nothing is read.
+    for entry in [0, 0x1f000, 0x1f120] {
+        assert_eq!(rows_of(entry).bytes(), 0, "{entry:#x}");
+    }
 }
 
 /// Pieces of what functions are made of, so that anything comes of it.

@@ -1,8 +1,8 @@
 //! Instructions one by one: how long each is, and what it does to the stack pointer, the frame
 //! pointer and the flow of control.
 //!
-//! It runs on the agent thread, for rows of code without tables (`synthesis`), and names
-//! no operation. The invariant: an instruction that may write either register is never
+//! It is used for rows of code without tables (`synthesis`), and by walks for what lies before an
+//! instruction (`cfi`), so it is async-signal-safe. It names no operation. The invariant: an instruction that may write either register is never
 //! [`Effect::None`]; one that is not known is no instruction. The tests hold it against iced-x86
 //! over the code of libraries and over random bytes. Why not iced-x86 itself: its tables would
 //! make the agent a third larger, for two registers of sixteen.

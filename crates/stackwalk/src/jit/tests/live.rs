@@ -136,6 +136,17 @@ fn version(runtime: &Runtime) -> Version {
     Version::of_runtime(major.parse().unwrap()).unwrap()
 }
 
+/// The program's async methods.
+const MACHINES: [&str; 2] = ["<OuterAsync>", "<InnerAsync>"];
+
+/// The body of this tier of an async method's state machine.
+fn machine<'a>(bodies: &'a [Read], name: &str, tier: &str) -> Option<&'a Read> {
+    bodies.iter().find(|read| {
+        let is_machine = read.name.contains("::MoveNext()") && !read.name.contains("Box");
+        is_machine && read.name.contains(name) && read.name.contains(tier)
+    })
+}
+
 /// A resumed async method has a home for `this` in code of each tier: unoptimised, optimised at
 /// once, and optimised while its loop ran (OSR).
 #[test]
@@ -149,18 +160,19 @@ fn a_running_program_s_state_machines_have_a_home_for_this() {
         }
         for (tier, settings) in tiers {
             let program = start(&runtime, settings);
-            let (bodies, refused) = read(program.pid(), version(&runtime));
-            assert!(refused.is_empty() && bodies.len() > 20, "{refused:?}");
-            for name in ["<OuterAsync>", "<InnerAsync>"] {
-                let of = |tier: &str| {
-                    let wanted = |read: &&Read| {
-                        let named =
-                            read.name.contains("::MoveNext()") && !read.name.contains("Box");
-                        named && read.name.contains(name) && read.name.contains(tier)
-                    };
-                    let found = bodies.iter().find(wanted);
-                    found.unwrap_or_else(|| panic!("{}: no {name} {tier}", runtime.version))
-                };
+            let bodies = loop {
+                let (bodies, refused) = read(program.pid(), version(&runtime));
+                assert!(refused.is_empty(), "{refused:?}");
+                // A busy machine gives the program less time until it says that it is ready.
+                if MACHINES
+                    .iter()
+                    .all(|name| machine(&bodies, name, tier).is_some())
+                {
+                    break bodies;
+                }
+            };
+            for name in MACHINES {
+                let of = |tier: &str| machine(&bodies, name, tier).unwrap();
                 let machine = of(tier);
                 let homes = machine.homes();
                 let best = homes.first().unwrap();
@@ -192,13 +204,15 @@ fn a_running_program_s_bodies_are_not_read_as_another_version_s() {
             Version::V4 => Version::V2,
             Version::V2 | Version::V3 => Version::V4,
         };
-        let (bodies, refused) = read(program.pid(), wrong);
+        let (bodies, refused) = loop {
+            let (bodies, refused) = read(program.pid(), wrong);
+            // So many are compiled sooner or later: the program runs until its input ends.
+            if bodies.len() + refused.len() > 20 {
+                break (bodies, refused);
+            }
+        };
         let all = bodies.len() + refused.len();
-        assert!(
-            all > 20 && bodies.len() * 50 < all,
-            "{} of {all}",
-            bodies.len()
-        );
+        assert!(bodies.len() * 50 < all, "{} of {all}", bodies.len());
         let by_length = |error: &NoGcInfo| matches!(error, NoGcInfo::Bytes(Error::OtherLength(_)));
         assert!(refused.iter().filter(|(_, error)| by_length(error)).count() * 2 > all);
         assert!(program.end().1.success());

@@ -5,6 +5,22 @@
 
 use super::{Edge, Effect, Flow, HIGHEST, Kind, Part};
 
+/// The calls, with numbers of what they call.
+struct Calls {
+    /// The edges behind them.
+    edges: Vec<Edge>,
+    /// By the block that a call ends; `None` if the callee is not known.
+    callees: Vec<Option<usize>>,
+    /// The first block of each callee; `None` if it is elsewhere.
+    blocks: Vec<Option<usize>>,
+}
+
+impl Calls {
+    fn callee(&self, edge: &Edge) -> Option<usize> {
+        self.callees[edge.from as usize]
+    }
+}
+
 impl Flow<'_> {
     /// Finds the height at each block's start.
     pub(super) fn find_heights(&mut self) {
@@ -32,8 +48,9 @@ impl Flow<'_> {
         }
         // The facts so far do not depend on whether callees return.
         let mut late = vec![false; self.parts.len()];
-        while let Some(calls) = self.calls_that_return() {
-            if !self.go_on(&calls, &mut late) {
+        let calls = self.calls();
+        while let Some(edges) = self.calls_that_return(&calls) {
+            if !self.go_on(&edges, &mut late) {
                 break;
             }
         }
@@ -78,7 +95,7 @@ impl Flow<'_> {
     }
 
     /// The callee, where the call says which; a word that holds one is known by its place.
-    fn callee(&self, edge: &Edge) -> Option<i64> {
+    fn callee_place(&self, edge: &Edge) -> Option<i64> {
         let call = self.listing.steps[self.blocks[edge.from as usize].steps.end - 1];
         match call.effect {
             Effect::Call(offset) | Effect::CallOut(offset) => {
@@ -88,71 +105,106 @@ impl Flow<'_> {
         }
     }
 
+    /// Numbers the callees.
+    fn calls(&self) -> Calls {
+        let edges = self.edges.iter().copied();
+        let edges: Vec<Edge> = edges.filter(|edge| edge.kind == Kind::Call).collect();
+        let known = edges.iter().filter_map(|edge| self.callee_place(edge));
+        let mut places: Vec<i64> = known.collect();
+        places.sort_unstable();
+        places.dedup();
+        let mut callees = vec![None; self.blocks.len()];
+        for edge in &edges {
+            let place = self.callee_place(edge);
+            callees[edge.from as usize] = place.and_then(|at| places.binary_search(&at).ok());
+        }
+        let block = |at: &i64| u32::try_from(*at).ok().and_then(|at| self.block_at(at));
+        Calls {
+            edges,
+            callees,
+            blocks: places.iter().map(block).collect(),
+        }
+    }
+
     /// Edges behind calls of what returns, as far as is known. A callee does if it comes to a
     /// return; one that jumps out of the code must have been seen to, at another call: what follows
     /// there is reached by nothing else, and its height fits. `None`: that takes too long to say.
-    fn calls_that_return(&self) -> Option<Vec<Edge>> {
-        let calls = self.edges.iter().copied();
-        let calls: Vec<Edge> = calls.filter(|edge| edge.kind == Kind::Call).collect();
-        let (mut returns, mut never) = (Vec::new(), Vec::new());
-        for edge in &calls {
-            let Some(callee) = self.callee(edge) else {
+    fn calls_that_return(&self, calls: &Calls) -> Option<Vec<Edge>> {
+        let mut returns = vec![false; calls.blocks.len()];
+        let mut never = returns.clone();
+        for edge in &calls.edges {
+            let Some(callee) = calls.callee(edge) else {
                 continue;
             };
             let from = self.height_behind(edge.from as usize);
             match from.zip(self.height(edge.to as usize)) {
-                _ if self.begins[edge.to as usize] => never.push(callee),
-                Some((from, to)) if from != to => never.push(callee),
+                _ if self.begins[edge.to as usize] => never[callee] = true,
+                Some((from, to)) if from != to => never[callee] = true,
                 // A block that is jumped to from elsewhere most likely has the same height by
                 // chance.
-                Some(_) if self.only_follows(edge) => returns.push(callee),
+                Some(_) if self.only_follows(edge) => returns[callee] = true,
                 _ => {}
             }
         }
-        let has = |sorted: &[i64], callee: Option<i64>| {
-            callee.is_some_and(|callee| sorted.binary_search(&callee).is_ok())
-        };
         // A function that ends only in calls that never return does not return either.
-        loop {
-            if !self.may_go_on() {
-                return None;
-            }
-            never.sort_unstable();
-            never.dedup();
-            let ends = self.comes_to(
-                |effect| !matches!(effect, Effect::Stop),
-                |callee| !has(&never, callee),
-            );
-            let dead = self.callees(&calls, |block| !ends[block]);
-            if dead.iter().all(|callee| has(&never, Some(*callee))) {
-                break;
-            }
-            never.extend(dead);
+        let mut ends: Vec<bool> = calls.blocks.iter().map(Option::is_none).collect();
+        let is_end = |effect| !matches!(effect, Effect::Stop | Effect::Fill);
+        self.mark(calls, is_end, &never, &mut ends)?;
+        for (never, ends) in never.iter_mut().zip(&ends) {
+            *never |= !ends;
         }
-        let mut count = 0;
-        loop {
-            if !self.may_go_on() {
-                return None;
-            }
-            returns.sort_unstable();
-            returns.dedup();
-            if returns.len() == count {
-                break;
-            }
-            count = returns.len();
-            let comes = self.comes_to(
-                |effect| effect == Effect::Return,
-                |callee| callee.is_none() || has(&returns, callee) && !has(&never, callee),
-            );
-            returns.extend(self.callees(&calls, |block| comes[block]));
-        }
-        let goes_on = |edge: &Edge| {
-            let callee = self.callee(edge);
-            !self.begins[edge.to as usize]
-                && !has(&never, callee)
-                && (callee.is_none() || has(&returns, callee))
+        let is_return = |effect| effect == Effect::Return;
+        self.mark(calls, is_return, &never, &mut returns)?;
+        let edges = calls.edges.iter().copied();
+        Some(
+            edges
+                .filter(|edge| self.goes_on(calls, edge, &never, &returns))
+                .collect(),
+        )
+    }
+
+    /// Whether an edge is taken, if the callees that are marked return, and those of `never` do
+    /// not.
+    fn goes_on(&self, calls: &Calls, edge: &Edge, never: &[bool], marks: &[bool]) -> bool {
+        let passes = |callee: usize| marks[callee] && !never[callee];
+        let is_call = edge.kind == Kind::Call;
+        !is_call || !self.begins[edge.to as usize] && calls.callee(edge).is_none_or(passes)
+    }
+
+    /// Marks the callees that come to an end of this kind. `None`: that takes too long.
+    fn mark(
+        &self,
+        calls: &Calls,
+        is_end: impl Fn(Effect) -> bool,
+        never: &[bool],
+        marks: &mut [bool],
+    ) -> Option<()> {
+        let mut comes = vec![false; self.blocks.len()];
+        let is_seed = |block: &usize| {
+            let last = self.listing.steps[self.blocks[*block].steps.end - 1];
+            self.edges_from(*block).is_empty() && is_end(last.effect)
         };
-        Some(calls.into_iter().filter(goes_on).collect())
+        let mut waiting: Vec<usize> = (0..self.blocks.len()).filter(is_seed).collect();
+        while self.may_go_on() {
+            while let Some(block) = waiting.pop() {
+                if !std::mem::replace(&mut comes[block], true) {
+                    let into = self.edges_to(block).iter();
+                    let into = into.filter(|edge| self.goes_on(calls, edge, never, marks));
+                    waiting.extend(into.map(|edge| edge.from as usize));
+                }
+            }
+            let mut is_new = false;
+            for (mark, block) in marks.iter_mut().zip(&calls.blocks) {
+                is_new |= block.is_some_and(|block| comes[block]) && !std::mem::replace(mark, true);
+            }
+            if !is_new {
+                return Some(());
+            }
+            let behind = calls.edges.iter().filter(|edge| comes[edge.to as usize]);
+            let behind = behind.filter(|edge| self.goes_on(calls, edge, never, marks));
+            waiting.extend(behind.map(|edge| edge.from as usize));
+        }
+        None
     }
 
     /// Takes one of the rounds that are left.
@@ -169,42 +221,6 @@ impl Flow<'_> {
         first != Effect::Fill && self.edges_to(to).len() == 1
     }
 
-    /// Those callees of calls whose first block is so.
-    fn callees(&self, calls: &[Edge], is_so: impl Fn(usize) -> bool) -> Vec<i64> {
-        let is_so = |callee: &i64| {
-            let block = u32::try_from(*callee).ok().and_then(|at| self.block_at(at));
-            block.is_some_and(&is_so)
-        };
-        calls
-            .iter()
-            .filter_map(|edge| self.callee(edge))
-            .filter(is_so)
-            .collect()
-    }
-
-    /// Whether each block comes to an end of this kind, where calls go on that `passes`.
-    fn comes_to(
-        &self,
-        is_end: impl Fn(Effect) -> bool,
-        passes: impl Fn(Option<i64>) -> bool,
-    ) -> Vec<bool> {
-        let mut comes = vec![false; self.blocks.len()];
-        let is_seed = |block: &usize| {
-            let last = self.listing.steps[self.blocks[*block].steps.end - 1];
-            self.edges_from(*block).is_empty() && is_end(last.effect)
-        };
-        let mut waiting: Vec<usize> = (0..self.blocks.len()).filter(is_seed).collect();
-        while let Some(block) = waiting.pop() {
-            if !std::mem::replace(&mut comes[block], true) {
-                let into = self.edges_to(block).iter().filter(|edge| {
-                    edge.kind != Kind::Call || !self.begins[block] && passes(self.callee(edge))
-                });
-                waiting.extend(into.map(|edge| edge.from as usize));
-            }
-        }
-        comes
-    }
-
     fn block_at(&self, at: u32) -> Option<usize> {
         let index = self.listing.index(at)?;
         self.blocks
@@ -217,7 +233,7 @@ impl Flow<'_> {
         let count = self.blocks.len();
         self.part = vec![u32::MAX; count];
         self.relative = vec![0; count];
-        let mut waiting = Vec::new();
+        let (mut waiting, mut near) = (Vec::new(), Vec::new());
         for first in 0..count {
             if self.part[first] != u32::MAX {
                 continue;
@@ -240,11 +256,9 @@ impl Flow<'_> {
                     let added = self.blocks[edge.from as usize].added;
                     (*edge, edge.from, here.saturating_sub(added))
                 });
-                let near: Vec<_> = out.chain(into).collect();
-                for (_, other, height) in near
-                    .into_iter()
-                    .filter(|(edge, ..)| edge.kind == Kind::Jump)
-                {
+                near.clear();
+                near.extend(out.chain(into).filter(|(edge, ..)| edge.kind == Kind::Jump));
+                for &(_, other, height) in &near {
                     let other = other as usize;
                     if self.part[other] == u32::MAX {
                         (self.part[other], self.relative[other]) = (number, height);
