@@ -493,6 +493,47 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_runtime_that_was_just_born_is_given_time() {
+        let refused = |answer| {
+            let error = diagnostics::Error::Refused {
+                pid: 7,
+                command: "AttachProfiler",
+                answer,
+            };
+            Err::<(), _>(error).context("cannot attach").unwrap_err()
+        };
+        for answer in [
+            RefusalCode::NOT_YET_AVAILABLE,
+            RefusalCode::RUNTIME_UNINITIALIZED,
+        ] {
+            assert!(is_starting(&refused(answer)), "{answer}");
+        }
+        assert!(!is_starting(&refused(RefusalCode::ALREADY_ACTIVE)));
+        let stale = diagnostics::Error::Stale {
+            path: "/tmp/s".into(),
+        };
+        for (refusal, may_change) in [
+            (Refusal::NoDotnet { pid: 7 }, true),
+            (stale.into(), true),
+            (Refusal::NativeAot { pid: 7 }, false),
+            (Refusal::UserNamespace { pid: 7 }, false),
+        ] {
+            let error = anyhow::Error::from(refusal);
+            assert_eq!(is_not_listening(&error), may_change, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        let error = end_error(pid, "dumped").unwrap();
+        let expected = format!("process {pid} ended while it was dumped");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
     fn a_process_is_called_as_its_program_or_its_dll() {
         for (line, name, fits) in [
             (&b"/usr/bin/dotnet\0bin/App.dll\0x\0"[..], "App", true),
