@@ -36,6 +36,7 @@ use clap::Parser as _;
 use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
+use profile::model::TracedMethod;
 
 pub(crate) use agent_library::AgentLibrary;
 pub use agent_library::{EmbeddedAgent, EmbeddedAgents};
@@ -688,7 +689,9 @@ fn make_outputs(
     if args.open {
         open::after_recording(&profile, console)?;
     }
-    written.and_then(|()| check_runtimes(args, &profile))
+    written
+        .and_then(|()| check_runtimes(args, &profile))
+        .and_then(|()| check_traced(args, &profile))
 }
 
 /// Returns a note for each version of .NET that recording was not tested on.
@@ -721,6 +724,28 @@ fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
         args.runtimes,
         formats::visible(&versions.join(", "))
     )
+}
+
+/// Checks that a method was traced, if any was to be.
+///
+/// # Errors
+/// None was. The outputs have the rest.
+fn check_traced(args: &RecordArgs, profile: &Profile) -> Result<()> {
+    let was_traced = |one: &TracedMethod| one.refused.is_empty() || one.calls() > 0;
+    if args.trace.is_empty() || profile.traced.iter().any(was_traced) {
+        return Ok(());
+    }
+    let why = match profile.traced.as_slice() {
+        [] => {
+            let notes = &profile.health.notes;
+            notes.iter().find(|note| note.contains("--trace")).cloned()
+        }
+        [one, ..] => Some(format!("{}: {}", profile.string(one.name), one.refused)),
+    };
+    match why {
+        Some(why) => bail!("no method was traced: {}", formats::visible(&why)),
+        None => bail!("no method was traced; the notes say what is missing"),
+    }
 }
 
 /// Prints the hottest methods, on stdout unless that belongs to a command.
