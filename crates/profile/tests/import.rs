@@ -289,13 +289,16 @@ fn an_unknown_detail_is_none() {
 #[test]
 fn a_recording_without_its_end_says_so_and_keeps_its_samples() {
     let scene = testing::tiny();
-    let mut import = Import::new();
-    for (process, record) in scene.records() {
-        if !matches!(record, Record::End { .. } | Record::Broken { .. }) {
-            import.record(*process, record);
+    let without_end = || {
+        let mut import = Import::new();
+        for (process, record) in scene.records() {
+            if !matches!(record, Record::End { .. } | Record::Broken { .. }) {
+                import.record(*process, record);
+            }
         }
-    }
-    let profile = import.finish();
+        import
+    };
+    let profile = without_end().finish();
     assert_eq!(profile.samples.len(), 100);
     // The stacks themselves say why they broke.
     assert_eq!(profile.health.broken, [("no unwind rule".to_owned(), 2)]);
@@ -307,6 +310,13 @@ fn a_recording_without_its_end_says_so_and_keeps_its_samples() {
         ]
     );
     assert_eq!(profile.health.abrupt, [4242]);
+    // Of a process that goes on, its recorder has said so.
+    let note = format!("process 4242 {}: it is frozen", profile::names::GOES_ON);
+    let text = note.clone().into();
+    let mut cut = without_end();
+    cut.record(scene.records()[0].0, &Record::Note { text });
+    let health = cut.finish().health;
+    assert_eq!((health.notes, health.abrupt), (vec![note], vec![]));
 }
 
 #[test]

@@ -23,6 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::agent_library::{AgentLibrary, EmbeddedAgents};
 use super::session::pidfd_of;
 use crate::console::{Console, escaped};
+use crate::units;
 
 /// Timeout for a runtime to load the agent: it may be in a garbage collection.
 const ATTACH_TIME: Duration = Duration::from_secs(10);
@@ -83,6 +84,7 @@ pub(super) fn begin_recording(
 ) -> Result<UnixStream> {
     let pid = target.pid();
     refuse_stopped(target)?;
+    let since = Instant::now();
     let begun = try_begin(target, embedded, request).and_then(|begun| match begun {
         BeginReply::Recording(stream) => Ok(BeginReply::Recording(stream)),
         BeginReply::Detaching | BeginReply::Closed => {
@@ -94,8 +96,9 @@ pub(super) fn begin_recording(
     let error = match begun {
         Ok(BeginReply::Recording(stream)) => return Ok(stream),
         Ok(BeginReply::Detaching) => anyhow!(
-            "the agent of another recording is leaving process {pid}; try again in some seconds (after \
-             --trace it may take a minute)"
+            "the agent of another recording is still leaving process {pid} ({} so far); try again in \
+             some seconds",
+            units::seconds(since.elapsed())
         ),
         Ok(BeginReply::Closed) => anyhow!(
             "the agent in process {pid} closed the connection: it accepts only its own user and \

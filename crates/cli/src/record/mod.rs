@@ -184,6 +184,7 @@ fn run_command(
             let unrecorded = UnrecordedProcesses {
                 processes: session.unrecorded(),
                 servers: session.busy_servers(),
+                unfinished: std::mem::take(&mut session.unfinished),
             };
             let processes = session.processes;
             // A panic of the tool must not replace the program's exit code either.
@@ -347,7 +348,8 @@ fn run_attached(
     session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
-    let has_all = session.unfinished == 0;
+    let unfinished = std::mem::take(&mut session.unfinished);
+    let has_all = unfinished.is_empty();
     // Restores the terminal.
     let top = session.top.take().map(|top| top.should_keep());
     // Closes the remaining streams.
@@ -370,7 +372,10 @@ fn run_attached(
     }
     let written = match top {
         None => {
-            let unrecorded = UnrecordedProcesses::default();
+            let unrecorded = UnrecordedProcesses {
+                unfinished,
+                ..UnrecordedProcesses::default()
+            };
             finish(args, sink, &name, processes, &unrecorded, &signals, console)
         }
         Some(true) => keep_recording(sink, &name, console),
@@ -466,11 +471,15 @@ fn killed_by(status: ExitStatus) -> Option<String> {
     if signal == Some(Signal::SIGPIPE) {
         return None;
     }
-    let core = if status.core_dumped() {
+    let mut core = if status.core_dumped() {
         ", core dumped"
     } else {
         ""
-    };
+    }
+    .to_owned();
+    if signal == Some(Signal::SIGSYS) {
+        core += ": a system call filter (seccomp) ended it for a call that it forbids";
+    }
     Some(match signal {
         Some(signal) => format!("{signal}{core}"),
         None => format!("signal {number}{core}"),
@@ -609,7 +618,8 @@ fn finish(
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
-    let made = make_outputs(args, &sink, &notes, console);
+    let said = [notes, unrecorded.unfinished.clone()].concat();
+    let made = make_outputs(args, &sink, &said, console);
     if made.is_err() && sink.is_temporary() {
         let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;

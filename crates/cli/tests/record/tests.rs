@@ -343,6 +343,9 @@ fn killed_by_a_signal() {
     let ran = scene(&["-o", "x.swk"], &["die=SIGINT"]).run();
     ran.killed_by(Signal::SIGINT)
         .says("the command was killed by SIGINT");
+    let ran = scene(&["-o", "x.swk"], &["die=SIGSYS"]).run();
+    ran.killed_by(Signal::SIGSYS)
+        .says("a system call filter (seccomp) ended it");
     // None of the tool's files remain.
     assert_eq!(ran.files().len(), 0);
 
