@@ -164,7 +164,7 @@ proptest! {
             0x1002 => &["work::outer"],
             0x1010 => &["plain_c"],
             0x102b => &["work::twice<long>"],
-            _ => &["small.so+0x9999"],
+            _ => &["small.so (no symbols)"],
         };
         let mut scene = Scene::new(1, &["x"]);
         let thread = scene.thread(1, "main", false);
