@@ -108,6 +108,14 @@ namespace Workloads
             {
                 yield return (WaitRoot, 0);
             }
+            if (ForEachAsync != null)
+            {
+                yield return (EachRoot, 1);
+            }
+            if (WhenEach != null)
+            {
+                yield return (WhenEachRoot, 0);
+            }
         }
 
         private static void Tell()
@@ -154,6 +162,14 @@ namespace Workloads
             if (WaitAsync != null)
             {
                 Truth.Chain("BurnWait", "WaitInner", "[WaitAsync]", "WaitRoot");
+            }
+            if (ForEachAsync != null)
+            {
+                Truth.Chain("BurnEach", "EachInner", "EachBody", "System.Threading.Tasks.Parallel.ForEachAsync.lambda", "EachRoot");
+            }
+            if (WhenEach != null)
+            {
+                Truth.Chain("BurnWhenEach", "WhenEachInner", "System.Threading.Tasks.Task.WhenEachState.Iterate", "WhenEachRoot");
             }
         }
 

@@ -34,17 +34,19 @@ namespace Workloads
 
         /// <summary>
         /// Says who awaits a leaf: its caller first. "[…]" stands between methods, with _ for a space; ".Name" is
-        /// one that the AsyncLocal does not know of, "Name*N" N of one name, "*" at the end
-        /// any callers.
+        /// one that the AsyncLocal does not know of, "System.…" one of the class library, "Name*N" N of one name,
+        /// "*" at the end any callers.
         /// </summary>
         public static void Chain(string leaf, params string[] callers)
         {
             string[] all = callers.SelectMany(Repeated).ToArray();
-            Chains.Add(leaf, all.Where(name => !name.StartsWith('.') && !name.StartsWith('[') && name != "*").ToArray());
+            Chains.Add(leaf, all.Where(name => !name.StartsWith('.') && !IsWhole(name)).ToArray());
             string told = string.Join(" ", all.Select(name =>
-                name == "*" || name.StartsWith('[') ? name : "Workloads.AsyncChains." + name.TrimStart('.')));
+                IsWhole(name) ? name : "Workloads.AsyncChains." + name.TrimStart('.')));
             Console.WriteLine("chain Workloads.AsyncChains." + leaf + " " + told);
         }
+
+        private static bool IsWhole(string name) => name == "*" || name.StartsWith('[') || name.StartsWith("System.");
 
         private static IEnumerable<string> Repeated(string name)
         {

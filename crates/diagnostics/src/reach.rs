@@ -94,6 +94,16 @@ pub enum Refusal {
         /// The process.
         pid: u32,
     },
+    /// An agent in the process would not accept this user.
+    #[error(
+        "process {pid} is in a user namespace to which this user is a stranger: an agent in it would \
+         accept only the user of process {pid} and the namespace's root; run sidewalk inside the \
+         container, or as that root: nsenter --user --target {pid} sidewalk"
+    )]
+    UserNamespace {
+        /// The process.
+        pid: u32,
+    },
     /// The process may not be examined, has ended, or does not reply.
     #[error(transparent)]
     Unreachable(#[from] Error),
@@ -110,6 +120,7 @@ impl Refusal {
             Refusal::Suspended { .. } => "waits to be resumed",
             Refusal::ProfilerTaken { .. } => "another profiler",
             Refusal::AgentUnreachable { .. } => "agent does not listen",
+            Refusal::UserNamespace { .. } => "user namespace",
             Refusal::Unreachable(error) => match error {
                 Error::NoProcess { .. } | Error::Ending { .. } => "ended",
                 Error::Ended { goes_on: false, .. } => "ended",
@@ -170,6 +181,7 @@ fn recording_route(
 ) -> Result<RecordingRoute, Refusal> {
     let pid = target.pid();
     refuse_by_survey(pid, survey)?;
+    refuse_by_user(target)?;
     // The listener there reports its version too, but it is optional.
     let asked = Diagnostics::new(target, wait).process_info();
     let has_agent = has_listening_agent(target, wait);
@@ -235,6 +247,19 @@ fn refuse_by_survey(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses a process whose agent would refuse us.
+fn refuse_by_user(target: &Target) -> Result<(), Refusal> {
+    if target.accepts_us() {
+        return Ok(());
+    }
+    if target.shares_our_users() {
+        return Err(target
+            .denied("its agent accepts its own user and root")
+            .into());
+    }
+    Err(Refusal::UserNamespace { pid: target.pid() })
+}
+
 /// Name, from .NET 6 on, of the thread that a runtime starts right after the point where it waits
 /// to be resumed (`EEStartupHelper` in ceemain.cpp).
 const FINALIZER: &str = ".NET Finalizer";
@@ -248,6 +273,9 @@ fn has_listening_agent(target: &Target, wait: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
     use crate::survey::LoadedRuntime;
 
@@ -279,6 +307,31 @@ mod tests {
         for new in [Some("3.1.0"), Some("10.0.0-rc.1"), Some("dev"), None] {
             assert!(refuse_by_survey(7, &with(new)).is_ok());
         }
+    }
+
+    /// Needs root: another user's namespace, in which root here has no number.
+    #[test]
+    fn a_stranger_of_a_user_namespace_is_refused() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let mut child = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args(["unshare", "--user", "--map-root-user"])
+            .args(["sh", "-c", "echo ready; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        let refused = refuse_by_user(&Target::new(child.id()).unwrap()).unwrap_err();
+        assert_eq!(refused.short(), "user namespace", "{refused}");
+        assert!(refused.to_string().contains("nsenter --user"), "{refused}");
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

@@ -95,7 +95,7 @@ answers! {
         "the runtime does not say why; its standard error may",
     FILTERED = 0xa053_0001 "SIDEWALK_E_FILTERED"
         "a system call filter (seccomp) would end the program for a call that the agent needs \
-         (docs/reliability.md lists them); let the filter allow it or return an error",
+         (docs/filters.md lists them); let the filter allow it or return an error",
     UNEXPECTED = 0x8000_ffff "E_UNEXPECTED"
         "the runtime had an unexpected error",
 }

@@ -93,6 +93,24 @@ impl Target {
         })
     }
 
+    /// Whether an agent in the process would accept this process as its peer: its own user, or root
+    /// of its user namespace (`control::Listener::accept`). True if that cannot be read.
+    pub(crate) fn accepts_us(&self) -> bool {
+        let own = nix::unistd::geteuid().as_raw();
+        let Ok(status) = self.process.status() else {
+            return true;
+        };
+        if status.euid == own {
+            return true;
+        }
+        if self.shares_our_users() {
+            return own == 0;
+        }
+        let map = self.process.open_relative("uid_map");
+        let map = map.and_then(|file| Ok(io::read_to_string(file)?));
+        map.map_or(true, |map| root_of_users(&map) == Some(own))
+    }
+
     /// Maps a path of the target to our view. A relative path is below its working directory.
     pub fn path_from_here(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
@@ -181,18 +199,22 @@ impl Target {
         }
     }
 
-    /// Whether its control group is frozen (cgroups(7), version 2).
+    /// Whether its control group is frozen.
     fn is_frozen(&self) -> bool {
         let groups = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-        let Some(group) = group else { return false };
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-        roots.iter().any(|root| {
-            let events = Path::new(root).join(group).join("cgroup.events");
-            let events = fs::read_to_string(events).unwrap_or_default();
-            events.lines().any(|line| line == "frozen 1")
-        })
+        roots
+            .iter()
+            .any(|root| is_group_frozen(Path::new(root), &groups))
     }
+}
+
+/// Whether the group of version 2 among a process's control groups is frozen (cgroups(7)).
+fn is_group_frozen(root: &Path, groups: &str) -> bool {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let Some(group) = group else { return false };
+    let events = fs::read_to_string(root.join(group).join("cgroup.events")).unwrap_or_default();
+    events.lines().any(|line| line == "frozen 1")
 }
 
 /// An open folder.
@@ -253,6 +275,14 @@ pub(crate) fn failed(pid: u32, error: ProcError) -> Error {
     }
 }
 
+/// The number that root of a user namespace has outside, by `/proc/PID/uid_map` (first number
+/// inside, first number as the reader sees it, how many).
+fn root_of_users(map: &str) -> Option<u32> {
+    let mut lines = map.lines().map(str::split_whitespace);
+    let mut line = lines.find(|line| line.clone().next() == Some("0"))?;
+    line.nth(1)?.parse().ok()
+}
+
 /// The last number is that of the innermost namespace.
 fn pid_inside(status: &Status) -> Option<u32> {
     let numbers = status.nspid.as_ref()?;
@@ -309,6 +339,62 @@ mod tests {
             "a test runs on a thread of its own"
         );
         assert_eq!(Target::new(tid).unwrap().pid(), std::process::id());
+    }
+
+    #[test]
+    fn a_process_that_a_signal_has_stopped_says_so() {
+        use nix::sys::signal::{Signal, kill};
+        use nix::sys::wait::{WaitPidFlag, waitpid};
+        let mut child = std::process::Command::new("sleep")
+            .arg("inf")
+            .spawn()
+            .unwrap();
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        let target = Target::new(child.id()).unwrap();
+        assert_eq!(target.stopped_reason(), None);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        let why = target.stopped_reason().unwrap();
+        assert!(
+            why.contains("SIGSTOP") && why.contains("kill -CONT"),
+            "{why}"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_group_that_is_frozen_is_known_by_its_events() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("system.slice/app");
+        fs::create_dir_all(&group).unwrap();
+        let groups = "1:name=systemd:/x\n0::/system.slice/app\n";
+        assert!(!is_group_frozen(root.path(), groups));
+        for (events, frozen) in [
+            ("populated 1\nfrozen 0\n", false),
+            ("populated 1\nfrozen 1\n", true),
+        ] {
+            fs::write(group.join("cgroup.events"), events).unwrap();
+            assert_eq!(is_group_frozen(root.path(), groups), frozen);
+        }
+        assert!(!is_group_frozen(
+            root.path(),
+            "1:name=systemd:/system.slice/app\n"
+        ));
+    }
+
+    #[test]
+    fn an_agent_accepts_its_own_user_and_its_root() {
+        assert!(Target::new(std::process::id()).unwrap().accepts_us());
+        for (map, root) in [
+            ("         0          0 4294967295\n", Some(0)),
+            ("         0     100000      65536\n", Some(100_000)),
+            ("1000 1000 1\n0 165536 1000\n", Some(165_536)),
+            ("1000 1000 1\n", None),
+            ("", None),
+        ] {
+            assert_eq!(root_of_users(map), root, "{map}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod clocks;
 mod command;
 mod ids;
 mod import;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::builder::Builder;
+use crate::clocks;
 use crate::model::{
     DetailId, Frame, FrameId, Health, LimitedEvents, LiveHeap, LiveMoment, LiveSum, Location,
     Module, ModuleId, Pause, Pauses, Process, ProcessId, Profile, Runtime, RuntimeId, Sample,
@@ -59,12 +60,11 @@ fn file_id(module: &Module) -> FileId {
 
 /// Returns the offset from a recording's clock to nanoseconds since 1970; 0 if it is not recorded.
 fn wall_clock_offset(profile: &Profile) -> i64 {
-    let known = |process: &&Process| process.start_unix_ns > 0;
-    let process = profile.processes.iter().find(known);
-    process.map_or(0, |process| {
-        let (wall, own) = (process.start_unix_ns, process.start_ns);
-        wall.cast_signed().wrapping_sub(own.cast_signed())
-    })
+    let mut known = profile
+        .processes
+        .iter()
+        .filter_map(clocks::wall_clock_offset);
+    known.next().unwrap_or(0)
 }
 
 /// Returns the earliest time in a recording, by its own clock.
@@ -82,7 +82,7 @@ struct Merger {
 }
 
 impl Merger {
-    fn add(&mut self, name: String, profile: Profile) {
+    fn add(&mut self, name: String, mut profile: Profile) {
         // A recording whose clock is not known begins with the first.
         let shift = match (wall_clock_offset(&profile), self.clock) {
             (0, _) | (_, 0) => {
@@ -99,7 +99,7 @@ impl Merger {
                 return self.add(name, profile);
             }
         }
-        let moved = |time: u64| time.saturating_add_signed(shift);
+        clocks::move_times(&mut profile, |_| shift);
         let Profile {
             strings,
             frames,
@@ -171,12 +171,7 @@ impl Merger {
         let merged = &mut to.profile;
         merged
             .processes
-            .extend(processes.into_iter().map(|of| Process {
-                start_ns: moved(of.start_ns),
-                end_ns: moved(of.end_ns),
-                recording,
-                ..of
-            }));
+            .extend(processes.into_iter().map(|of| Process { recording, ..of }));
         merged
             .runtimes
             .extend(runtimes.into_iter().map(|of| Runtime {
@@ -185,21 +180,17 @@ impl Merger {
             }));
         merged.threads.extend(threads.into_iter().map(|of| Thread {
             process: process(of.process),
-            start_ns: moved(of.start_ns),
-            end_ns: of.end_ns.map(moved),
             ..of
         }));
         merged.samples.extend(samples.into_iter().map(|of| Sample {
             thread: ThreadId(of.thread.0 + first_thread),
             stack: by_old[of.stack.0 as usize],
             logical: of.logical.map(|stack| by_old[stack.0 as usize]),
-            time_ns: moved(of.time_ns),
             detail: of.detail.map(detail),
             ..of
         }));
         merged.pauses.extend(pauses.into_iter().map(|of| Pause {
             process: process(of.process),
-            time_ns: moved(of.time_ns),
             ..of
         }));
         merged
@@ -217,7 +208,7 @@ impl Merger {
                 .collect()
         };
         merged.live.extend(live.into_iter().map(|of| {
-            let mut of = LiveHeap {
+            LiveHeap {
                 process: process(of.process),
                 moments: of
                     .moments
@@ -228,11 +219,7 @@ impl Merger {
                     })
                     .collect(),
                 ..of
-            };
-            for time in times_of(&mut of) {
-                *time = moved(*time);
             }
-            of
         }));
         add_health(&mut merged.health, health, first_process, &name);
         merged.recordings.push(name);
@@ -240,24 +227,9 @@ impl Merger {
 
     /// Moves all that is there: clocks begin so much earlier.
     fn shift_later(&mut self, nanoseconds: u64) {
-        let profile = &mut self.builder.profile;
-        let later = |time: &mut u64| *time = time.saturating_add(nanoseconds);
-        for process in &mut profile.processes {
-            later(&mut process.start_ns);
-            later(&mut process.end_ns);
-        }
-        for thread in &mut profile.threads {
-            later(&mut thread.start_ns);
-            thread.end_ns.as_mut().into_iter().for_each(later);
-        }
-        for sample in &mut profile.samples {
-            later(&mut sample.time_ns);
-        }
-        for pause in &mut profile.pauses {
-            later(&mut pause.time_ns);
-        }
-        profile.live.iter_mut().flat_map(times_of).for_each(later);
-        later(&mut self.earliest);
+        let shift = nanoseconds.cast_signed();
+        clocks::move_times(&mut self.builder.profile, |_| shift);
+        self.earliest = self.earliest.saturating_add(nanoseconds);
         self.clock = self.clock.saturating_sub_unsigned(nanoseconds);
     }
 
@@ -269,14 +241,6 @@ impl Merger {
         profile.health.pauses.median_ns = times.get(times.len() / 2).copied().unwrap_or(0);
         profile
     }
-}
-
-/// All times of a live heap.
-fn times_of(heap: &mut LiveHeap) -> impl Iterator<Item = &mut u64> {
-    let instants = heap.instants.iter_mut().map(|instant| &mut instant.time_ns);
-    let collections = heap.collections.iter_mut().map(|(time_ns, _)| time_ns);
-    let moments = heap.moments.iter_mut().map(|moment| &mut moment.time_ns);
-    instants.chain(collections).chain(moments)
 }
 
 /// Adds the honest line of a recording to that of others.

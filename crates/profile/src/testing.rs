@@ -26,6 +26,8 @@ pub struct Scene {
     records: Vec<(ProcessKey, Record<'static>)>,
     current: Ids,
     clock: u64,
+    /// How far the clock was moved against the wall clock, nanoseconds.
+    moved: i64,
 }
 
 /// The next id of each kind in the process that is being written.
@@ -63,7 +65,8 @@ impl Scene {
             pid,
             parent,
             command: command.join("\0").into(),
-            unix_ns: 1_700_000_000_000_000_000 + self.clock - START,
+            unix_ns: (1_700_000_000_000_000_000 + self.clock - START)
+                .wrapping_sub_signed(self.moved),
             time_ns: self.clock,
         });
         self.push(Record::Engine {
@@ -73,6 +76,12 @@ impl Scene {
             interval_ns: INTERVAL,
             max_depth: 1024,
         });
+    }
+
+    /// Moves the clock for the processes that begin later, as another time namespace does.
+    pub fn move_clock(&mut self, by_ns: i64) {
+        self.clock = self.clock.saturating_add_signed(by_ns);
+        self.moved += by_ns;
     }
 
     /// When the last sample was taken, nanoseconds.

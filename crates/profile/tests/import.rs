@@ -289,13 +289,16 @@ fn an_unknown_detail_is_none() {
 #[test]
 fn a_recording_without_its_end_says_so_and_keeps_its_samples() {
     let scene = testing::tiny();
-    let mut import = Import::new();
-    for (process, record) in scene.records() {
-        if !matches!(record, Record::End { .. } | Record::Broken { .. }) {
-            import.record(*process, record);
+    let without_end = || {
+        let mut import = Import::new();
+        for (process, record) in scene.records() {
+            if !matches!(record, Record::End { .. } | Record::Broken { .. }) {
+                import.record(*process, record);
+            }
         }
-    }
-    let profile = import.finish();
+        import
+    };
+    let profile = without_end().finish();
     assert_eq!(profile.samples.len(), 100);
     // The stacks themselves say why they broke.
     assert_eq!(profile.health.broken, [("no unwind rule".to_owned(), 2)]);
@@ -307,6 +310,13 @@ fn a_recording_without_its_end_says_so_and_keeps_its_samples() {
         ]
     );
     assert_eq!(profile.health.abrupt, [4242]);
+    // Of a process that goes on, its recorder has said so.
+    let note = format!("process 4242 {}: it is frozen", profile::names::GOES_ON);
+    let text = note.clone().into();
+    let mut cut = without_end();
+    cut.record(scene.records()[0].0, &Record::Note { text });
+    let health = cut.finish().health;
+    assert_eq!((health.notes, health.abrupt), (vec![note], vec![]));
 }
 
 #[test]
@@ -527,6 +537,58 @@ fn processes_keep_their_own_ids_and_share_what_is_the_same() {
         .map(|row| (row.group.label.as_str(), row.own.samples))
         .collect();
     assert_eq!(rows, [("app.dll (11)", 11), ("sh (10)", 10)]);
+}
+
+/// Whose samples are when, from the begin of a recording of two processes. The second begins a
+/// second after the first, by a clock that is moved; its wall clock is corrected.
+fn line_of_time(clock_ns: i64, wall_ns: i64, second_comes_first: bool) -> Vec<(u32, u64)> {
+    let mut scene = Scene::new(10, &["first"]);
+    for pid in [10, 11] {
+        if pid == 11 {
+            scene.move_clock(clock_ns);
+            scene.process(11, 10, &["second"]);
+        }
+        let thread = scene.thread(pid, "main", false);
+        let module = scene.native_module("/lib/x.so");
+        let frame = scene.native(module, 0x10, "x");
+        let stack = scene.stack(&[frame]);
+        scene.samples(thread, stack, 100);
+        scene.end();
+    }
+    let mut records = scene.records().to_vec();
+    if second_comes_first {
+        records.sort_by_key(|(key, _)| std::cmp::Reverse(key.0));
+    }
+    let mut import = Import::new();
+    for (key, record) in &mut records {
+        if let (ProcessKey(11), Record::Process { unix_ns, .. }) = (*key, &mut *record) {
+            *unix_ns = unix_ns.saturating_add_signed(wall_ns);
+        }
+        import.record(*key, record);
+    }
+    let profile = import.finish();
+    let begin = profile::ops::begin_ns(&profile);
+    let samples = profile.samples.iter();
+    samples
+        .map(|sample| (profile.thread(sample.thread).tid, sample.time_ns - begin))
+        .collect()
+}
+
+#[test]
+fn processes_of_other_time_namespaces_are_on_one_line_of_time() {
+    const DAY: i64 = 86_400_000_000_000;
+    let same = line_of_time(0, 0, false);
+    assert_eq!(same.len(), 200);
+    for clock_ns in [DAY, 365 * DAY] {
+        for second_comes_first in [false, true] {
+            let line = line_of_time(clock_ns, 0, second_comes_first);
+            assert_eq!(line, same, "{clock_ns} {second_comes_first}");
+        }
+    }
+    // The wall clock was corrected, or the machine was suspended: it is the same clock.
+    for wall_ns in [-2_000_000_000, 2_000_000_000, DAY] {
+        assert_eq!(line_of_time(0, wall_ns, false), same, "{wall_ns}");
+    }
 }
 
 /// It is code, and its samples are whole.

@@ -131,11 +131,13 @@ pub enum Reason {
     UnsupportedRule = 6,
     /// The code's file was truncated, so neither the code nor its unwind table can be read.
     CutShort = 7,
+    /// The return address is 0, and no thread begins there.
+    Zero = 8,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 9] = [
         Reason::OffStack,
         Reason::OutOfBounds,
         Reason::NoRule,
@@ -144,6 +146,7 @@ impl Reason {
         Reason::BadSignalFrame,
         Reason::UnsupportedRule,
         Reason::CutShort,
+        Reason::Zero,
     ];
 
     /// Returns the reason's name in reports.
@@ -157,6 +160,7 @@ impl Reason {
             Reason::BadSignalFrame => "bad signal frame",
             Reason::UnsupportedRule => "unsupported unwind rule",
             Reason::CutShort => "code of a file that was cut short",
+            Reason::Zero => "return address of 0",
         }
     }
 }
@@ -354,8 +358,8 @@ enum Step {
     /// The frame's return address was replaced. This is the original one.
     Instead(u64),
     Root,
-    /// The return address is 0.
-    Zero,
+    /// The return address is 0. The CFA.
+    Zero(u64),
     Broken(Reason),
 }
 
@@ -364,7 +368,7 @@ impl Step {
     #[inline(always)]
     fn to(regs: To, flags: u64) -> Step {
         match regs.ip {
-            0 => Step::Zero,
+            0 => Step::Zero(regs.sp),
             1..ADDRESS_LIMIT => Step::To { regs, flags },
             _ => Step::Broken(Reason::BadReturnAddress),
         }
@@ -438,7 +442,7 @@ pub(crate) fn walk_in(
             (ip, sp) = (ra, cfa);
             match ip {
                 1..ADDRESS_LIMIT => continue,
-                0 => break walker.end_at_zero(lookup),
+                0 => break end_at_zero(cfa, stack),
                 _ => break End::Broken(Reason::BadReturnAddress),
             }
         }
@@ -448,11 +452,28 @@ pub(crate) fn walk_in(
             Step::To { regs, flags: how } => (ip, sp, bp, flags) = (regs.ip, regs.sp, regs.bp, how),
             Step::Instead(true_ip) => (ip, flags, depth) = (true_ip, 0, depth.saturating_sub(1)),
             Step::Root => break End::Root,
-            Step::Zero => break walker.end_at_zero(lookup),
+            Step::Zero(cfa) => break end_at_zero(cfa, stack),
             Step::Broken(reason) => break End::Broken(reason),
         }
     };
     Walk { depth, end }
+}
+
+/// Greatest distance of a thread's first frame from the end of its stack, bytes. The ABI aligns its
+/// CFA to 16 bytes (System V ABI of x86-64, section 3.2.2), and what starts a thread leaves it a few
+/// words above.
+const STACK_TOP: u64 = 64;
+
+/// Returns how a walk ends at a return address of 0 that an unwind rule led to. A thread that was
+/// started without a caller has one at the top of its stack. Elsewhere it is memory that is not
+/// written yet or not part of a frame, or the code moves its stack without its table saying so.
+#[cold]
+#[inline(never)]
+fn end_at_zero(cfa: u64, stack: &Stack) -> End {
+    match stack.end.checked_sub(cfa) {
+        Some(..=STACK_TOP) => End::Root,
+        _ => End::Broken(Reason::Zero),
+    }
 }
 
 struct Walker<'a, M> {
@@ -527,21 +548,6 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// Returns how a walk ends at a return address of 0 that an unwind rule led to. Native code may
-    /// have no caller, at the start of a thread or coroutine. Managed code always has one, so there
-    /// the 0 is memory that is not written yet or not part of a frame.
-    #[cold]
-    #[inline(never)]
-    fn end_at_zero(&self, lookup: u64) -> End {
-        let reader = self.map.grace.enter();
-        match self.map.find(&reader, lookup).map(|entry| &entry.code) {
-            Some(RegionCode::Jit(_) | RegionCode::ReadyToRun(_)) => {
-                End::Broken(Reason::BadReturnAddress)
-            }
-            Some(RegionCode::Native(..)) | None => End::Root,
-        }
-    }
-
     /// Steps to the caller by a known rule.
     fn apply(&mut self, rule: Rule, here: Here) -> Step {
         let (cfa, ra, bp, assumed) = match rule {
@@ -613,7 +619,7 @@ impl<'a, M: Load> Walker<'a, M> {
         let Here { sp, bp, .. } = here;
         match Step::to(To { ip, sp, bp }, EXACT) {
             // The address is not a return address, so 0 does not mean the root.
-            Step::Zero => Step::Broken(Reason::BadReturnAddress),
+            Step::Zero(_) => Step::Broken(Reason::BadReturnAddress),
             step => step,
         }
     }
@@ -810,7 +816,7 @@ impl<'a, M: Load> Walker<'a, M> {
         }
         match self.apply(FRAME_POINTER, here) {
             // A guessed zero is not the root.
-            Step::Broken(_) | Step::Zero => Step::Broken(reason),
+            Step::Broken(_) | Step::Zero(_) => Step::Broken(reason),
             step => step,
         }
     }

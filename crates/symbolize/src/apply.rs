@@ -23,7 +23,7 @@ pub fn symbolize(profile: &mut Profile, options: &LookupOptions) -> LookupReport
                     let module = profile.modules.get(frame.module?.0 as usize)?;
                     let name = profile.strings.get(frame.name.0 as usize)?;
                     // Named functions are looked up only if more than a name is wanted.
-                    start_from_name(name, module).map(|_| module)
+                    (!is_named(name, module)).then_some(module)
                 }
                 _ => None,
             });
@@ -97,7 +97,7 @@ fn expand(
     match (frame.location, module) {
         (Location::Svma(svma), Some(module)) if options.native => {
             // The recording may have a name and no line; the lines may have been fetched since.
-            let is_named = start_from_name(&strings.all[frame.name.0 as usize], module).is_none();
+            let is_named = is_named(&strings.all[frame.name.0 as usize], module);
             if is_named && !symbolizer.is_fetched(module) {
                 return vec![Frame {
                     location: Location::None,
@@ -179,6 +179,16 @@ pub fn unnamed_function_name(module: &Module, start: u64) -> String {
     format!("{}+{start:#x}", module.file_name())
 }
 
+/// Name of code of which nothing is known but its file.
+pub(crate) fn unnamed_code_name(module: &Module) -> String {
+    format!("{} (no symbols)", module.file_name())
+}
+
+/// Whether a name is none that stands for a missing one.
+fn is_named(name: &str, module: &Module) -> bool {
+    start_from_name(name, module).is_none() && name != unnamed_code_name(module)
+}
+
 /// The start in a name that [`unnamed_function_name`] made, when the program was recorded: perhaps
 /// there are symbols now.
 fn start_from_name(name: &str, module: &Module) -> Option<u64> {
@@ -186,8 +196,8 @@ fn start_from_name(name: &str, module: &Module) -> Option<u64> {
     u64::from_str_radix(start, 16).ok()
 }
 
-/// A frame without symbols, as a place in its function's first byte where that can be told: samples
-/// in one function are one row of a table then.
+/// A frame without symbols. A place in its function's first byte where that can be told: samples in
+/// one function are one row of a table then.
 fn unnamed(
     frame: &Frame,
     module: &Module,
@@ -196,14 +206,17 @@ fn unnamed(
     strings: &mut StringInterner,
 ) -> Frame {
     // Where the file is not here, the recorder may have told.
-    let recorded = start_from_name(&strings.all[frame.name.0 as usize], module);
-    match symbolizer.function_start(module, svma).or(recorded) {
-        Some(start) => Frame {
-            name: strings.intern(&unnamed_function_name(module, start)),
-            location: Location::Svma(start),
+    let Some(name) = symbolizer.unnamed(module, svma) else {
+        let recorded = start_from_name(&strings.all[frame.name.0 as usize], module);
+        return Frame {
+            location: recorded.map_or(Location::None, Location::Svma),
             ..frame.clone()
-        },
-        None => frame.clone(),
+        };
+    };
+    Frame {
+        location: start_from_name(&name, module).map_or(Location::None, Location::Svma),
+        name: strings.intern(&name),
+        ..frame.clone()
     }
 }
 

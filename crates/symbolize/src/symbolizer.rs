@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use profile::model::Module;
 
 use crate::LookupOptions;
+use crate::apply::{unnamed_code_name, unnamed_function_name};
 use crate::debug_file;
 use crate::elf::Elf;
 use crate::file::{PartialFile, read_limited};
@@ -280,6 +281,17 @@ impl Symbolizer {
             .files
             .iter()
             .find_map(|file| file.function_start(svma))
+    }
+
+    /// Name of the code at `svma` where there is no symbol: where its function starts, by the unwind
+    /// tables; else the library alone, so that its samples are one row. `None` if the file is not
+    /// here to say so.
+    pub fn unnamed(&mut self, module: &Module, svma: u64) -> Option<String> {
+        if let Some(start) = self.function_start(module, svma) {
+            return Some(unnamed_function_name(module, start));
+        }
+        let is_here = !self.native.get(&key(module))?.files.is_empty();
+        is_here.then(|| unnamed_code_name(module))
     }
 
     /// The source line of the code at `il_offset` of the method `token` of `module`.

@@ -123,6 +123,8 @@ pub struct Account {
     owed_ns: i64,
     /// Whether it was found to block the signal.
     pub blocks: bool,
+    /// Whether [`Account::is_newly_blocked`] has said so.
+    is_noted: bool,
     /// Set while it is not signalled, or if it was not for some time.
     pub held: Option<HoldReason>,
     /// The sampler's reason for not registering it.
@@ -166,6 +168,14 @@ impl Account {
     /// CPU time since the account was opened.
     pub fn used_ns(&self) -> u64 {
         self.clock_ns - self.base_ns
+    }
+
+    /// Whether it owes more than the error of sampling because it blocks the signal. Once.
+    pub fn is_newly_blocked(&mut self, armed: bool, sampler: &Sampler) -> bool {
+        let is_blocked = self.blocks
+            && self.owed_ns() >= LEAST_NS
+            && self.reason(armed, sampler) == UnattributedReason::Blocks;
+        is_blocked && !std::mem::replace(&mut self.is_noted, true)
     }
 
     fn reason(&self, armed: bool, sampler: &Sampler) -> UnattributedReason {

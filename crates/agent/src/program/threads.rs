@@ -718,9 +718,7 @@ impl Threads {
 
     /// Whether a kernel thread blocks the signal by which it is sampled.
     pub fn blocks(&self, tid: u32, sampler: &Sampler) -> bool {
-        let slot = self.slot_of(tid);
-        let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
-        proc::blocks(tid, signal)
+        proc::blocks(tid, cpu::signal_of(self.slot_of(tid), sampler))
     }
 
     /// Returns the number of a running kernel thread.

@@ -43,7 +43,12 @@ pub(super) struct Totals {
     /// sent.
     forbidden: String,
     unsent: Option<Unsent>,
+    /// Number of threads that notes say to block the signal.
+    blocking: u32,
 }
+
+/// Maximum number of such threads.
+const MAX_BLOCKING: u32 = 8;
 
 /// Lists the system calls that a filter forbids and the agent does without. Empty if there are
 /// none.
@@ -88,6 +93,7 @@ impl Totals {
             unattributed: Vec::new(),
             forbidden: String::new(),
             unsent: None,
+            blocking: 0,
         }
     }
 
@@ -210,6 +216,12 @@ impl Session<'_> {
     fn write_unattributed(&mut self) -> Option<u64> {
         let threads = &self.agent.program.threads;
         threads.settle_accounts(&mut self.ids);
+        for blocking in threads.take_blocking() {
+            if self.totals.blocking < MAX_BLOCKING {
+                self.totals.blocking += 1;
+                self.recorder.note(&blocking.note());
+            }
+        }
         let report = threads.report()?;
         // A thread that receives its delayed ticks owes nothing any more.
         for gone in &self.totals.unattributed {

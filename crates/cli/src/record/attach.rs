@@ -23,6 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::agent_library::{AgentLibrary, EmbeddedAgents};
 use super::session::pidfd_of;
 use crate::console::{Console, escaped};
+use crate::units;
 
 /// Timeout for a runtime to load the agent: it may be in a garbage collection.
 const ATTACH_TIME: Duration = Duration::from_secs(10);
@@ -83,6 +84,7 @@ pub(super) fn begin_recording(
 ) -> Result<UnixStream> {
     let pid = target.pid();
     refuse_stopped(target)?;
+    let since = Instant::now();
     let begun = try_begin(target, embedded, request).and_then(|begun| match begun {
         BeginReply::Recording(stream) => Ok(BeginReply::Recording(stream)),
         BeginReply::Detaching | BeginReply::Closed => {
@@ -94,8 +96,9 @@ pub(super) fn begin_recording(
     let error = match begun {
         Ok(BeginReply::Recording(stream)) => return Ok(stream),
         Ok(BeginReply::Detaching) => anyhow!(
-            "the agent of another recording is leaving process {pid}; try again in some seconds (after \
-             --trace it may take a minute)"
+            "the agent of another recording is still leaving process {pid} ({} so far); try again in \
+             some seconds",
+            units::seconds(since.elapsed())
         ),
         Ok(BeginReply::Closed) => anyhow!(
             "the agent in process {pid} closed the connection: it accepts only its own user and \
@@ -491,6 +494,47 @@ pub(super) fn command_words(pid: u32) -> Vec<std::ffi::OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runtime_that_was_just_born_is_given_time() {
+        let refused = |answer| {
+            let error = diagnostics::Error::Refused {
+                pid: 7,
+                command: "AttachProfiler",
+                answer,
+            };
+            Err::<(), _>(error).context("cannot attach").unwrap_err()
+        };
+        for answer in [
+            RefusalCode::NOT_YET_AVAILABLE,
+            RefusalCode::RUNTIME_UNINITIALIZED,
+        ] {
+            assert!(is_starting(&refused(answer)), "{answer}");
+        }
+        assert!(!is_starting(&refused(RefusalCode::ALREADY_ACTIVE)));
+        let stale = diagnostics::Error::Stale {
+            path: "/tmp/s".into(),
+        };
+        for (refusal, may_change) in [
+            (Refusal::NoDotnet { pid: 7 }, true),
+            (stale.into(), true),
+            (Refusal::NativeAot { pid: 7 }, false),
+            (Refusal::UserNamespace { pid: 7 }, false),
+        ] {
+            let error = anyhow::Error::from(refusal);
+            assert_eq!(is_not_listening(&error), may_change, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        let error = end_error(pid, "dumped").unwrap();
+        let expected = format!("process {pid} ended while it was dumped");
+        assert_eq!(error.to_string(), expected);
+    }
 
     #[test]
     fn a_process_is_called_as_its_program_or_its_dll() {

@@ -36,6 +36,7 @@ use clap::Parser as _;
 use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
+use profile::model::TracedMethod;
 
 pub(crate) use agent_library::{AgentLibrary, CommandAgents};
 pub use agent_library::{EmbeddedAgent, EmbeddedAgents};
@@ -188,6 +189,7 @@ fn run_command(
             let unrecorded = UnrecordedProcesses {
                 processes: session.unrecorded(),
                 servers: session.busy_servers(),
+                unfinished: std::mem::take(&mut session.unfinished),
             };
             let processes = session.processes;
             // A panic of the tool must not replace the program's exit code either.
@@ -351,7 +353,8 @@ fn run_attached(
     session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
-    let has_all = session.unfinished == 0;
+    let unfinished = std::mem::take(&mut session.unfinished);
+    let has_all = unfinished.is_empty();
     // Restores the terminal.
     let top = session.top.take().map(|top| top.should_keep());
     // Closes the remaining streams.
@@ -374,7 +377,10 @@ fn run_attached(
     }
     let written = match top {
         None => {
-            let unrecorded = UnrecordedProcesses::default();
+            let unrecorded = UnrecordedProcesses {
+                unfinished,
+                ..UnrecordedProcesses::default()
+            };
             finish(args, sink, &name, processes, &unrecorded, &signals, console)
         }
         Some(true) => keep_recording(sink, &name, console),
@@ -470,11 +476,15 @@ fn killed_by(status: ExitStatus) -> Option<String> {
     if signal == Some(Signal::SIGPIPE) {
         return None;
     }
-    let core = if status.core_dumped() {
+    let mut core = if status.core_dumped() {
         ", core dumped"
     } else {
         ""
-    };
+    }
+    .to_owned();
+    if signal == Some(Signal::SIGSYS) {
+        core += ": a system call filter (seccomp) ended it for a call that it forbids";
+    }
     Some(match signal {
         Some(signal) => format!("{signal}{core}"),
         None => format!("signal {number}{core}"),
@@ -613,7 +623,8 @@ fn finish(
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
-    let made = make_outputs(args, &sink, &notes, console);
+    let said = [notes, unrecorded.unfinished.clone()].concat();
+    let made = make_outputs(args, &sink, &said, console);
     if made.is_err() && sink.is_temporary() {
         let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;
@@ -693,7 +704,9 @@ fn make_outputs(
     if args.open {
         open::after_recording(&profile, console)?;
     }
-    written.and_then(|()| check_runtimes(args, &profile))
+    written
+        .and_then(|()| check_runtimes(args, &profile))
+        .and_then(|()| check_traced(args, &profile))
 }
 
 /// Returns a note for each version of .NET that recording was not tested on.
@@ -726,6 +739,28 @@ fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
         args.runtimes,
         formats::visible(&versions.join(", "))
     )
+}
+
+/// Checks that a method was traced, if any was to be.
+///
+/// # Errors
+/// None was. The outputs have the rest.
+fn check_traced(args: &RecordArgs, profile: &Profile) -> Result<()> {
+    let was_traced = |one: &TracedMethod| one.refused.is_empty() || one.calls() > 0;
+    if args.trace.is_empty() || profile.traced.iter().any(was_traced) {
+        return Ok(());
+    }
+    let why = match profile.traced.as_slice() {
+        [] => {
+            let notes = &profile.health.notes;
+            notes.iter().find(|note| note.contains("--trace")).cloned()
+        }
+        [one, ..] => Some(format!("{}: {}", profile.string(one.name), one.refused)),
+    };
+    match why {
+        Some(why) => bail!("no method was traced: {}", formats::visible(&why)),
+        None => bail!("no method was traced; the notes say what is missing"),
+    }
 }
 
 /// Prints the hottest methods, on stdout unless that belongs to a command.

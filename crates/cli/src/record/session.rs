@@ -110,8 +110,9 @@ pub(super) struct Session<'s> {
     buffer: Vec<u8>,
     /// Number of accepted processes.
     pub(super) processes: u32,
-    /// How many of them had not sent all their data when the flush time ended.
-    pub(super) unfinished: u32,
+    /// Notes on those that had not sent all their data when the flush time ended. They are in the
+    /// recording.
+    pub(super) unfinished: Vec<String>,
     wanted: ProcessFilter<'s>,
     /// Names of .NET processes that were excluded by the filter.
     pub(super) unwanted: Vec<String>,
@@ -163,7 +164,7 @@ impl<'s> Session<'s> {
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
             processes: 0,
-            unfinished: 0,
+            unfinished: Vec::new(),
             wanted: ProcessFilter::default(),
             unwanted: Vec::new(),
             started: Instant::now(),
@@ -581,22 +582,14 @@ impl<'s> Session<'s> {
             self.turn(sink, Some(deadline))?;
         }
         for connection in self.connections.drain(..) {
-            self.unfinished += 1;
             let pid = connection.pid;
             let target = u32::try_from(pid)
                 .ok()
                 .and_then(|pid| Target::new(pid).ok());
-            let given = units::seconds(given);
-            match target.as_ref().and_then(Target::stopped_reason) {
-                Some(why) => self.console.warning(format_args!(
-                    "process {pid} did not finish its recording within {given}: it is {why}; its \
-                     last samples are missing, and the agent is still loaded"
-                )),
-                None => self.console.warning(format_args!(
-                    "process {pid} did not finish its recording within {given}; its last samples may \
-                     be missing"
-                )),
-            }
+            let text = unfinished(pid, given, target.map(|target| target.stopped_reason()));
+            self.console.warning(&text);
+            sink.note(&text);
+            self.unfinished.push(text);
         }
         Ok(())
     }
@@ -612,6 +605,27 @@ impl<'s> Session<'s> {
             units::seconds(self.started.elapsed()),
             units::bytes(sink.length())
         ));
+    }
+}
+
+/// The note on a process that did not finish its recording in the time `given`. `process` is why it
+/// stands still, if it does; `None` if the process is not in our view, or has ended.
+fn unfinished(pid: i32, given: Duration, process: Option<Option<&str>>) -> String {
+    let given = units::seconds(given);
+    let goes_on = profile::names::GOES_ON;
+    match process {
+        Some(Some(why)) => format!(
+            "process {pid} {goes_on}: it is {why}; its last samples are missing, and the agent is \
+             still loaded"
+        ),
+        Some(None) => format!(
+            "process {pid} {goes_on}: its recording was ended after {given} without an answer; its \
+             last samples may be missing"
+        ),
+        None => format!(
+            "process {pid} did not finish its recording within {given}; its last samples may be \
+             missing"
+        ),
     }
 }
 
@@ -686,6 +700,15 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::console::Color;
+
+    #[test]
+    fn a_process_that_does_not_answer_is_said_to_go_on() {
+        let note = |process| unfinished(7, FLUSH_TIME, process);
+        let frozen = "frozen by its control group (a paused container)";
+        insta::assert_snapshot!(note(Some(Some(frozen))), @"process 7 stopped answering and goes on: it is frozen by its control group (a paused container); its last samples are missing, and the agent is still loaded");
+        insta::assert_snapshot!(note(Some(None)), @"process 7 stopped answering and goes on: its recording was ended after 5.0 s without an answer; its last samples may be missing");
+        insta::assert_snapshot!(note(None), @"process 7 did not finish its recording within 5.0 s; its last samples may be missing");
+    }
 
     #[test]
     fn a_process_that_is_not_wanted_is_not_missed() {

@@ -74,9 +74,8 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                     // Without symbols, the function's start at least merges samples in one function
                     // into one row. A reader with symbols looks the start up.
                     if found.is_empty()
-                        && let Some(start) = symbolizer.function_start(module, svma)
+                        && let Some(name) = symbolizer.unnamed(module, svma)
                     {
-                        let name = symbolize::unnamed_function_name(module, start);
                         push(&mut writer, &mut blocks, *frame, &name, "", 0);
                     }
                 }

@@ -10,6 +10,9 @@ pub(super) struct UnrecordedProcesses {
     pub(super) processes: Vec<String>,
     /// Build servers that ran before the command, and have used CPU time since.
     pub(super) servers: Vec<String>,
+    /// Notes on processes that did not finish their recording, which are on the console and in the
+    /// recording already.
+    pub(super) unfinished: Vec<String>,
 }
 
 impl UnrecordedProcesses {
@@ -70,7 +73,7 @@ mod tests {
     fn few_are_named_and_the_rest_counted() {
         let unseen = |count| UnrecordedProcesses {
             processes: (0..count).map(|n| format!("{n} (x): y")).collect(),
-            servers: Vec::new(),
+            ..UnrecordedProcesses::default()
         };
         assert_eq!(unseen(0).texts().count() + unseen(0).notes().len(), 0);
         let one: Vec<String> = unseen(1).texts().collect();

@@ -350,8 +350,8 @@ fn name(profile: &Profile, frame: &Frame, symbolizer: &mut Symbolizer) -> String
         if let Some(found) = symbolizer.native(module, svma).last() {
             return found.name.clone();
         }
-        let start = symbolizer.function_start(module, svma).unwrap_or(svma);
-        return symbolize::unnamed_function_name(module, start);
+        let unnamed = symbolizer.unnamed(module, svma);
+        return unnamed.unwrap_or_else(|| symbolize::unnamed_function_name(module, svma));
     }
     profile.string(frame.name).to_owned()
 }

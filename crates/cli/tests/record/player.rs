@@ -86,6 +86,21 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     });
                 }
             }
+            // A method of --trace, and why it cannot be traced.
+            "traced" => agent.as_mut().unwrap().push(&Record::Traced {
+                traced: 0,
+                runtime: 0,
+                token: 0x0600_0001,
+                min_ns: 0,
+                module: "app.dll".into(),
+                type_name: "App.Program".into(),
+                name: "Main".into(),
+                refused: value.into(),
+            }),
+            "note" => agent
+                .as_mut()
+                .unwrap()
+                .push(&Record::Note { text: value.into() }),
             "garbage" => {
                 let agent = agent.as_mut().unwrap();
                 agent.stream.write_all(&[0xab; 4096]).unwrap();

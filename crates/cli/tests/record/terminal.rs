@@ -114,7 +114,11 @@ pub(crate) fn second_interrupt_ends_the_recording() {
     };
     // Of SIGINT, as Python says it.
     assert_eq!(code, Some(256 - Signal::SIGINT as i32));
-    assert_eq!(read(&terminal.recording()).samples.len(), 1);
+    let profile = read(&terminal.recording());
+    assert_eq!(profile.samples.len(), 1);
+    let notes = &profile.health.notes;
+    let goes_on = format!("process {program} {}", profile::names::GOES_ON);
+    assert!(notes[0].starts_with(&goes_on), "{notes:?}");
     // The tool led the session, so its end may have ended the program with SIGHUP.
     let _ = kill(program, Signal::SIGTERM);
 }

@@ -82,6 +82,7 @@ pub(crate) fn all() -> Vec<Trial> {
         output_behind_a_link,
         output_to_stdout,
         a_policy_that_leaves_all_runtimes_out,
+        no_method_is_traced,
         a_dll_is_started_by_dotnet,
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
@@ -343,6 +344,9 @@ fn killed_by_a_signal() {
     let ran = scene(&["-o", "x.swk"], &["die=SIGINT"]).run();
     ran.killed_by(Signal::SIGINT)
         .says("the command was killed by SIGINT");
+    let ran = scene(&["-o", "x.swk"], &["die=SIGSYS"]).run();
+    ran.killed_by(Signal::SIGSYS)
+        .says("a system call filter (seccomp) ended it");
     // None of the tool's files remain.
     assert_eq!(ran.files().len(), 0);
 
@@ -1209,6 +1213,28 @@ fn a_policy_that_leaves_all_runtimes_out() {
     .run();
     ran.code(1)
         .says("nothing was recorded: --runtimes one=3.1 leaves out .NET 8.0.4");
+}
+
+fn no_method_is_traced() {
+    let of = |options: &[&str], actions: &[&str]| {
+        let options = [&["-o", "x.swk"][..], options].concat();
+        let actions = [&["connect", "samples=3"][..], actions, &["end"]].concat();
+        let ran = scene(&options, &actions).run();
+        assert_eq!(ran.profile("x.swk").samples.len(), 3);
+        ran
+    };
+    let trace = ["--trace", "App.*"];
+    of(&trace, &["traced="]).code(0);
+    of(&[], &["traced=no IL"]).code(0);
+    of(&trace, &["traced=no IL"])
+        .code(1)
+        .says("no method was traced: App.Program.Main: no IL");
+    let note = "--trace App.*: no method of this name in the 3 modules searched";
+    of(&trace, &[&format!("note={note}")])
+        .code(1)
+        .says(&format!("no method was traced: {note}"));
+    // The command's own exit code comes first.
+    of(&trace, &["exit=7"]).code(7).says("no method was traced");
 }
 
 fn a_dll_is_started_by_dotnet() {

@@ -72,7 +72,9 @@ impl Import {
                 let text = "the first block of a process is missing: its name is not known";
                 note(&mut profile.health.notes, text.to_owned());
             }
-            if !process.ended {
+            let goes_on = format!("process {pid} {}", names::GOES_ON);
+            let is_cut = |note: &String| note.starts_with(&goes_on);
+            if !process.ended && !profile.health.notes.iter().any(is_cut) {
                 let text = format!(
                     "process {pid} ({name}) did not say that it ended: it was killed, it ended \
                      without shutting its runtime down, or the recording was cut; up to its last \

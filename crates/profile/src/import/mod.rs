@@ -29,6 +29,7 @@ use self::process::{Method, ProcessImport};
 pub use self::totals::Totals;
 use self::totals::{SampleCounter, SampleSums};
 use crate::builder::Builder;
+use crate::clocks;
 use crate::model::{
     Cost, Detail, Frame, FrameId, FrameKind, LimitedEvents, Location, Module, ModuleId, Pause,
     Profile, Runtime, SampleSource, StringId, ThreadState, TracedMethod,
@@ -770,6 +771,7 @@ impl Import {
         // By the names that methods have, before anything is added to them.
         logical::fold(&mut builder, &roles);
         collected::mark(&mut builder, collected);
+        clocks::align(&mut builder.profile);
         if !symbols.is_empty() {
             let replacements = symbols
                 .into_iter()

@@ -12,6 +12,7 @@ use recording::{Event, Reader, WalkEnd};
 use super::process::{ProcessImport, lost_frame};
 use super::{Import, MAX_VALUE};
 use crate::builder::Builder;
+use crate::clocks;
 use crate::model::{FrameId, FrameKind, Health, Profile};
 use crate::ops::{Counts, RuntimeSets, Weight, add, most_first};
 
@@ -213,6 +214,7 @@ impl Import {
         import.finish_sums();
         let counting = import.counting.take().unwrap_or_default();
         import.name_frames();
+        clocks::align(&mut import.builder.profile);
         let profile = import.builder.finish();
         let counts = counting.finish(&profile);
         Ok(Totals { profile, counts })

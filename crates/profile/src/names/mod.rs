@@ -159,6 +159,10 @@ pub fn detail_text(event: Event, text: &str) -> String {
     format!("{before}{}", self::method(MethodKind::Il, owner, method))
 }
 
+/// Words after `process PID` in a recorder's note on a process whose recording was ended without
+/// its answer.
+pub const GOES_ON: &str = "stopped answering and goes on";
+
 /// The agent's word for code of another JIT, which neither a runtime nor a file has. Other marks
 /// stand for no code.
 pub const GENERATED_CODE: &str = "generated code";

@@ -149,8 +149,14 @@ proptest! {
     }
 }
 
-/// Makes a stack of these words, from STACK up, and walks it.
+/// Makes a stack of these words, from STACK up, and walks it. The root's frame is left out.
 fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
+    let (frames, end) = walk_words_to(map, regs, words);
+    (without_root(frames, end), end)
+}
+
+/// As [`walk_words`], to a root of any kind.
+fn walk_words_to(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
     let end = STACK + words.len() as u64 * 8;
     let fake = Fake {
         parts: vec![(
@@ -195,7 +201,7 @@ fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
         frames.first().map(|_| (regs.sp, regs.bp))
     );
     assert!(traced.is_sorted_by(|callee, caller| callee.sp < caller.sp));
-    (without_root(frames, cold.end), cold.end)
+    (frames, cold.end)
 }
 
 /// `push rbp; mov rbp, rsp; sub rsp, 16; call rax; add rsp, 16; pop rbp; ret`
@@ -691,6 +697,59 @@ fn the_frame_that_an_unwinder_jumps_into_is_its_caller() {
             assert_eq!(walk.end, how, "{cache}");
         }
     }
+}
+
+#[test]
+fn a_return_address_of_zero_is_the_root_only_at_the_top_of_the_stack() {
+    let (start, body) = framed();
+    let native = NATIVE.start + 0x500;
+    let map = map_with(&[body], table(NATIVE.start, b"zR", &[(native, 0x10, &[])]));
+    let zero = End::Broken(Reason::Zero);
+    // Both return addresses are at STACK + 24.
+    for ip in [native, start] {
+        let regs = Regs {
+            ip,
+            sp: STACK + 24,
+            bp: 0,
+            all: 0,
+        };
+        for (above, end) in [(0, End::Root), (8, End::Root), (9, zero), (600, zero)] {
+            let words = vec![0; 4 + above];
+            let found = walk_words_to(&map, regs, &words);
+            assert_eq!(found, (vec![ip | EXACT], end), "{above} words above");
+        }
+    }
+    // A signal's stack is not where a thread begins.
+    let alt = Fake {
+        parts: vec![(ALT..ALT + 8, vec![0])],
+        reads: Cell::new(0),
+    };
+    let stack = Stack {
+        low: STACK,
+        end: STACK + 8,
+        alt: Some(ALT..ALT + 8),
+    };
+    let regs = Regs {
+        ip: native,
+        sp: ALT,
+        bp: 0,
+        all: 0,
+    };
+    let walk = walk_in(
+        &alt,
+        &map,
+        regs,
+        &stack,
+        &mut Scratch::new(),
+        &mut [0; 4][..],
+    );
+    assert_eq!(
+        walk,
+        Walk {
+            depth: 1,
+            end: zero
+        }
+    );
 }
 
 #[test]

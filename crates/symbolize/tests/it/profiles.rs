@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use profile::Profile;
+use profile::model::Location;
 use profile::testing::Scene;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -102,10 +103,41 @@ fn places_in_one_function_without_a_name_are_one_frame() {
 }
 
 #[test]
+fn code_without_symbols_and_tables_is_one_frame_of_its_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("small.so");
+    fs::copy(fixture("small.so"), &library).unwrap();
+    let places = [0x1040, 0x1031, 0x1000];
+    let mut found = profile(&library, &places, None);
+    symbolize(&mut found, &LookupOptions::default());
+    let unnamed = "small.so (no symbols)";
+    assert_eq!(stack(&found), ["small.so+0x1000", unnamed, unnamed]);
+    assert_eq!(found.frames.len(), 2);
+    // Where the file is not here, there may be a symbol elsewhere.
+    fs::remove_file(&library).unwrap();
+    let mut gone = profile(&library, &places, None);
+    symbolize(&mut gone, &LookupOptions::default());
+    assert_eq!(
+        stack(&gone),
+        ["small.so+0x1000", "small.so+0x1031", "small.so+0x1040"]
+    );
+}
+
+#[test]
 fn a_recorded_place_gets_its_name_when_there_are_symbols() {
     let mut found = profile(&fixture("small.so"), &[0x1002], Some("small.so+0x1000"));
     symbolize(&mut found, &LookupOptions::default());
     assert_eq!(stack(&found), ["work::outer"]);
+    let unnamed = Some("small.so (no symbols)");
+    let mut found = profile(&fixture("small.so"), &[0x1010], unnamed);
+    for frame in &mut found.frames {
+        frame.location = Location::Svma(0x1010);
+    }
+    symbolize(&mut found, &LookupOptions::default());
+    assert_eq!(stack(&found), ["plain_c:26"]);
+    let mut gone = profile(Path::new("/gone/small.so"), &[0x1031, 0x1040], unnamed);
+    symbolize(&mut gone, &LookupOptions::default());
+    assert_eq!(gone.frames.len(), 1);
     // A real name stays.
     let mut named = profile(&fixture("small.so"), &[0x1002], Some("another"));
     symbolize(&mut named, &LookupOptions::default());
@@ -132,7 +164,7 @@ proptest! {
             0x1002 => &["work::outer"],
             0x1010 => &["plain_c"],
             0x102b => &["work::twice<long>"],
-            _ => &["small.so+0x9999"],
+            _ => &["small.so (no symbols)"],
         };
         let mut scene = Scene::new(1, &["x"]);
         let thread = scene.thread(1, "main", false);

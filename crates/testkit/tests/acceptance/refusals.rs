@@ -74,6 +74,28 @@ fn ended_meanwhile() {
     );
 }
 
+fn send(signal: &str, pid: u32) {
+    let sent = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn stopped_by_a_signal() {
+    let running = Running::waits(&Runtime::net8());
+    let pid = running.pid();
+    send("-STOP", pid);
+    let text = refusal("stopped", pid);
+    assert!(
+        text.contains(&format!("process {pid} does not answer: it is stopped")),
+        "{text}"
+    );
+    assert!(text.contains("kill -CONT"), "{text}");
+    send("-CONT", pid);
+    running.end_well();
+}
+
 #[test]
 fn another_profiler_where_there_is_one_slot() {
     let mut command = waits(&Runtime::core31());

@@ -81,6 +81,8 @@ fn a_managed_thread_that_blocks_our_signal(runtime: &Runtime) {
     assert_whole(&recorded, all, due);
     let line = line(&recorded);
     assert!(line.contains("1 thread that blocks our signal"), "{line}");
+    let notes = recorded.inspect().json["notes"].to_string();
+    assert!(notes.contains(" blocks signal "), "{notes}");
 }
 
 fn native_threads_that_end_before_we_find_them(runtime: &Runtime) {

@@ -974,6 +974,26 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_task_of_when_each_leads_to_who_waits_for_the_next_one() {
+        const WHEN_EACH: u64 = 0x2700;
+        let types = types();
+        // `_waitForNextCompletedTask`, a source of value tasks.
+        let source = 24;
+        let waits = source + PROMISE_STATE as u16;
+        types.learn(WHEN_EACH, LinkKind::Through(waits));
+        let mut made = Made::default();
+        let root = made.boxed(6, 0);
+        let state = made.object(WHEN_EACH, &[(waits, root)]);
+        let one = made.boxed(-1, state);
+        let chain = vec![task(BOX, -1), task(BOX, 6)];
+        assert_eq!(read(&made, &types, one), (chain, ChainEnd::Root));
+        // Nobody waits: another task has ended, and is being worked on.
+        made.words.insert(state + u64::from(waits), 0);
+        let chain = vec![task(BOX, -1), (Role::Last, WHEN_EACH, NO_STATE)];
+        assert_eq!(read(&made, &types, one), (chain, ChainEnd::Other));
+    }
+
+    #[test]
     fn a_pooled_box_leads_to_who_waits_for_it() {
         const POOLED: u64 = 0x2400;
         let types = types();

@@ -3,9 +3,9 @@
 //! Reads clocks and signal masks from the kernel. `accounts` evaluates them. Invariant: the lock is
 //! not held during these reads.
 
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
-use sampler::Sampler;
+use sampler::{Sampler, SlotId};
 
 use super::{ThreadTable, Threads};
 use crate::base::proc;
@@ -17,6 +17,9 @@ const LOOK_NS: u64 = 500_000_000;
 /// Maximum number of signal masks read for one report; each is a file.
 pub(super) const MOST_SUSPECTS: usize = 64;
 
+/// Maximum number of threads between two reports of which a note names each.
+const MAX_BLOCKING: usize = 8;
+
 /// Returns the clocks of these threads and of the calling one, or of all threads if `ids` is empty.
 /// Listing the threads costs more than reading all clocks.
 fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
@@ -27,6 +30,34 @@ fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
     }
     let clock = |tid: &u32| Some((*tid, proc::thread_cpu_ns(*tid)?));
     ids.iter().filter_map(clock).collect()
+}
+
+/// A thread that blocks the signal by which it is sampled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockingThread {
+    /// Kernel id.
+    pub tid: u32,
+    /// Name, if it has one.
+    pub name: Arc<str>,
+    /// The signal.
+    pub signal: i32,
+}
+
+impl BlockingThread {
+    /// Returns the note for users.
+    pub fn note(&self) -> String {
+        let name = match &*self.name {
+            "" => String::new(),
+            name => format!(" \"{name}\""),
+        };
+        let BlockingThread { tid, signal, .. } = self;
+        format!("thread {tid}{name} blocks signal {signal}: it is not sampled while it does")
+    }
+}
+
+/// Returns the signal by which a thread is sampled.
+pub(super) fn signal_of(slot: Option<SlotId>, sampler: &Sampler) -> i32 {
+    slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot))
 }
 
 impl Threads {
@@ -85,6 +116,17 @@ impl Threads {
         self.check_signal_masks(&suspects, sampler);
         let mut state = self.state();
         let all = &mut *state;
+        for (tid, entry) in &mut all.by_tid {
+            if all.blocking.len() < MAX_BLOCKING
+                && entry.account.is_newly_blocked(entry.armed, sampler)
+            {
+                all.blocking.push(BlockingThread {
+                    tid: *tid,
+                    name: Arc::clone(&entry.name),
+                    signal: signal_of(entry.slot, sampler),
+                });
+            }
+        }
         let accounts = all.by_tid.iter();
         let accounts = accounts.map(|(tid, entry)| (*tid, &entry.account, entry.armed));
         let agent = proc::own_tid();
@@ -95,6 +137,11 @@ impl Threads {
         };
         all.accounts
             .make_report(process_ns, agent, &clocks, accounts, (sampler, others));
+    }
+
+    /// Takes the threads that were found to block the signal since the last call.
+    pub fn take_blocking(&self) -> Vec<BlockingThread> {
+        std::mem::take(&mut self.state().blocking)
     }
 
     /// Checks which of these threads block the signal.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use sampler::{Route, Sampler, SlotId};
 use smallvec::SmallVec;
 
+use super::cpu::BlockingThread;
 use super::short_lived::ShortLivedSampling;
 use super::{StartedThread, ThreadChange};
 use crate::base::numbers::NumberMap;
@@ -70,6 +71,8 @@ pub(super) struct ThreadTable {
     /// Slot to thread number, until the sampler has closed the slot.
     pub(super) slots: NumberMap<SlotId, u32>,
     pub(super) next_thread: u32,
+    /// Threads found to block the signal. Taken with each report.
+    pub(super) blocking: Vec<BlockingThread>,
     /// Ended threads of a session, kept for their samples that are not written yet.
     pub(super) former: Vec<FormerThread>,
     /// Set for a session.

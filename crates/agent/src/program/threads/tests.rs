@@ -209,3 +209,15 @@ fn no_thread_is_left_out_that_another_clr_knows() {
     assert!((2..1_000).all(|id| threads.choose((1, id), NO_THREAD, None) == Some(1)));
     assert!((2..1_000).any(|id| threads.choose((1, id), NO_THREAD + 1, None).is_none()));
 }
+
+#[test]
+fn a_thread_that_blocks_the_signal_is_named() {
+    let of = |name: &str| {
+        let name = name.into();
+        let (tid, signal) = (4711, 34);
+        cpu::BlockingThread { tid, name, signal }.note()
+    };
+    let blocks = "blocks signal 34: it is not sampled while it does";
+    assert_eq!(of("pump"), format!("thread 4711 \"pump\" {blocks}"));
+    assert_eq!(of(""), format!("thread 4711 {blocks}"));
+}
