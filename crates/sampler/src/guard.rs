@@ -10,7 +10,7 @@
 //! The handler and the reader apply the result. Invariants: the checks read the kernel's own data.
 //! No handler is replaced; of other code's masks and flags only the necessary ones are changed.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::HoldReason;
 use crate::global::{GLOBAL, Global};
@@ -77,7 +77,9 @@ fn check_signal(global: &Global, faults: &[i32]) -> u8 {
     let held = if undo_alternate_stack(global, shared) {
         Some(HoldReason::Alternate)
     } else {
-        let lets_in = faults.iter().any(|fault| !is_settled(*fault, shared));
+        let lets_in = faults
+            .iter()
+            .any(|fault| !is_settled(global, *fault, shared));
         lets_in.then_some(HoldReason::Fault)
     };
     let held = held.map_or(0, |held| held as u8);
@@ -122,16 +124,61 @@ fn judge(action: &Action, signal: i32) -> Judgement {
 }
 
 /// Whether the handler of a fault blocks the signal, now or after the necessary change.
-fn is_settled(fault: i32, signal: i32) -> bool {
+fn is_settled(global: &Global, fault: i32, signal: i32) -> bool {
     let Some(found) = sys::action(fault) else {
         return true;
     };
     match judge(&found, signal) {
         Judgement::Safe => true,
         Judgement::Leave => false,
-        Judgement::HoldOff => replace(fault, &found, &found.blocking(signal))
-            .is_some_and(|action| judge(&action, signal) == Judgement::Safe),
+        Judgement::HoldOff => {
+            let is_settled = replace(fault, &found, &found.blocking(signal))
+                .is_some_and(|action| judge(&action, signal) == Judgement::Safe);
+            if let Some(masked) = masked(global, fault).filter(|_| is_settled) {
+                masked.store(found.handler, Ordering::Relaxed);
+            }
+            is_settled
+        }
     }
+}
+
+fn masked(global: &Global, fault: i32) -> Option<&AtomicUsize> {
+    let mut known = FAULTS.iter().zip(&global.masked);
+    known
+        .find(|(known, _)| **known == fault)
+        .map(|(_, masked)| masked)
+}
+
+/// Signals of faults with a handler that was installed without the shared signal in its mask,
+/// although it has the alternate stack. Bit N - 1 is signal N.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenHandlers {
+    /// Those to whose masks the sampler adds the signal, or has added it.
+    pub masked: u64,
+    /// Those to whose masks it cannot be added ([`HoldReason::Fault`]).
+    pub left: u64,
+}
+
+/// Looks for such handlers. Changes nothing.
+pub(crate) fn open_handlers(global: &Global, shared: i32) -> OpenHandlers {
+    let mut open = OpenHandlers::default();
+    for fault in FAULTS {
+        let Some(found) = sys::action(fault) else {
+            continue;
+        };
+        let is_masked = |known: &AtomicUsize| known.load(Ordering::Relaxed) == found.handler;
+        match judge(&found, shared) {
+            Judgement::Leave => open.left |= sys::bit(fault),
+            Judgement::HoldOff => open.masked |= sys::bit(fault),
+            Judgement::Safe if found.is_handled() => {
+                if masked(global, fault).is_some_and(is_masked) {
+                    open.masked |= sys::bit(fault);
+                }
+            }
+            Judgement::Safe => {}
+        }
+    }
+    open
 }
 
 /// Changes an action that was just read. If other code has changed it in between, that action is
