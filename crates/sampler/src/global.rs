@@ -15,7 +15,6 @@ use core::sync::atomic::{
 
 use crate::config::EngineKind;
 use crate::counters::DiscardReason;
-use crate::guard::FAULTS;
 use crate::protocol::WakeFlag;
 use crate::slot::{Geometry, Slot};
 use crate::sys;
@@ -65,9 +64,6 @@ pub(crate) struct Global {
     pub(crate) own_held: AtomicU8,
     /// Whether other code has set SA_ONSTACK on the shared signal.
     pub(crate) moved: AtomicBool,
-    /// Addresses of the handlers of faults, by index in [`crate::guard::FAULTS`], to whose masks the
-    /// shared signal was added; 0 for none.
-    pub(crate) masked: [AtomicUsize; FAULTS.len()],
     pub(crate) pid: AtomicI32,
     pub(crate) ring_words: AtomicU32,
     pub(crate) max_depth: AtomicU32,
@@ -145,7 +141,6 @@ pub(crate) static GLOBAL: Global = Global {
     shared_held: AtomicU8::new(0),
     own_held: AtomicU8::new(0),
     moved: AtomicBool::new(false),
-    masked: [const { AtomicUsize::new(0) }; FAULTS.len()],
     pid: AtomicI32::new(0),
     ring_words: AtomicU32::new(0),
     max_depth: AtomicU32::new(0),

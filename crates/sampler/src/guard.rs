@@ -27,6 +27,8 @@ pub(crate) const FAULTS: [i32; 5] = [
 ];
 /// The number of these, from the first, that occur repeatedly in programs that continue.
 const FREQUENT: usize = 2;
+/// Addresses of the handlers of [`FAULTS`] to whose masks the shared signal was added; 0 for none.
+static MASKED: [AtomicUsize; FAULTS.len()] = [const { AtomicUsize::new(0) }; FAULTS.len()];
 
 /// Returns why the thread of a slot may not be signalled now. Handler.
 pub(crate) fn hold_reason(global: &Global, slot: &Slot) -> Option<HoldReason> {
@@ -77,9 +79,7 @@ fn check_signal(global: &Global, faults: &[i32]) -> u8 {
     let held = if undo_alternate_stack(global, shared) {
         Some(HoldReason::Alternate)
     } else {
-        let lets_in = faults
-            .iter()
-            .any(|fault| !is_settled(global, *fault, shared));
+        let lets_in = faults.iter().any(|fault| !is_settled(*fault, shared));
         lets_in.then_some(HoldReason::Fault)
     };
     let held = held.map_or(0, |held| held as u8);
@@ -124,7 +124,7 @@ fn judge(action: &Action, signal: i32) -> Judgement {
 }
 
 /// Whether the handler of a fault blocks the signal, now or after the necessary change.
-fn is_settled(global: &Global, fault: i32, signal: i32) -> bool {
+fn is_settled(fault: i32, signal: i32) -> bool {
     let Some(found) = sys::action(fault) else {
         return true;
     };
@@ -134,7 +134,7 @@ fn is_settled(global: &Global, fault: i32, signal: i32) -> bool {
         Judgement::HoldOff => {
             let is_settled = replace(fault, &found, &found.blocking(signal))
                 .is_some_and(|action| judge(&action, signal) == Judgement::Safe);
-            if let Some(masked) = masked(global, fault).filter(|_| is_settled) {
+            if let Some(masked) = masked(fault).filter(|_| is_settled) {
                 masked.store(found.handler, Ordering::Relaxed);
             }
             is_settled
@@ -142,8 +142,8 @@ fn is_settled(global: &Global, fault: i32, signal: i32) -> bool {
     }
 }
 
-fn masked(global: &Global, fault: i32) -> Option<&AtomicUsize> {
-    let mut known = FAULTS.iter().zip(&global.masked);
+fn masked(fault: i32) -> Option<&'static AtomicUsize> {
+    let mut known = FAULTS.iter().zip(&MASKED);
     known
         .find(|(known, _)| **known == fault)
         .map(|(_, masked)| masked)
@@ -160,7 +160,7 @@ pub struct OpenHandlers {
 }
 
 /// Looks for such handlers. Changes nothing.
-pub(crate) fn open_handlers(global: &Global, shared: i32) -> OpenHandlers {
+pub(crate) fn open_handlers(shared: i32) -> OpenHandlers {
     let mut open = OpenHandlers::default();
     for fault in FAULTS {
         let Some(found) = sys::action(fault) else {
@@ -171,7 +171,7 @@ pub(crate) fn open_handlers(global: &Global, shared: i32) -> OpenHandlers {
             Judgement::Leave => open.left |= sys::bit(fault),
             Judgement::HoldOff => open.masked |= sys::bit(fault),
             Judgement::Safe if found.is_handled() => {
-                if masked(global, fault).is_some_and(is_masked) {
+                if masked(fault).is_some_and(is_masked) {
                     open.masked |= sys::bit(fault);
                 }
             }

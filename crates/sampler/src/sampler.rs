@@ -364,7 +364,7 @@ impl Sampler {
     /// Returns the handlers of faults that were installed without `signal`, by which CLRs interrupt
     /// their threads, in their masks.
     pub fn open_handlers(signal: i32) -> OpenHandlers {
-        guard::open_handlers(&GLOBAL, signal)
+        guard::open_handlers(signal)
     }
 
     /// Checks what other code has done to our signals and to the handlers of faults. Threads that

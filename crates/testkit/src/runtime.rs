@@ -62,8 +62,8 @@ pub struct Runtime {
     /// a compiler.
     #[serde(default)]
     pub runtime_async: bool,
-    /// Whether it has what takes and reads dumps of its programs: `createdump` and
-    /// `libmscordaccore.so`.
+    /// Whether dumps of its programs can be taken and read: it has `createdump` and
+    /// `libmscordaccore.so`, and is no .NET Core 3.1.
     #[serde(default)]
     pub dumps: bool,
 }

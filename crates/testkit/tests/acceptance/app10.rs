@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use testkit::{
-    Inspected, Machine, Recorded, Recorder, Tools, run_sidewalk, sidewalk, stdout_of, test_folder,
-    with_default_signals,
+    Inspected, Machine, Recorded, Recorder, Tools, run_sidewalk, sidewalk, start_in_time,
+    stdout_of, test_folder,
 };
 
 /// Maximum percentage of broken walks while a runtime starts up.
@@ -113,11 +113,12 @@ fn a_running_program_is_found_by_its_names() {
     let link = folder.join("sidewalk-test-link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     let mut command = Command::new(&link);
-    let mut child = with_default_signals(command.args(["server", "start"]))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let (mut child, _deadline) = start_in_time(
+        command
+            .args(["server", "start"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped()),
+    );
     let mut server = Server::of(&mut child);
     server.ask(HELLO);
     let recording = folder.join("recording.swk");
@@ -127,7 +128,8 @@ fn a_running_program_is_found_by_its_names() {
         command.args(["record", "--pid", name]).args(options);
         stdout_of(command.arg(&recording));
         let inspected = Inspected::of(&recording);
-        assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
+        let process = &inspected.json["processes"][0];
+        assert_eq!(process["pid"], child.id(), "{name}: {}", inspected.json);
         let dumped = run_sidewalk(["dump", name]);
         assert!(dumped.contains("System.Threading."), "{name}: {dumped}");
     }

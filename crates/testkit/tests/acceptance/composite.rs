@@ -18,8 +18,16 @@ fn forms() -> std::path::PathBuf {
     Setup::read().unwrap().composite.unwrap()
 }
 
+/// Reasons for a missing caller: a collection, and the first samples of precompiled methods and of
+/// classes (docs/async.md).
+const ALLOWED: [&str; 3] = [
+    "[async: gate closed]",
+    "[async: method not known yet]",
+    "[async: class not known yet]",
+];
+
 /// Asserts that each frame has a method, and that each sample of the program's own methods has who
-/// awaits them, up to `Main`.
+/// awaits them, up to `Main`, or says why not.
 fn check(recorded: &Recorded) {
     let inspected = recorded.inspect();
     inspected.assert_honest(BROKEN, LOST_LIMIT);
@@ -30,10 +38,17 @@ fn check(recorded: &Recorded) {
         ("Forms.Orders.Sort", "Forms.Program.Main"),
     ] {
         let own = logical.with(method);
-        assert!(own.total() > 20, "{method}: {}", logical.show(20));
         let called = own.with(caller).with("Forms.Program.Main");
         println!("{method}: {} of {}", called.total(), own.total());
-        assert_eq!(called.total(), own.total(), "{method}:\n{}", own.show(20));
+        assert!(called.total() > 20, "{method}:\n{}", own.show(20));
+        for (frames, _) in &own.stacks {
+            let has = |name: &str| frames.iter().any(|frame| frame == name);
+            let is_called = has(caller) && has("Forms.Program.Main");
+            assert!(
+                is_called || ALLOWED.iter().any(|mark| has(mark)),
+                "{frames:?}"
+            );
+        }
     }
 }
 

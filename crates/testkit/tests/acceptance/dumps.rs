@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command};
 
+use tempfile::TempDir;
 use testkit::{Recorder, Running, Runtime, Setup, only_child, output_in_time, test_folder};
 
 use crate::attach::{has_agent_thread, has_left, record, start, until};
@@ -48,30 +49,29 @@ fn read(runtime: &Runtime, what: impl AsRef<OsStr>) -> Found {
 }
 
 /// Takes a dump of a process, with `kind` an option of `createdump`, and reads it.
-fn dump(runtime: &Runtime, pid: u32, kind: &str, folder: &Path) -> Found {
-    let file = folder.join("program.dmp");
+fn dump(runtime: &Runtime, pid: u32, kind: &str) -> Found {
+    let folder = for_dumps();
+    let file = folder.path().join("program.dmp");
     let mut command = Command::new(runtime.framework_dir().join("createdump"));
     command.arg(kind).arg("-f").arg(&file).arg(pid.to_string());
     let output = output_in_time(&mut command);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "createdump {kind}: {text}");
-    read_and_remove(runtime, &file)
+    read(runtime, &file)
 }
 
-/// Dumps are large.
-fn read_and_remove(runtime: &Runtime, file: &Path) -> Found {
-    let found = read(runtime, file);
-    fs::remove_file(file).unwrap();
-    found
+/// A folder that does not outlive its test, as dumps are large.
+fn for_dumps() -> TempDir {
+    tempfile::tempdir().unwrap()
 }
 
 /// Minidumps, dumps with the heap, triage dumps, full dumps.
 const KINDS: [&str; 4] = ["--normal", "--withheap", "--triage", "--full"];
 
-fn by_pid_and_dump(runtime: &Runtime, pid: u32, folder: &Path) -> [Found; 2] {
+fn by_pid_and_dump(runtime: &Runtime, pid: u32) -> [Found; 2] {
     [
         read(runtime, pid.to_string()),
-        dump(runtime, pid, "--withheap", folder),
+        dump(runtime, pid, "--withheap"),
     ]
 }
 
@@ -87,15 +87,15 @@ fn a_program_is_read_before_while_and_after_it_is_recorded(runtime: &Runtime) {
     let program = Running::waits(runtime);
     let pid = program.pid();
     let folder = test_folder("read");
-    let before = by_pid_and_dump(runtime, pid, &folder);
+    let before = by_pid_and_dump(runtime, pid);
     assert!(before[0].managed_frames > 0, "{before:?}");
     let tool = start(pid, &folder, &["-e", "wall,exception"]);
-    assert_eq!(by_pid_and_dump(runtime, pid, &folder), before, "meanwhile");
+    assert_eq!(by_pid_and_dump(runtime, pid), before, "meanwhile");
     end(tool);
     until("the agent's thread to end", || !has_agent_thread(pid));
-    assert_eq!(by_pid_and_dump(runtime, pid, &folder), before, "afterwards");
+    assert_eq!(by_pid_and_dump(runtime, pid), before, "afterwards");
     for kind in KINDS {
-        let after = dump(runtime, pid, kind, &folder);
+        let after = dump(runtime, pid, kind);
         assert_eq!(after, before[1], "{kind}");
     }
     program.end_well();
@@ -105,20 +105,20 @@ fn a_program_is_read_after_many_recordings(runtime: &Runtime) {
     let program = Running::waits(runtime);
     let pid = program.pid();
     let folder = test_folder("rounds");
-    let before = by_pid_and_dump(runtime, pid, &folder);
+    let before = by_pid_and_dump(runtime, pid);
     for number in 0..ROUNDS {
         let recorded = record(pid, &folder, &["-d", "100ms", "-e", "cpu,exception"]);
         let message = &recorded.answer.stderr;
         assert!(has_left(&recorded), "round {number}: {message}");
     }
-    assert_eq!(by_pid_and_dump(runtime, pid, &folder), before);
+    assert_eq!(by_pid_and_dump(runtime, pid), before);
     program.end_well();
 }
 
 fn a_started_program_is_read_after_its_recording(runtime: &Runtime) {
     let folder = test_folder("started");
     let program = Running::waits(runtime);
-    let before = by_pid_and_dump(runtime, program.pid(), &folder);
+    let before = by_pid_and_dump(runtime, program.pid());
     program.end_well();
     let (mut command, _) = Recorder::workload(runtime, "waits", &[])
         .options(["-d", "1s"])
@@ -130,26 +130,26 @@ fn a_started_program_is_read_after_its_recording(runtime: &Runtime) {
     until("the end of the recording", || {
         fs::read_to_string(&said).is_ok_and(|said| said.contains("continues"))
     });
-    assert_eq!(by_pid_and_dump(runtime, pid, &folder), before);
+    assert_eq!(by_pid_and_dump(runtime, pid), before);
     tool.end_well();
 }
 
 /// The runtime itself takes it, as it ends.
 fn a_dump_of_a_crash_is_read(runtime: &Runtime) {
-    let folder = test_folder("crash");
-    let file = folder.join("crash.dmp");
-    let program = Recorder::workload(runtime, "waits", &[])
-        .options(["-e", "wall"])
-        .environment("COMPlus_DbgEnableMiniDump", "1")
-        .environment("COMPlus_DbgMiniDumpName", file.to_str().unwrap());
-    let (command, _) = program.prepare();
-    let tool = Running::start(command);
-    let pid = only_child(tool.pid()).unwrap();
-    // SAFETY: a signal to a process that this test has started.
-    unsafe { libc::kill(pid.cast_signed(), libc::SIGABRT) };
-    let (_, status) = tool.end();
-    assert!(!status.success(), "{status}");
-    let found = read_and_remove(runtime, &file);
+    let folder = for_dumps();
+    let file = folder.path().join("crash.dmp");
+    let recorded = Recorder::workload(runtime, "rude", &["0.05", "throws"])
+        .options(["-e", "cpu,exception"])
+        .environment("DOTNET_DbgEnableMiniDump", "1")
+        .environment("DOTNET_DbgMiniDumpName", file.to_str().unwrap())
+        .run();
+    let stderr = &recorded.answer.stderr;
+    assert_eq!(
+        recorded.answer.status.signal(),
+        Some(libc::SIGABRT),
+        "{stderr}"
+    );
+    let found = read(runtime, &file);
     assert!(found.managed_frames > 0, "{found:?}");
 }
 
