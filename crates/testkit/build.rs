@@ -1,6 +1,8 @@
 //! Generates the macros that make one test for each runtime.
 //!
-//! They are `on_each_runtime!`, `on_each_web_runtime!` and `on_each_runtime_async!`.
+//! They are `on_each_runtime!`, `on_each_web_runtime!`, `on_each_runtime_async!` and
+//! `on_each_dumped_runtime!`. Tests of the composite program are compiled if it is there
+//! (`cfg(composite)`).
 //!
 //! The list of runtimes comes from the set-up file (`target/setup.json`), so no test for a missing
 //! runtime exists that would have to be skipped. Without a set-up file the list has the two
@@ -23,10 +25,14 @@ fn setup_file() -> PathBuf {
 }
 
 /// Each macro with the names of its runtimes.
-type Macros = [(&'static str, Vec<String>); 3];
+type Macros = [(&'static str, Vec<String>); 4];
 
-fn macros(setup: &Path) -> Option<Macros> {
-    let setup: Value = serde_json::from_str(&fs::read_to_string(setup).ok()?).ok()?;
+fn read(setup: &Path) -> Option<Value> {
+    serde_json::from_str(&fs::read_to_string(setup).ok()?).ok()
+}
+
+fn macros(setup: &Value) -> Option<Macros> {
+    let can_read = setup["dump_reader"].is_object();
     let runtimes = setup["runtimes"].as_array()?;
     let named = |is_wanted: fn(&Value) -> bool| {
         let wanted = runtimes.iter().filter(|runtime| is_wanted(runtime));
@@ -44,6 +50,13 @@ fn macros(setup: &Path) -> Option<Macros> {
             "on_each_runtime_async",
             named(|runtime| runtime["runtime_async"] == true)?,
         ),
+        (
+            "on_each_dumped_runtime",
+            named(|runtime| runtime["dumps"] == true)?
+                .into_iter()
+                .filter(|_| can_read)
+                .collect(),
+        ),
     ])
 }
 
@@ -58,8 +71,14 @@ fn main() {
             ("on_each_runtime", both),
             ("on_each_web_runtime", Vec::new()),
             ("on_each_runtime_async", Vec::new()),
+            ("on_each_dumped_runtime", Vec::new()),
         ]
     };
+    let setup = read(&setup).unwrap_or_default();
+    println!("cargo::rustc-check-cfg=cfg(composite)");
+    if setup["composite"].is_string() {
+        println!("cargo::rustc-cfg=composite");
+    }
     let mut text = String::new();
     for (name, list) in macros(&setup).unwrap_or_else(always) {
         let list = list.join(", ");

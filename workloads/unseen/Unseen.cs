@@ -88,14 +88,14 @@ namespace Workloads
                     // stack that ends the program without a profiler too.
                     OnThread(() =>
                     {
-                        Faults(milliseconds / 4);
+                        Faults(During(milliseconds / 4));
                         Run.Result("moved", MoveToAlternateStack(SigRtMin));
-                        Run.Result("missed", Faults(milliseconds));
+                        Run.Result("missed", Faults(During(milliseconds)));
                     });
                     break;
                 case "crashes":
                     Run.Result("above", HandleCrashes());
-                    OnThread(() => Run.Result("missed", Faults(milliseconds)));
+                    OnThread(() => Run.Result("missed", Faults(run.More)));
                     break;
                 case "coroutine":
                     Run.Result("hurt", BurnOnSmallStack(2048, milliseconds * 1000));
@@ -123,13 +123,18 @@ namespace Workloads
             return 0;
         }
 
-        /// <summary>Null references for so long; how many were not caught.</summary>
-        private static long Faults(int milliseconds)
+        private static Func<bool> During(int milliseconds)
         {
             var watch = System.Diagnostics.Stopwatch.StartNew();
+            return () => watch.ElapsedMilliseconds < milliseconds;
+        }
+
+        /// <summary>Null references for so long; how many were not caught.</summary>
+        private static long Faults(Func<bool> more)
+        {
             string nothing = null;
             long missed = 0;
-            while (watch.ElapsedMilliseconds < milliseconds)
+            while (more())
             {
                 try
                 {

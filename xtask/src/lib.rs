@@ -15,6 +15,7 @@ pub mod runtimes;
 pub mod setup;
 mod test;
 pub mod tiers;
+mod unpacked;
 mod visual_basic;
 mod workloads;
 pub mod zig;

@@ -124,6 +124,7 @@ fn at(root: &Path, version: &str) -> Runtime {
         dotnet: root.join("dotnet"),
         aspnetcore: same.or_else(near).cloned(),
         runtime_async: false,
+        dumps: false,
     }
 }
 

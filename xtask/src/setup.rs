@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: runtimes and compiled workloads.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use testkit::{App10, Runtime, Setup, Tools, find_chromium};
 
 use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
 use crate::process::{on_path, run_quietly};
-use crate::{runtime_async, runtimes, workloads};
+use crate::{runtime_async, runtimes, unpacked, workloads};
 
 /// How much a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub fn run(scope: Scope, named: &[PathBuf]) -> Result<Setup> {
     let mut setup = Setup {
         runtimes: runtimes(&cache, scope, &own, named)?,
         tools: None,
+        dump_reader: None,
+        composite: None,
     };
     for runtime in &setup.runtimes {
         let web = match &runtime.aspnetcore {
@@ -60,6 +63,7 @@ pub fn run(scope: Scope, named: &[PathBuf]) -> Result<Setup> {
     }
     workloads::compile(&cache, &own, &setup, &testkit::workload_names()?)?;
     runtime_async::compile(&mut setup)?;
+    unpacked::find(&mut setup);
     write(&setup)?;
     Ok(setup)
 }
@@ -170,8 +174,14 @@ fn install(packages: &[&str]) -> Result<()> {
 
 fn fetched(cache: &Cache, wheel: &Wheel, band: &str) -> Result<Runtime> {
     let root = cache.wheel(wheel)?;
-    runtimes::newest(&root, band)
-        .with_context(|| format!("{} holds no runtime {band}x", root.display()))
+    let runtime = runtimes::newest(&root, band)
+        .with_context(|| format!("{} holds no runtime {band}x", root.display()))?;
+    // Some packages do not say that it is a program.
+    let createdump = runtime.framework_dir().join("createdump");
+    if createdump.is_file() {
+        fs::set_permissions(&createdump, Permissions::from_mode(0o755))?;
+    }
+    Ok(runtime)
 }
 
 /// Writes the file that tests read; in one step, since tests may be running, and only if it says

@@ -75,6 +75,12 @@ pub mod keys {
     pub const PHASE: &str = "phase";
     /// The runtimes in the process: `8.0.4 attached, 3.1.23 started`.
     pub const RUNTIMES: &str = "runtimes";
+    /// Signals of faults whose handlers get the runtime's signal added to their masks, as a set: bit
+    /// N - 1 is signal N.
+    pub const MASKED_FAULTS: &str = "masked-faults";
+    /// Signals of faults whose handlers let the runtime's signal in, and cannot be changed; as
+    /// `MASKED_FAULTS`.
+    pub const OPEN_FAULTS: &str = "open-faults";
     /// Version of the agent.
     pub const VERSION: &str = "version";
 }

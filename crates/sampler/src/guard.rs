@@ -10,7 +10,7 @@
 //! The handler and the reader apply the result. Invariants: the checks read the kernel's own data.
 //! No handler is replaced; of other code's masks and flags only the necessary ones are changed.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::HoldReason;
 use crate::global::{GLOBAL, Global};
@@ -27,6 +27,8 @@ pub(crate) const FAULTS: [i32; 5] = [
 ];
 /// The number of these, from the first, that occur repeatedly in programs that continue.
 const FREQUENT: usize = 2;
+/// Addresses of the handlers of [`FAULTS`] to whose masks the shared signal was added; 0 for none.
+static MASKED: [AtomicUsize; FAULTS.len()] = [const { AtomicUsize::new(0) }; FAULTS.len()];
 
 /// Returns why the thread of a slot may not be signalled now. Handler.
 pub(crate) fn hold_reason(global: &Global, slot: &Slot) -> Option<HoldReason> {
@@ -129,9 +131,54 @@ fn is_settled(fault: i32, signal: i32) -> bool {
     match judge(&found, signal) {
         Judgement::Safe => true,
         Judgement::Leave => false,
-        Judgement::HoldOff => replace(fault, &found, &found.blocking(signal))
-            .is_some_and(|action| judge(&action, signal) == Judgement::Safe),
+        Judgement::HoldOff => {
+            let is_settled = replace(fault, &found, &found.blocking(signal))
+                .is_some_and(|action| judge(&action, signal) == Judgement::Safe);
+            if let Some(masked) = masked(fault).filter(|_| is_settled) {
+                masked.store(found.handler, Ordering::Relaxed);
+            }
+            is_settled
+        }
     }
+}
+
+fn masked(fault: i32) -> Option<&'static AtomicUsize> {
+    let mut known = FAULTS.iter().zip(&MASKED);
+    known
+        .find(|(known, _)| **known == fault)
+        .map(|(_, masked)| masked)
+}
+
+/// Signals of faults with a handler that was installed without the shared signal in its mask,
+/// although it has the alternate stack. Bit N - 1 is signal N.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenHandlers {
+    /// Those to whose masks the sampler adds the signal, or has added it.
+    pub masked: u64,
+    /// Those to whose masks it cannot be added ([`HoldReason::Fault`]).
+    pub left: u64,
+}
+
+/// Looks for such handlers. Changes nothing.
+pub(crate) fn open_handlers(shared: i32) -> OpenHandlers {
+    let mut open = OpenHandlers::default();
+    for fault in FAULTS {
+        let Some(found) = sys::action(fault) else {
+            continue;
+        };
+        let is_masked = |known: &AtomicUsize| known.load(Ordering::Relaxed) == found.handler;
+        match judge(&found, shared) {
+            Judgement::Leave => open.left |= sys::bit(fault),
+            Judgement::HoldOff => open.masked |= sys::bit(fault),
+            Judgement::Safe if found.is_handled() => {
+                if masked(fault).is_some_and(is_masked) {
+                    open.masked |= sys::bit(fault);
+                }
+            }
+            Judgement::Safe => {}
+        }
+    }
+    open
 }
 
 /// Changes an action that was just read. If other code has changed it in between, that action is

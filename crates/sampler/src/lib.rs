@@ -49,6 +49,7 @@ pub use config::{
     Config, EngineChoice, EngineKind, Error, HoldReason, Scratch, WalkFn, WalkResult,
 };
 pub use counters::{Counters, DiscardReason};
+pub use guard::OpenHandlers;
 pub use reader::{Reader, SampleEvent, SampleView};
 pub use sampler::{Holder, Route, Sampler, SlotId, Unsent};
 pub use trace::{TraceRefused, TraceView};

@@ -12,7 +12,7 @@ use crate::counters::DiscardReason;
 use crate::due;
 use crate::engine;
 use crate::global::{self, GLOBAL, MAX_FDS, MAX_SLOTS, SignalRequest, SignalToken};
-use crate::guard;
+use crate::guard::{self, OpenHandlers};
 use crate::handler;
 use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
@@ -359,6 +359,12 @@ impl Sampler {
     /// set it. For use before a step that makes CLRs send the signal. The change is remembered.
     pub fn move_off_alternate_stack(signal: i32) {
         guard::undo_alternate_stack(&GLOBAL, signal);
+    }
+
+    /// Returns the handlers of faults that were installed without `signal`, by which CLRs interrupt
+    /// their threads, in their masks.
+    pub fn open_handlers(signal: i32) -> OpenHandlers {
+        guard::open_handlers(signal)
     }
 
     /// Checks what other code has done to our signals and to the handlers of faults. Threads that

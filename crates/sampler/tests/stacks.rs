@@ -257,6 +257,12 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
             sampler.recheck_signals();
             let found = action_of(fault);
             assert!(blocks(&found, signal) && !blocks(&found, signal + 1));
+            let bit = 1 << (fault - 1);
+            let open = || {
+                let open = Sampler::open_handlers(signal);
+                (open.masked & bit != 0, open.left & bit != 0)
+            };
+            assert_eq!(open(), (true, false));
             assert_eq!(found.sa_sigaction, on_fault as *const () as usize);
             let flags = libc::SA_ONSTACK | libc::SA_RESTART;
             assert_eq!(found.sa_flags & !0x0400_0000, flags);
@@ -267,9 +273,12 @@ fn a_handler_of_faults_is_made_to_hold_the_signal_off() {
             sampler.recheck_signals();
             assert!(!blocks(&action_of(fault), signal));
             assert_eq!(sampler.held(slot), Some(HoldReason::Fault));
+            assert_eq!(open(), (false, true));
             set_action(fault, &before);
             sampler.recheck_signals();
             assert_eq!(sampler.held(slot), None);
+            // The one of before may be Rust's own, which lets the signal in.
+            assert!(!open().1);
         }
         burn_until_sampled(&mut reader);
         // For frequent faults a tick does the check.

@@ -46,6 +46,13 @@ pub fn cache_dir() -> PathBuf {
         .unwrap_or_else(|| target_dir().join("cache"))
 }
 
+/// A folder that CI unpacks beside the runtimes (`.ci/run`), if it is there: programs that no
+/// registry of packages has.
+pub fn unpacked(name: &str) -> Option<PathBuf> {
+    let folder = cache_dir().join("runtimes").join(name);
+    folder.is_dir().then_some(folder)
+}
+
 /// The `sidewalk` command under test.
 ///
 /// # Panics

@@ -25,7 +25,7 @@ pub use agree::{
 };
 pub use layout::{
     agent, cache_dir, chromium, fast_clocks, find_chromium, native_threads, profile_dir,
-    repository, runsxs, sidewalk, target_dir, v2_agent, watched_malloc,
+    repository, runsxs, sidewalk, target_dir, unpacked, v2_agent, watched_malloc,
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{JitBodies, JitBody};
@@ -35,7 +35,7 @@ pub use record::{
     physical_stacks, run_sidewalk, smallest_signal_stacks, stdout_of, test_folder,
 };
 pub use running::{Running, WebServer, only_child};
-pub use runtime::{App10, Runtime, Setup, Tools};
+pub use runtime::{App10, DumpReader, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
 pub use started::{Deadline, start_in_time, with_default_signals};
 pub use tiers::{SMOKE, is_smoke};

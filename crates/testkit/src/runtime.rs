@@ -15,6 +15,21 @@ pub struct Setup {
     pub runtimes: Vec<Runtime>,
     /// Tools that only tests need. Set by `cargo xtask setup --all`.
     pub tools: Option<Tools>,
+    /// The reader of processes and dumps, if it is there and a runtime can run it.
+    #[serde(default)]
+    pub dump_reader: Option<DumpReader>,
+    /// A program published as a ReadyToRun composite image, if it is there.
+    #[serde(default)]
+    pub composite: Option<PathBuf>,
+}
+
+/// Microsoft's ClrMD, with a program around it that prints what it reads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DumpReader {
+    /// The program.
+    pub dll: PathBuf,
+    /// Name of the runtime that runs it.
+    pub runtime: String,
 }
 
 /// Tools that the acceptance tests need beside the runtimes.
@@ -47,6 +62,10 @@ pub struct Runtime {
     /// a compiler.
     #[serde(default)]
     pub runtime_async: bool,
+    /// Whether dumps of its programs can be taken and read: it has `createdump` and
+    /// `libmscordaccore.so`, and is no .NET Core 3.1.
+    #[serde(default)]
+    pub dumps: bool,
 }
 
 /// A real third-party app with CoreCLR linked into its executable.

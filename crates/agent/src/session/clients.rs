@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use control::{Message, MessageReader, PROTOCOL, Peer, keys, reply, verb};
 
+use sampler::Sampler;
+
 use super::AgentState;
 use crate::model::Phase;
 use crate::record::Channel;
@@ -179,9 +181,12 @@ fn state(agent: &AgentState) -> Message {
         };
         Some(format!("{} {arrival}", known.version))
     });
+    let open = Sampler::open_handlers(activation::signal_number());
     Message::new(reply::OK)
         .with(keys::VERSION, env!("CARGO_PKG_VERSION"))
         .with(keys::PHASE, phase)
         .with(keys::BY, &agent.recorded_by())
         .with(keys::RUNTIMES, &runtimes.collect::<Vec<_>>().join(", "))
+        .with(keys::MASKED_FAULTS, &open.masked.to_string())
+        .with(keys::OPEN_FAULTS, &open.left.to_string())
 }

@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 
 use diagnostics::{DeployedLibrary, Libc, Reach, RecordingRoute, Survey, Target};
 
+use control::keys;
+use nix::sys::signal::Signal;
+
 use super::Check;
 use super::machine::check_headroom;
 use crate::console::escaped;
+use crate::list::agent_state;
 use crate::record::{AgentLibrary, EmbeddedAgents};
 use crate::tested::newer_than_tested;
 
@@ -29,6 +33,7 @@ pub(super) fn checks(pid: u32, embedded: EmbeddedAgents) -> Vec<Check> {
         && reach.route.is_ok()
     {
         checks.push(library(&target, survey, embedded));
+        checks.push(fault_handlers(&target, &reach));
         checks.extend(limits(&target));
     }
     checks
@@ -95,6 +100,54 @@ fn library(target: &Target, survey: &Survey, embedded: EmbeddedAgents) -> Check 
         }
         Err(error) => Check::not_ok(WHAT, error.to_string()),
     }
+}
+
+/// Checks the handlers of faults, of which only an agent in the process can tell.
+fn fault_handlers(target: &Target, reach: &Reach) -> Check {
+    let state = match &reach.route {
+        Ok(RecordingRoute::ControlSocket) => agent_state(target),
+        _ => None,
+    };
+    let set = |key| state.as_ref()?.get(key)?.parse().ok();
+    of_faults(set(keys::MASKED_FAULTS).zip(set(keys::OPEN_FAULTS)))
+}
+
+/// Checks `(masked, open)`, sets of signals as the agent reports them.
+fn of_faults(known: Option<(u64, u64)>) -> Check {
+    const WHAT: &str = "its fault handlers";
+    match known {
+        None => Check::ok(
+            WHAT,
+            "known once an agent is in the process: while it is recorded, or after record --stay",
+        ),
+        Some((0, 0)) => Check::ok(WHAT, "all hold off the runtime's signal while they run"),
+        Some((masked, 0)) => Check::ok(
+            WHAT,
+            format!(
+                "the handler of {} (a crash handler) does not hold off the runtime's signal; the agent adds \
+                 the signal to its mask",
+                names(masked)
+            ),
+        ),
+        Some((_, open)) => Check::limited(
+            WHAT,
+            format!(
+                "the handler of {} does not hold off the runtime's signal and has SA_NODEFER, so the mask \
+                 stays as it is: managed threads are not sampled, and the report says so",
+                names(open)
+            ),
+        ),
+    }
+}
+
+/// Returns the names of a set of signals.
+fn names(set: u64) -> String {
+    let signals = (1..=64).filter(|signal| set >> (signal - 1) & 1 != 0);
+    let names = signals.map(|signal| match Signal::try_from(signal) {
+        Ok(known) => known.as_str().to_owned(),
+        Err(_) => format!("signal {signal}"),
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn limits(target: &Target) -> Vec<Check> {
@@ -194,6 +247,28 @@ mod tests {
             Finding::Limited(_)
         ));
         assert!(matches!(pending_signals((0, 9), 5).finding, Finding::Ok(_)));
+    }
+
+    #[test]
+    fn handlers_of_faults_are_told_by_the_names_of_their_signals() {
+        let (segv, bus) = (1 << (11 - 1), 1 << (7 - 1));
+        for (known, text) in [
+            (None, "known once an agent"),
+            (Some((0, 0)), "all hold off"),
+            (
+                Some((segv | bus, 0)),
+                "the handler of SIGBUS, SIGSEGV (a crash",
+            ),
+        ] {
+            let Finding::Ok(found) = of_faults(known).finding else {
+                panic!("{known:?}");
+            };
+            assert!(found.contains(text), "{found}");
+        }
+        let Finding::Limited(found) = of_faults(Some((bus, segv))).finding else {
+            panic!("a handler that cannot be changed");
+        };
+        assert!(found.contains("the handler of SIGSEGV does"), "{found}");
     }
 
     #[test]

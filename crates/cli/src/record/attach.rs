@@ -405,7 +405,8 @@ fn by_name(name: &str) -> Result<Target> {
             continue;
         };
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if pid != std::process::id() && has_name(&line, name) {
+        let program = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
+        if pid != std::process::id() && has_name(&line, &program, name) {
             found.push((pid, command_of(&line)));
         }
     }
@@ -458,18 +459,23 @@ pub(super) fn tree(root: u32) -> Vec<Target> {
     targets.filter(runs_dotnet).collect()
 }
 
-/// Whether a process has this name: its program's, or the result of [`profile::names::process`] for
-/// its command line, with or without the file name ending.
-fn has_name(line: &[u8], name: &str) -> bool {
+/// Whether a process has this name: the one that it was started by, its program's, or the result of
+/// [`profile::names::process`] for its command line, with or without the file name ending.
+fn has_name(line: &[u8], program: &Path, name: &str) -> bool {
     let words = line
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    let program = words.first().map(|word| {
-        let file = Path::new(&**word).file_name().unwrap_or_default();
-        file.to_string_lossy().into_owned()
-    });
-    let names = [program, profile::names::process(&words)];
+    let file_name = |path: &Path| {
+        let name = path.file_name()?.to_string_lossy();
+        // The kernel marks a file that has been replaced.
+        Some(name.trim_end_matches(" (deleted)").to_owned())
+    };
+    let names = [
+        words.first().and_then(|word| file_name(Path::new(&**word))),
+        file_name(program),
+        profile::names::process(&words),
+    ];
     names.into_iter().flatten().any(|known| {
         let stem = Path::new(&known).file_stem().unwrap_or_default();
         known == name || stem == name
@@ -538,17 +544,24 @@ mod tests {
 
     #[test]
     fn a_process_is_called_as_its_program_or_its_dll() {
-        for (line, name, fits) in [
-            (&b"/usr/bin/dotnet\0bin/App.dll\0x\0"[..], "App", true),
-            (b"/usr/bin/dotnet\0bin/App.dll\0", "App.dll", true),
-            (b"/usr/bin/dotnet\0bin/App.dll\0", "dotnet", true),
-            (b"/opt/server\0--port\0", "server", true),
-            (b"dotnet\0build\0-p:A=x.dll\0", "dotnet build", true),
-            (b"dotnet\0build\0-p:A=x.dll\0", "x", false),
-            (b"vi\0App.cs\0", "App", false),
-            (b"", "App", false),
+        let dotnet = "/usr/bin/dotnet";
+        for (line, program, name, fits) in [
+            (
+                &b"/usr/bin/dotnet\0bin/App.dll\0x\0"[..],
+                dotnet,
+                "App",
+                true,
+            ),
+            (b"/usr/bin/dotnet\0bin/App.dll\0", dotnet, "App.dll", true),
+            (b"/usr/bin/dotnet\0bin/App.dll\0", dotnet, "dotnet", true),
+            (b"/opt/server\0--port\0", "/opt/server-1.2", "server", true),
+            (b"/opt/server\0--port\0", "/opt/app (deleted)", "app", true),
+            (b"dotnet\0build\0-p:A=x.dll\0", dotnet, "dotnet build", true),
+            (b"dotnet\0build\0-p:A=x.dll\0", dotnet, "x", false),
+            (b"vi\0App.cs\0", "/usr/bin/vi", "App", false),
+            (b"", "", "App", false),
         ] {
-            assert_eq!(has_name(line, name), fits, "{name}");
+            assert_eq!(has_name(line, Path::new(program), name), fits, "{name}");
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Recording of a third-party single-file app on .NET 10, with CoreCLR linked into its executable.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use testkit::{Inspected, Machine, Recorded, Recorder, Tools};
+use testkit::{
+    Inspected, Machine, Recorded, Recorder, Tools, run_sidewalk, sidewalk, start_in_time,
+    stdout_of, test_folder,
+};
 
 /// Maximum percentage of broken walks while a runtime starts up.
 const BROKEN: f64 = 1.0;
@@ -29,6 +32,34 @@ fn check(recorded: &Recorded) {
         stacks.total(),
         stacks.show(3)
     );
+}
+
+/// The app as a server on its standard input and output.
+struct Server {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+const HELLO: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2024-11-05","#,
+    r#""capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#,
+);
+
+impl Server {
+    fn of(child: &mut Child) -> Server {
+        Server {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+        }
+    }
+
+    /// One request, one line of answer.
+    fn ask(&mut self, request: &str) -> serde_json::Value {
+        writeln!(self.input, "{request}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{e}: {answer:?}"))
+    }
 }
 
 #[test]
@@ -72,6 +103,40 @@ fn events_of_net10_come_from_its_own_sources() {
     assert!(!stacks.contains("System.Runtime.EH"), "{stacks}");
 }
 
+/// As a user names it: by the file that runs, and by the name that it was started by.
+#[test]
+fn a_running_program_is_found_by_its_names() {
+    let app = Tools::get().app10;
+    let folder = test_folder("names");
+    let file = folder.join("sidewalk-test-app");
+    std::fs::copy(&app.executable, &file).unwrap();
+    let link = folder.join("sidewalk-test-link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let mut command = Command::new(&link);
+    let (mut child, _deadline) = start_in_time(
+        command
+            .args(["server", "start"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped()),
+    );
+    let mut server = Server::of(&mut child);
+    server.ask(HELLO);
+    let recording = folder.join("recording.swk");
+    for name in ["sidewalk-test-app", "sidewalk-test-link"] {
+        let options = ["-e", "wall", "-d", "200ms", "-o"];
+        let mut command = Command::new(sidewalk());
+        command.args(["record", "--pid", name]).args(options);
+        stdout_of(command.arg(&recording));
+        let inspected = Inspected::of(&recording);
+        let process = &inspected.json["processes"][0];
+        assert_eq!(process["pid"], child.id(), "{name}: {}", inspected.json);
+        let dumped = run_sidewalk(["dump", name]);
+        assert!(dumped.contains("System.Threading."), "{name}: {dumped}");
+    }
+    drop(server);
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn a_server_answers_while_it_is_recorded() {
     let app = Tools::get().app10;
@@ -92,23 +157,11 @@ fn a_server_answers_while_it_is_recorded() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    // One request, one line of answer.
-    let mut ask = |request: &str| {
-        writeln!(input, "{request}").unwrap();
-        let mut answer = String::new();
-        output.read_line(&mut answer).unwrap();
-        serde_json::from_str::<serde_json::Value>(&answer)
-            .unwrap_or_else(|e| panic!("{e}: {answer:?}"))
-    };
-    let hello = ask(concat!(
-        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2024-11-05","#,
-        r#""capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#,
-    ));
+    let mut server = Server::of(&mut child);
+    let hello = server.ask(HELLO);
     assert_eq!(hello["result"]["serverInfo"]["name"], "Template MCP Server");
     for id in 1..=500 {
-        let answer = ask(&format!(
+        let answer = server.ask(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#
         ));
         assert_eq!(
@@ -117,7 +170,7 @@ fn a_server_answers_while_it_is_recorded() {
         );
     }
     // The server ends when its input does.
-    drop(input);
+    drop(server);
     let output = child.wait_with_output().unwrap();
     drop(machine);
     let recorded = Recorded::new(recording, output);

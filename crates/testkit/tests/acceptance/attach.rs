@@ -20,6 +20,7 @@ on_each_runtime!(
     the_same_picture,
     twenty_rounds_leave_nothing_behind,
     rounds_in_a_program_that_does_everything_at_once,
+    rounds_give_back_their_memory,
     a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
     beside_another_profiler,
     beside_another_profiler_from_the_start,
@@ -136,10 +137,10 @@ pub(crate) fn timers(pid: u32) -> usize {
         .count()
 }
 
-/// Resident memory in KiB.
-fn resident(pid: u32) -> u64 {
+/// Resident memory in KiB: `VmRSS:` all, `RssAnon:` that of no file.
+fn resident(pid: u32, which: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(which));
     let number = line.and_then(|line| line.split_whitespace().nth(1));
     number.and_then(|number| number.parse().ok()).unwrap()
 }
@@ -214,7 +215,11 @@ fn rounds_wanted() -> u32 {
 /// logical stacks, the default. The agent must then inspect existing code, some of which has been
 /// unloaded.
 fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
-    let mut options = vec!["-d", "200ms", "-e", "cpu,exception"];
+    round_of("cpu,exception", pid, folder, number)
+}
+
+fn round_of(events: &str, pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
+    let mut options = vec!["-d", "200ms", "-e", events];
     if !number.is_multiple_of(2) {
         options.push("--no-async-stacks");
     }
@@ -224,7 +229,29 @@ fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     // The agent reports that it has detached a moment before its thread ends.
     until("the agent's thread to end", || !has_agent_thread(pid));
     assert_eq!(timers(pid), 0, "timers, round {number}");
-    (agent_mappings(pid), descriptors(pid), resident(pid))
+    let resident = resident(pid, "VmRSS:");
+    (agent_mappings(pid), descriptors(pid), resident)
+}
+
+/// In a program that does nothing meanwhile. Without events of the runtime's, which leave objects
+/// of the runtime's on its heap until the next collection.
+fn rounds_give_back_their_memory(runtime: &Runtime) {
+    const MOST_KIB: u64 = 2 * 1024;
+    let program = Running::waits(runtime);
+    let pid = program.pid();
+    let folder = test_folder("memory");
+    let mut first = None;
+    for number in 1..=rounds_wanted() {
+        round_of("cpu", pid, &folder, number);
+        let now = resident(pid, "RssAnon:");
+        let first = *first.get_or_insert(now);
+        println!("round {number}: {now} KiB");
+        assert!(
+            now <= first + MOST_KIB,
+            "{now} KiB after round {number}, {first} KiB after the first"
+        );
+    }
+    program.end_well();
 }
 
 /// Threads that come and go, collections, faults, assemblies that are unloaded, and exceptions, all

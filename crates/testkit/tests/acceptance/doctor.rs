@@ -6,12 +6,15 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 use testkit::{
-    Machine, Recorded, Recorder, Running, Runtime, agent, sidewalk, test_folder, v2_agent, workload,
+    Machine, Recorded, Recorder, Running, Runtime, agent, native_threads, sidewalk, test_folder,
+    v2_agent, workload,
 };
 
+use crate::attach::{ends_well, record};
 use crate::containers::empty_tmp;
 
 on_each_runtime!(a_running_program_is_fit);
+on_net8_and_core31!(a_crash_handler_is_told_once_an_agent_is_there);
 
 /// The output of `sidewalk doctor`, and whether recording would work.
 struct DoctorOutput {
@@ -231,6 +234,34 @@ fn a_running_program_is_fit(runtime: &Runtime) {
         assert_eq!(reported.check(what).0, "ok", "{}", reported.text);
     }
     running.end_well();
+}
+
+/// From outside nobody can see what a handler holds off.
+fn a_crash_handler_is_told_once_an_agent_is_there(runtime: &Runtime) {
+    const WHAT: &str = "its fault handlers";
+    let library = native_threads();
+    let mut command = runtime.command(&workload("unseen").dll);
+    command
+        .args(["60", "attached", "crashes"])
+        .env("LD_LIBRARY_PATH", library.parent().unwrap());
+    let program = Running::start(command);
+    let reported = doctor_of(program.pid());
+    let (state, text) = reported.check(WHAT);
+    assert_eq!(state, "ok", "{}", reported.text);
+    assert!(text.starts_with("known once"), "{text}");
+    let folder = test_folder("crash-handler");
+    record(program.pid(), &folder, &["-d", "200ms", "--stay"]);
+    let reported = doctor_of(program.pid());
+    let (_, text) = reported.check(WHAT);
+    assert!(text.starts_with("the handler of SIGSEGV "), "{text}");
+    assert!(reported.is_fit, "{}", reported.text);
+    ends_well(program, "result missed 0");
+    let waits = Running::waits(runtime);
+    record(waits.pid(), &folder, &["-d", "200ms", "--stay"]);
+    let reported = doctor_of(waits.pid());
+    let (_, text) = reported.check(WHAT);
+    assert!(text.starts_with("all hold off"), "{text}");
+    waits.end_well();
 }
 
 #[test]

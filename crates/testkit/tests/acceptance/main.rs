@@ -45,6 +45,8 @@ mod callers;
 mod change;
 mod command_line;
 mod compatibility;
+#[cfg(composite)]
+mod composite;
 mod containers;
 mod cost;
 mod crypto;
@@ -52,6 +54,7 @@ mod deep;
 mod diagnostics_socket;
 mod doctor;
 mod dump;
+mod dumps;
 mod events;
 mod exports;
 mod found;
