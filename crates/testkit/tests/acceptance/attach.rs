@@ -215,11 +215,7 @@ fn rounds_wanted() -> u32 {
 /// logical stacks, the default. The agent must then inspect existing code, some of which has been
 /// unloaded.
 fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
-    round_of("cpu,exception", pid, folder, number)
-}
-
-fn round_of(events: &str, pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
-    let mut options = vec!["-d", "200ms", "-e", events];
+    let mut options = vec!["-d", "200ms", "-e", "cpu,exception"];
     if !number.is_multiple_of(2) {
         options.push("--no-async-stacks");
     }
@@ -233,8 +229,8 @@ fn round_of(events: &str, pid: u32, folder: &Path, number: u32) -> (usize, usize
     (agent_mappings(pid), descriptors(pid), resident)
 }
 
-/// In a program that does nothing meanwhile. Without events of the runtime's, which leave objects
-/// of the runtime's on its heap until the next collection.
+/// In a program that does nothing meanwhile, by rounds that are all the same. Without events of the
+/// runtime's own, which leave objects on its heap until the next collection.
 fn rounds_give_back_their_memory(runtime: &Runtime) {
     const MOST_KIB: u64 = 2 * 1024;
     let program = Running::waits(runtime);
@@ -242,7 +238,10 @@ fn rounds_give_back_their_memory(runtime: &Runtime) {
     let folder = test_folder("memory");
     let mut first = None;
     for number in 1..=rounds_wanted() {
-        round_of("cpu", pid, &folder, number);
+        let recorded = record(pid, &folder, &["-d", "100ms", "-e", "cpu"]);
+        let message = &recorded.answer.stderr;
+        assert!(has_left(&recorded), "round {number}: {message}");
+        until("the agent's thread to end", || !has_agent_thread(pid));
         let now = resident(pid, "RssAnon:");
         let first = *first.get_or_insert(now);
         println!("round {number}: {now} KiB");
