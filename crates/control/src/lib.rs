@@ -75,7 +75,7 @@ pub mod keys {
     pub const PHASE: &str = "phase";
     /// The runtimes in the process: `8.0.4 attached, 3.1.23 started`.
     pub const RUNTIMES: &str = "runtimes";
-    /// Signals of faults whose handlers get the runtime's signal added to their masks, as a set: bit
+    /// Signals of faults to whose handlers' masks the runtime's signal is added, as a set: bit
     /// N - 1 is signal N.
     pub const MASKED_FAULTS: &str = "masked-faults";
     /// Signals of faults whose handlers let the runtime's signal in, and cannot be changed; as

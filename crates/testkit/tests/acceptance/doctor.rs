@@ -236,7 +236,7 @@ fn a_running_program_is_fit(runtime: &Runtime) {
     running.end_well();
 }
 
-/// From outside nobody can see what a handler holds off.
+/// A handler's mask cannot be seen from outside.
 fn a_crash_handler_is_told_once_an_agent_is_there(runtime: &Runtime) {
     const WHAT: &str = "its fault handlers";
     let library = native_threads();

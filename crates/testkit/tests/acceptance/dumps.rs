@@ -25,7 +25,7 @@ on_each_runtime!(the_agents_library_alone_is_mapped_afterwards);
 /// How often a program is recorded before it is read.
 const ROUNDS: u32 = 20;
 
-/// What a reader found: the number of managed frames on all stacks.
+/// The findings of a reader: the number of managed frames on all stacks.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     managed_frames: u32,
