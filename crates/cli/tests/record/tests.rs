@@ -56,6 +56,7 @@ pub(crate) fn all() -> Vec<Trial> {
         without_memory_the_recording_and_the_exit_code_stay,
         first_process::orphans_are_reaped,
         first_process::only_signals_that_the_program_catches_reach_it,
+        notes_are_printed_when_they_come,
         killed_agent_leaves_whole_blocks,
         garbage_on_the_socket,
         several_processes,
@@ -758,6 +759,32 @@ fn an_alarm_set_before_the_tool_reaches_the_program() {
     let ran = by_python(set, scene).run();
     ran.code(0);
     assert_eq!(ran.stdout, "ready\nSIGALRM\n");
+}
+
+/// The program ends only when a note has been read, and then the note does not come again.
+fn notes_are_printed_when_they_come() {
+    let actions = [
+        "connect",
+        "samples=1",
+        "note=counting distorts",
+        "echo",
+        "note=counting distorts",
+        "note=another",
+        "end",
+    ];
+    let mut scene = scene(&["-o", "x.swk"], &actions);
+    scene.command.stdin(Stdio::piped());
+    let mut running = scene.start();
+    let mut messages = BufReader::new(running.child.stderr.take().unwrap());
+    let mut message = String::new();
+    messages.read_line(&mut message).unwrap();
+    assert_eq!(message, "sidewalk: counting distorts\n");
+    drop(running.child.stdin.take());
+    running.finish().code(0);
+    let mut more = String::new();
+    messages.read_to_string(&mut more).unwrap();
+    assert!(more.starts_with("sidewalk: another\n"), "{more}");
+    assert!(!more.contains("distorts"), "{more}");
 }
 
 fn killed_agent_leaves_whole_blocks() {
