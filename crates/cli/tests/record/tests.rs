@@ -44,6 +44,7 @@ pub(crate) fn all() -> Vec<Trial> {
         nothing_recorded_keeps_the_childs_code,
         connected_but_silent,
         a_command_that_ends_at_once,
+        a_native_aot_program_is_named_before_it_runs,
         terminate_is_forwarded,
         hangup_is_forwarded,
         interrupt_by_kill_is_forwarded,
@@ -567,6 +568,29 @@ fn connected_but_silent() {
     ran.killed_by(Signal::SIGKILL);
     // The first block was complete.
     assert_eq!(ran.profile("x.swk").samples.len(), 0);
+}
+
+/// By the symbols that programs with a runtime of their own export.
+fn a_native_aot_program_is_named_before_it_runs() {
+    const SYMBOLS: &str = "#include <stdio.h>\nint DotNetRuntimeDebugHeader;\n";
+    const MAIN: &str = "int main(void) { fputs(\"it runs\\n\", stderr); return 5; }\n";
+    for (more, is_named) in [("", true), ("int DotNetRuntimeInfo;\n", false)] {
+        let scene = bare_scene(&["-o", "x.swk", "--", "./program"]);
+        let at = |name: &str| scene.folder.path().join(name);
+        fs::write(at("program.c"), [SYMBOLS, more, MAIN].concat()).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-rdynamic", "-o"]);
+        let made = compiler.arg(at("program")).arg(at("program.c")).status();
+        assert!(made.unwrap().success());
+        let ran = scene.run();
+        ran.code(5).says("nothing was recorded");
+        let (before, _) = ran.stderr.split_once("it runs\n").unwrap();
+        assert_eq!(
+            before.contains("./program is a native AOT program"),
+            is_named,
+            "{before}"
+        );
+    }
 }
 
 fn terminate_is_forwarded() {
