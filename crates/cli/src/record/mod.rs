@@ -29,7 +29,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
@@ -241,8 +241,14 @@ fn record_later(
     console: &Console,
 ) -> Result<Vec<Target>> {
     session.idle(time)?;
+    let mut targets = attach::tree(pid);
+    // A slow command may not have loaded its runtime yet.
+    let deadline = Instant::now() + attach::STARTUP_TIME;
+    while targets.is_empty() && Instant::now() < deadline && session.idle(attach::STARTUP_POLL)? {
+        targets = attach::tree(pid);
+    }
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
-    for target in attach::tree(pid) {
+    for target in targets {
         if !session.is_wanted(target.pid().cast_signed()) {
             continue;
         }
