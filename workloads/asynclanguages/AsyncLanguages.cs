@@ -17,9 +17,12 @@ namespace Workloads
                 string vb = space + "VisualBasic.";
                 Tell(vb + "BurnVb", vb + "VbInner", vb + "VbMiddle", vb + "VbRoot", "AsyncLanguages.Number");
                 Tell(vb + "BurnVbSub", vb + "VbSub", vb + "VbSubRoot", "AsyncLanguages.Nothing");
+                Tell(vb + "BurnVbLambda", vb + "lambda#0", "AsyncLanguages.Number");
             }
             Tell("FSharp.BurnFs", "FSharp.Number.MoveNext", "FSharp.Number.MoveNext", "AsyncLanguages.Number");
             Tell("FSharp.BurnFsText", "FSharp.Text.MoveNext", "AsyncLanguages.Text");
+            Tell("FSharp.BurnFsClosure", "Shop.checkout.lambda@12", "FSharp.Number.MoveNext", "AsyncLanguages.Number");
+            Func<long> closure = FSharp.Closure();
             while (run.More())
             {
                 long sum = 0;
@@ -27,10 +30,13 @@ namespace Workloads
                 {
                     gate => Number(VisualBasic.VbRoot(gate)),
                     gate => Nothing(VisualBasic.VbSubRoot(gate)),
+                    gate => Number(VisualBasic.VbLambda(gate)),
                     gate => Number(Unoptimised.VisualBasic.VbRoot(gate)),
                     gate => Nothing(Unoptimised.VisualBasic.VbSubRoot(gate)),
+                    gate => Number(Unoptimised.VisualBasic.VbLambda(gate)),
                     gate => Number(FSharp.FsNumber(gate)),
                     gate => Text(FSharp.FsText(gate)),
+                    gate => Number(FSharp.FsClosure(gate, closure)),
                 })
                 {
                     var gate = new TaskCompletionSource<long>(TaskCreationOptions.RunContinuationsAsynchronously);

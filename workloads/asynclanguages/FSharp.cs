@@ -1,4 +1,6 @@
 using System;
+using System.Reflection;
+using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
 using System.Threading.Tasks;
 
@@ -124,6 +126,30 @@ namespace Workloads
         /// <summary>A number that two state machines of the same kind make, one of which awaits the other.</summary>
         public static Task<long> FsNumber(Task<long> gate) => Then(() => Then(() => gate, BurnFs), () => 1);
 
+        /// <summary>One that calls a function given as a value.</summary>
+        public static Task<long> FsClosure(Task<long> gate, Func<long> closure) => Then(() => gate, closure);
+
+        /// <summary>
+        /// What the compiler of F# makes of such a function: a class that is named after the function and line it stands in, with a method
+        /// `Invoke`. C# has no such names.
+        /// </summary>
+        public static Func<long> Closure()
+        {
+            AssemblyBuilder assembly = AssemblyBuilder.DefineDynamicAssembly(new AssemblyName("Shop"), AssemblyBuilderAccess.Run);
+            TypeBuilder shop = assembly.DefineDynamicModule("Shop").DefineType("Workloads.Shop", TypeAttributes.Public);
+            TypeBuilder closure = shop.DefineNestedType("checkout@12", TypeAttributes.NestedPublic);
+            MethodBuilder invoke = closure.DefineMethod("Invoke", MethodAttributes.Public, typeof(long), Type.EmptyTypes);
+            ILGenerator il = invoke.GetILGenerator();
+            il.Emit(OpCodes.Call, typeof(FSharp).GetMethod(nameof(BurnFsClosure)));
+            il.Emit(OpCodes.Ldc_I4_1);
+            il.Emit(OpCodes.Conv_I8);
+            il.Emit(OpCodes.Add);
+            il.Emit(OpCodes.Ret);
+            shop.CreateType();
+            object made = Activator.CreateInstance(closure.CreateType());
+            return (Func<long>)Delegate.CreateDelegate(typeof(Func<long>), made, "Invoke");
+        }
+
         /// <summary>One whose result is an object.</summary>
         public static Task<string> FsText(Task<long> gate)
         {
@@ -136,6 +162,9 @@ namespace Workloads
 
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static long BurnFs() => Spin.For(3, Turns) + 1;
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static long BurnFsClosure() => Spin.For(5, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static long BurnFsText() => Spin.For(4, Turns) + 1;

@@ -29,6 +29,15 @@ Public Class VisualBasic
         BurnVbSub()
     End Function
 
+    Public Shared Function VbLambda(gate As Task) As Task(Of Long)
+        Dim lambda As System.Func(Of Task(Of Long)) =
+            Async Function()
+                Await gate
+                Return BurnVbLambda() + 1
+            End Function
+        Return lambda()
+    End Function
+
     <MethodImpl(MethodImplOptions.NoInlining)>
     Private Shared Function BurnVb() As Long
         Return Burn(1) + 1
@@ -37,6 +46,11 @@ Public Class VisualBasic
     <MethodImpl(MethodImplOptions.NoInlining)>
     Private Shared Function BurnVbSub() As Long
         Return Burn(2) + 1
+    End Function
+
+    <MethodImpl(MethodImplOptions.NoInlining)>
+    Private Shared Function BurnVbLambda() As Long
+        Return Burn(3) + 1
     End Function
 
     <MethodImpl(MethodImplOptions.NoInlining)>

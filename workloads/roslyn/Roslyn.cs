@@ -16,7 +16,8 @@ namespace Workloads
     /// A compiler run: the C# compiler, cold, on a program of its own making.
     /// Thousands of methods are compiled by the JIT, on several threads.
     /// A round is one compilation; with files=N of N files. With `tell` each round
-    /// is told when it ends, with the CPU time of the process until then.
+    /// is told when it ends, with the CPU time of the process until then. With
+    /// reload=DIR it does something else: see Reload.
     /// </summary>
     public static class Roslyn
     {
@@ -34,6 +35,11 @@ namespace Workloads
             }
             // What it compiles against is the same on every runtime.
             string[] references = File.ReadAllLines(Path.Combine(AppContext.BaseDirectory, "references.txt"));
+            string reload = args.FirstOrDefault(arg => arg.StartsWith("reload=", StringComparison.Ordinal));
+            if (reload != null)
+            {
+                return Reload.Run(reload.Substring(7), run, references.Select(path => (MetadataReference)MetadataReference.CreateFromFile(path)));
+            }
             var check = new Checked("assembly");
             while (run.More())
             {

@@ -91,6 +91,11 @@ impl Console {
         self.is_shared.set(true);
     }
 
+    /// Whether a message would now damage the screen of a started program.
+    pub(crate) fn is_programs_screen(&self) -> bool {
+        self.terminal && self.is_shared.get()
+    }
+
     /// Whether [`Console::progress`] shows anything.
     pub(crate) fn shows_progress(&self) -> bool {
         self.terminal && !self.quiet && !self.is_shared.get()

@@ -5,21 +5,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profile::testing::{Scene, tiny};
+use profile::testing::{Scene, tiny, tree};
 use tempfile::TempDir;
 
-/// Makes a folder with `tiny.swk`, and one for programs.
+/// Makes a folder with `tiny.swk` and `tree.swk`, and one for programs.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("tiny.swk"), tiny().file()).unwrap();
+    fs::write(folder.path().join("tree.swk"), tree().file()).unwrap();
     fs::create_dir(folder.path().join("bin")).unwrap();
     folder
 }
 
 fn open(folder: &Path, variables: &[(&str, &str)]) -> Output {
+    open_with(folder, &["tiny.swk"], variables)
+}
+
+fn open_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidewalk"));
     command
-        .args(["open", "tiny.swk"])
+        .arg("open")
+        .args(arguments)
         .current_dir(folder)
         .env("TMPDIR", folder)
         .env(
@@ -86,6 +92,28 @@ fn without_a_browser_the_path_is_printed() {
     }
 }
 
+#[test]
+fn the_page_shows_the_chosen_part() {
+    let folder = folder();
+    let output = open_with(folder.path(), &["tree.swk", "--process", "App"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let note = "10 of 100 samples are shown: --process 'App'";
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains(note), "{message}");
+    let path = String::from_utf8(output.stdout).unwrap();
+    let data = decoded(Path::new(path.trim_end()));
+    assert!(data.contains(note) && data.contains("Worker"), "{data}");
+    assert!(!data.contains("Tools.compile"), "{data}");
+    // With nothing to show there is no page.
+    let output = open_with(folder.path(), &["tree.swk", "--focus", "Nowhere"], &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("--focus 'Nowhere' matches nothing"),
+        "{message}"
+    );
+}
+
 /// Returns the decoded page of a recording whose samples are in the fixture `Sources.dll`. `more`
 /// are further arguments.
 fn page_of_sources(folder: &Path, more: &[&str]) -> String {
@@ -114,13 +142,19 @@ fn page_of_sources(folder: &Path, more: &[&str]) -> String {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let page = fs::read_to_string(folder.join("sources.html")).unwrap();
+    decoded(&folder.join("sources.html"))
+}
+
+/// Returns the data of a page.
+fn decoded(page: &Path) -> String {
+    let page = fs::read_to_string(page).unwrap();
     let (_, data) = page.split_once("data-encoding=\"plain\">").unwrap();
     let (data, _) = data.split_once('<').unwrap();
-    fs::write(folder.join("data"), data).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("data"), data).unwrap();
     let decoded = Command::new("base64")
         .args(["-d", "data"])
-        .current_dir(folder)
+        .current_dir(folder.path())
         .output();
     String::from_utf8_lossy(&decoded.unwrap().stdout).into_owned()
 }

@@ -94,13 +94,16 @@ pub fn connect_to_newest(
     // The process may have ended during the search.
     Target::new(target.pid())?;
     let [folder, ..] = folders(target);
-    let why = missing_socket_reason(target, &folder);
+    let open = target.open_folder(&folder).ok();
+    let flags = open.map(|open| fstatvfs(&open).map_or(FsFlags::empty(), |found| found.flags()));
+    let why = missing_socket_reason(&folder, flags);
     let (pid, folder) = (target.pid(), target.path_from_here(&folder));
     Err(failure.unwrap_or(Error::NoSocket { pid, folder, why }))
 }
 
-/// Why a runtime may have no socket in its folder for temporary files.
-fn missing_socket_reason(target: &Target, folder: &Path) -> &'static str {
+/// Why a runtime may have no socket in its folder for temporary files, which is on a file system
+/// with these flags; `None` if the folder is not there.
+fn missing_socket_reason(folder: &Path, flags: Option<FsFlags>) -> &'static str {
     /// The capacity of `sockaddr_un`, and the longest possible file name.
     const LONGEST_PATH: usize = 107;
     const NAME: &str = "/dotnet-diagnostic-4194304-1234567890-socket";
@@ -108,12 +111,11 @@ fn missing_socket_reason(target: &Target, folder: &Path) -> &'static str {
         return "the path of that folder is too long for a socket, so its runtime could not make one; start it with \
                 a shorter TMPDIR";
     }
-    let Ok(open) = target.open_folder(folder) else {
+    let Some(flags) = flags else {
         return "that folder is not there, so its runtime could not make one; start it with a TMPDIR that can be \
                 written to";
     };
-    let flags = fstatvfs(&open).map(|found| found.flags());
-    if flags.is_ok_and(|flags| flags.contains(FsFlags::ST_RDONLY)) {
+    if flags.contains(FsFlags::ST_RDONLY) {
         return "that folder is read-only, so its runtime could not make one; start it with a TMPDIR that can be \
                 written to";
     }
@@ -334,6 +336,43 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runtime_without_a_socket_has_its_reason() {
+        let deep = format!("/tmp/{}", "d".repeat(100));
+        for (folder, flags, expected) in [
+            (&*deep, Some(FsFlags::empty()), "too long for a socket"),
+            ("/tmp/none", None, "that folder is not there"),
+            ("/tmp", Some(FsFlags::ST_RDONLY), "that folder is read-only"),
+            ("/tmp", Some(FsFlags::ST_NOEXEC), "it runs no .NET"),
+        ] {
+            let why = missing_socket_reason(Path::new(folder), flags);
+            assert!(why.contains(expected), "{folder}: {why}");
+            let advice = why.contains("TMPDIR");
+            assert!(advice, "{folder}: {why}");
+        }
+    }
+
+    /// The folder is looked at in the target's view.
+    #[test]
+    fn a_target_without_dotnet_is_told_of_the_folder() {
+        for (folder, expected) in [
+            ("/none/such", "that folder is not there"),
+            ("/tmp", "it runs no .NET"),
+        ] {
+            let mut child = std::process::Command::new("cat")
+                .env("TMPDIR", folder)
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let target = Target::new(child.id()).unwrap();
+            let found = connect_to_newest(&target, Duration::from_secs(1), |_| false);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 
     #[test]
     fn names_of_sockets() {

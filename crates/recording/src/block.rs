@@ -39,6 +39,8 @@ const MAX_CREATOR: usize = 255;
 const FLAG_LZ4: u8 = 1;
 /// [`BlockHeader::flags`]: the block holds [`crate::Record::End`].
 const FLAG_END: u8 = 2;
+/// [`BlockHeader::flags`]: the block holds a [`crate::Record::Note`].
+const FLAG_NOTE: u8 = 4;
 
 /// Header of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +48,7 @@ pub(crate) struct BlockHeader {
     pub(crate) version: u8,
     pub(crate) compressed: bool,
     pub(crate) is_end: bool,
+    pub(crate) has_note: bool,
     pub(crate) process: ProcessKey,
     pub(crate) sequence: u32,
     pub(crate) raw_length: u32,
@@ -56,7 +59,9 @@ pub(crate) struct BlockHeader {
 impl BlockHeader {
     pub(crate) fn to_bytes(self) -> [u8; BLOCK_HEADER] {
         let mut bytes = [0; BLOCK_HEADER];
-        let flags = (u8::from(self.compressed) * FLAG_LZ4) | (u8::from(self.is_end) * FLAG_END);
+        let flags = (u8::from(self.compressed) * FLAG_LZ4)
+            | (u8::from(self.is_end) * FLAG_END)
+            | (u8::from(self.has_note) * FLAG_NOTE);
         bytes[0..8].copy_from_slice(&SYNC);
         bytes[8] = self.version;
         bytes[9] = flags;
@@ -76,6 +81,7 @@ impl BlockHeader {
             version: bytes[8],
             compressed: bytes[9] & FLAG_LZ4 != 0,
             is_end: bytes[9] & FLAG_END != 0,
+            has_note: bytes[9] & FLAG_NOTE != 0,
             raw_length: u32_at(bytes, 12),
             payload_length: u32_at(bytes, 16),
             process: ProcessKey(u64::from(u32_at(bytes, 20)) | u64::from(u32_at(bytes, 24)) << 32),
@@ -115,6 +121,7 @@ mod tests {
             version: 1,
             compressed: true,
             is_end: false,
+            has_note: true,
             process: ProcessKey(0x0123_4567_89AB_CDEF),
             sequence: 7,
             raw_length: 70_000,

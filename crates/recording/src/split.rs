@@ -1,12 +1,15 @@
 //! Splitter of a connection's bytes into whole blocks, which the tool appends to its file.
 //!
-//! Records are not decoded here. Invariant: each block returned is whole and has valid checksums;
-//! at most one incomplete block is kept beside the bytes that the caller fed.
+//! Records are not decoded here, except notes for the user. Invariant: each block returned is whole
+//! and has valid checksums; at most one incomplete block is kept beside the bytes that the caller
+//! fed.
 
 use std::fmt;
+use std::io::Read as _;
 
-use crate::block::{BLOCK_HEADER, BlockHeader, SYNC};
-use crate::record::ProcessKey;
+use crate::block::{BLOCK_HEADER, BlockHeader, SYNC, file_header};
+use crate::reader::{Item, Reader};
+use crate::record::{ProcessKey, Record};
 
 /// One whole block, as it lies on the wire and on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +20,28 @@ pub struct Block<'a> {
     pub sequence: u32,
     /// Whether it holds [`crate::Record::End`], behind which this process's agent sends nothing.
     pub is_end: bool,
+    /// Whether it holds a [`crate::Record::Note`].
+    pub has_note: bool,
     /// Everything, header included: append it to a file as it is.
     pub bytes: &'a [u8],
+}
+
+impl Block<'_> {
+    /// Returns the block's notes for the user. Only a block that has some is decoded.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let (mut notes, header) = (Vec::new(), file_header(""));
+        if self.has_note
+            && let Ok(mut reader) = Reader::open(header.as_slice().chain(self.bytes))
+        {
+            while let Ok(Some(item)) = reader.next_item() {
+                if let Item::Record(_, Record::Note { text }) = item {
+                    notes.push(text.into_owned());
+                }
+            }
+        }
+        notes
+    }
 }
 
 /// Error: the peer sent something other than valid blocks. The connection cannot be used further.
@@ -120,6 +143,7 @@ impl BlockSplitter {
             process: header.process,
             sequence: header.sequence,
             is_end: header.is_end,
+            has_note: header.has_note,
             bytes: &self.buffer[start..start + length],
         }))
     }
@@ -146,7 +170,7 @@ impl BlockSplitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Record, Writer};
+    use crate::Writer;
 
     #[test]
     fn garbage_is_an_error_at_its_first_byte_and_stays_one() {
@@ -164,6 +188,24 @@ mod tests {
         );
         splitter.feed(&block);
         assert_eq!(splitter.next_block(), Err(failed));
+    }
+
+    #[test]
+    fn notes_are_read_where_there_are_some() {
+        let mut writer = Writer::new(ProcessKey(1));
+        let mut splitter = BlockSplitter::new();
+        for texts in [&[][..], &["a", "b"], &[]] {
+            let _ = writer.push(&Record::End { time_ns: 1 });
+            for text in texts {
+                let _ = writer.push(&Record::Note {
+                    text: (*text).into(),
+                });
+            }
+            splitter.feed(&writer.take_block().unwrap());
+            let block = splitter.next_block().unwrap().unwrap();
+            assert_eq!(block.has_note, !texts.is_empty());
+            assert_eq!(block.notes(), texts);
+        }
     }
 
     #[test]

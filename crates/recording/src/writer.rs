@@ -32,6 +32,7 @@ pub struct Writer {
     sequence: u32,
     deltas: Deltas,
     has_end: bool,
+    has_note: bool,
     records: Vec<u8>,
     body: Vec<u8>,
     table: CompressTable,
@@ -53,6 +54,7 @@ impl Writer {
             sequence,
             deltas: Deltas::default(),
             has_end: false,
+            has_note: false,
             records: Vec::new(),
             body: Vec::new(),
             table: CompressTable::large(),
@@ -85,6 +87,7 @@ impl Writer {
         codec::put_head(&mut self.records, kind, self.body.len());
         self.records.extend_from_slice(&self.body);
         self.has_end |= matches!(record, Record::End { .. });
+        self.has_note |= matches!(record, Record::Note { .. });
         if self.records.len() >= FLUSH_AT {
             PushOutcome::FlushDue
         } else {
@@ -135,6 +138,7 @@ impl Writer {
             version: BLOCK_VERSION,
             compressed,
             is_end: self.has_end,
+            has_note: self.has_note,
             process: self.process,
             sequence: self.sequence,
             raw_length: self.records.len() as u32,
@@ -147,6 +151,7 @@ impl Writer {
         self.sequence = self.sequence.wrapping_add(1);
         self.deltas = Deltas::default();
         self.has_end = false;
+        self.has_note = false;
         self.records.clear();
         true
     }

@@ -381,16 +381,22 @@ proptest! {
             let (part, rest) = wire.split_at((*sizes.next().unwrap()).min(wire.len()));
             splitter.feed(part);
             wire = rest;
-            while let Some(Block { process, sequence: _, is_end, bytes }) =
+            while let Some(Block { process, sequence: _, is_end, has_note, bytes }) =
                 splitter.next_block().unwrap()
             {
-                found.push((process, is_end));
+                found.push((process, is_end, has_note));
                 joined.extend_from_slice(bytes);
             }
         }
         let is_end = |record: &Record<'_>| matches!(record, Record::End { .. });
-        let expected: Vec<_> =
-            blocks.iter().map(|(key, records)| (*key, records.iter().any(is_end))).collect();
+        let is_note = |record: &Record<'_>| matches!(record, Record::Note { .. });
+        let flags = |records: &[Record<'_>]| {
+            (records.iter().any(is_end), records.iter().any(is_note))
+        };
+        let expected: Vec<_> = blocks
+            .iter()
+            .map(|(key, records)| (*key, flags(records).0, flags(records).1))
+            .collect();
         prop_assert_eq!(found, expected);
         prop_assert_eq!(joined.as_slice(), &file[header..]);
         prop_assert_eq!(splitter.pending(), 0);

@@ -33,9 +33,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 const DETACH_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum age, and maximum delay of the attach, of a process whose runtime is still starting.
-const STARTUP_TIME: Duration = Duration::from_secs(5);
+pub(super) const STARTUP_TIME: Duration = Duration::from_secs(5);
 /// Time between two attempts to attach to a starting process.
-const STARTUP_POLL: Duration = Duration::from_millis(50);
+pub(super) const STARTUP_POLL: Duration = Duration::from_millis(50);
 /// A process must be stopped this long to be reported as stopped: a tracer stops it for moments.
 const STOPPED_TIME: Duration = Duration::from_secs(1);
 /// Time in which a process may end after its sockets have failed.

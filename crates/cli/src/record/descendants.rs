@@ -335,7 +335,8 @@ fn cpu_ticks(stat: &Stat) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader};
-    use std::process::{Command, Stdio};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
@@ -413,6 +414,67 @@ thread.join()
         );
         assert!(reasons[2].contains("--start-after"), "{reasons:?}");
         assert!(reasons[3].contains("no agent for glibc"), "{reasons:?}");
+    }
+
+    /// A shell whose command line begins with another name, killed on drop.
+    struct Shell(Child);
+
+    impl Shell {
+        fn start(name: &str, arguments: &[&str]) -> Self {
+            let mut shell = Command::new("/bin/sh");
+            shell.arg0(name).args(arguments).stdin(Stdio::piped());
+            Self(shell.spawn().unwrap())
+        }
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+
+        fn used(&self) -> u64 {
+            cpu_ticks(&stat_of(self.pid()).unwrap())
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_build_server_that_worked_for_the_command_is_named_with_its_time() {
+        const WAITS: [&str; 2] = ["-c", "read line"];
+        let idle = Shell::start("VBCSCompiler", &WAITS);
+        let busy = Shell::start("VBCSCompiler", &["-c", "while :; do :; done"]);
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("build");
+        std::fs::write(&script, "read line").unwrap();
+        let command = Shell::start("dotnet", &[script.to_str().unwrap()]);
+        let mut found = Descendants::of(command.pid(), None, Libc::Glibc(None));
+        found.check_due(Instant::now(), &|_| true);
+        let before = busy.used();
+        while busy.used() < before + 2 {
+            std::thread::yield_now();
+        }
+        let own = |shell: &Shell| {
+            let servers = found.busy_servers().into_iter();
+            let begin = format!("{} (", shell.pid());
+            servers
+                .filter(move |server| server.starts_with(&begin))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(own(&idle).len(), 0);
+        let named = own(&busy);
+        assert_eq!(named.len(), 1, "{named:?}");
+        let time = named[0]
+            .strip_suffix(" s of CPU")
+            .and_then(|text| text.split(": ").last());
+        let seconds: f64 = time.unwrap().parse().unwrap();
+        assert!(
+            named[0].contains("(VBCSCompiler -c ") && seconds > 0.0,
+            "{named:?}"
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
@@ -241,8 +241,14 @@ fn record_later(
     console: &Console,
 ) -> Result<Vec<Target>> {
     session.idle(time)?;
+    let mut targets = attach::tree(pid);
+    // A slow command may not have loaded its runtime yet.
+    let deadline = Instant::now() + attach::STARTUP_TIME;
+    while targets.is_empty() && Instant::now() < deadline && session.idle(attach::STARTUP_POLL)? {
+        targets = attach::tree(pid);
+    }
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
-    for target in attach::tree(pid) {
+    for target in targets {
         if !session.is_wanted(target.pid().cast_signed()) {
             continue;
         }
@@ -312,6 +318,7 @@ fn run_attached(
     let configuration = environment::configuration(args);
     let mut session = Session::without_command(&signals, console);
     session.end_signal = args.until_signal;
+    session.prints_notes = show.is_none();
     if let Some(time) = args.start_after
         && !session.idle(time)?
     {
@@ -613,9 +620,8 @@ fn finish(
     for text in unrecorded.texts() {
         console.warning(text);
     }
-    let notes = unrecorded.notes();
-    for note in &notes {
-        sink.note(note);
+    for note in unrecorded.notes() {
+        sink.note(&note);
     }
     if failure.is_none() {
         if args.symbols {
@@ -623,8 +629,10 @@ fn finish(
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
-    let said = [notes, unrecorded.unfinished.clone()].concat();
-    let made = make_outputs(args, &sink, &said, console);
+    for note in &unrecorded.unfinished {
+        sink.see_note(note);
+    }
+    let made = make_outputs(args, &sink, console);
     if made.is_err() && sink.is_temporary() {
         let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;
@@ -636,12 +644,7 @@ fn finish(
     }
 }
 
-fn make_outputs(
-    args: &RecordArgs,
-    sink: &Sink,
-    note_texts: &[String],
-    console: &Console,
-) -> Result<()> {
+fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
     let has = |kind| args.outputs.iter().any(|output| output.kind == kind);
     let is_kept_alone = args.outputs.iter().all(|o| o.kind == OutputKind::Recording);
     // No size limit, as it is our own recording. Names were looked up just now.
@@ -661,7 +664,7 @@ fn make_outputs(
     }
     // Notes, not warnings: a program that was stopped with Ctrl-C did not report its end.
     for note in &profile.health.notes {
-        if !note_texts.contains(note) {
+        if !sink.has_seen_note(note) {
             console.note(formats::visible(note));
         }
     }

@@ -1,7 +1,7 @@
 //! The event loop of a recording: signals, the agents' sockets and their connections.
 //!
 //! Runs from the spawn to the last block, on the tool's main thread. Blocks go to the sink
-//! (`sink`); they are not decoded here, and outputs are written elsewhere.
+//! (`sink`); only the agents' notes are read here, and outputs are written elsewhere.
 //! Invariants: the recorded program never waits for the tool, because agents are answered at once
 //! and useless connections are closed. The loop ends a bounded time after recording should end.
 //! A connection ends with its process: a forked child that never execs holds the socket open, but
@@ -127,6 +127,8 @@ pub(super) struct Session<'s> {
     stale_sockets: Vec<(OwnedFd, PathBuf)>,
     /// Flush time at the end, if longer than usual.
     flush_time: Option<Duration>,
+    /// Whether the agents' notes are printed when they arrive.
+    pub(super) prints_notes: bool,
     /// The live view of `sidewalk top`.
     pub(super) top: Option<Top>,
     /// Duties of process 1, if the tool is the first process of a container.
@@ -150,6 +152,7 @@ impl<'s> Session<'s> {
             child: Some(child),
             listeners,
             wanted,
+            prints_notes: true,
             ..Self::without_command(signals, console)
         }
     }
@@ -175,6 +178,7 @@ impl<'s> Session<'s> {
             is_ended_by_signal: false,
             stale_sockets: Vec::new(),
             flush_time: None,
+            prints_notes: false,
             top: None,
             init: Init::detect(),
             descendants: None,
@@ -415,14 +419,22 @@ impl<'s> Session<'s> {
 
     /// Reads received data, and drops connections that have ended.
     fn receive(&mut self, sink: &mut Sink) {
+        let mut notes = Vec::new();
         for connection in &mut self.connections {
-            if let Err(problem) = connection.receive(sink, &mut self.top, &mut self.buffer) {
+            let received = connection.receive(sink, &mut self.top, &mut self.buffer, &mut notes);
+            if let Err(problem) = received {
                 self.console.warning(format_args!(
                     "process {} is no longer recorded: {}",
                     connection.pid,
                     formats::visible(&problem)
                 ));
                 connection.is_open = false;
+            }
+        }
+        if self.prints_notes && !self.console.is_programs_screen() {
+            notes.retain(|note| sink.see_note(note));
+            for note in notes {
+                self.console.note(formats::visible(&note));
             }
         }
         for connection in self.connections.extract_if(.., |one| !one.is_open) {
@@ -653,12 +665,14 @@ fn process_name(pid: i32) -> Option<String> {
 }
 
 impl Connection {
-    /// Reads at most [`READ_QUANTUM`] bytes. `is_open` is false after the last byte.
+    /// Reads at most [`READ_QUANTUM`] bytes, and adds the agent's notes to `notes`. `is_open` is
+    /// false after the last byte.
     fn receive(
         &mut self,
         sink: &mut Sink,
         top: &mut Option<Top>,
         buffer: &mut [u8],
+        notes: &mut Vec<String>,
     ) -> Result<(), String> {
         let mut received = 0;
         while received < READ_QUANTUM {
@@ -672,6 +686,7 @@ impl Connection {
                     self.splitter.feed(buffer.get(..length).unwrap_or_default());
                     while let Some(block) = self.splitter.next_block().map_err(|e| e.to_string())? {
                         sink.append_block(&block);
+                        notes.extend(block.notes());
                         if let Some(top) = top {
                             top.block(block.bytes);
                         }

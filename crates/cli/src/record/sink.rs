@@ -3,7 +3,7 @@
 //! Invariants: the file contains whole blocks only, even after a failed write. Only its owner can
 //! read it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -28,6 +28,8 @@ pub(super) struct Sink {
     /// The sequence number of the next block of each process.
     next: HashMap<ProcessKey, u32>,
     failure: Option<io::Error>,
+    /// Notes that the user has seen.
+    seen_notes: HashSet<String>,
 }
 
 impl Sink {
@@ -66,6 +68,7 @@ impl Sink {
             blocks: 0,
             next: HashMap::new(),
             failure: None,
+            seen_notes: HashSet::new(),
         };
         let creator = concat!("sidewalk ", env!("CARGO_PKG_VERSION"));
         sink.append(&file_header(creator));
@@ -136,8 +139,19 @@ impl Sink {
         Writer::resume(process, next)
     }
 
-    /// Appends a note of the tool, to the process that came first.
+    /// Remembers a note as seen by the user. Returns false if it was already.
+    pub(super) fn see_note(&mut self, text: &str) -> bool {
+        self.seen_notes.insert(text.to_owned())
+    }
+
+    /// Whether the user has seen a note.
+    pub(super) fn has_seen_note(&self, text: &str) -> bool {
+        self.seen_notes.contains(text)
+    }
+
+    /// Appends a note of the tool that the user has seen, to the process that came first.
     pub(super) fn note(&mut self, text: &str) {
+        self.see_note(text);
         let Some(process) = self.next.keys().min().copied() else {
             return;
         };

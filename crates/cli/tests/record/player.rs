@@ -63,6 +63,12 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     agent.samples(value.parse().unwrap());
                 }
             }
+            "note" => {
+                if let Some(agent) = &mut agent {
+                    agent.push(&Record::Note { text: value.into() });
+                    agent.flush().unwrap();
+                }
+            }
             "door" => {
                 let path =
                     control::socket_path(Path::new("/proc/self"), std::process::id()).unwrap();
@@ -97,10 +103,6 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 name: "Main".into(),
                 refused: value.into(),
             }),
-            "note" => agent
-                .as_mut()
-                .unwrap()
-                .push(&Record::Note { text: value.into() }),
             "garbage" => {
                 let agent = agent.as_mut().unwrap();
                 agent.stream.write_all(&[0xab; 4096]).unwrap();

@@ -178,6 +178,7 @@ pub(crate) fn the_programs_screen_is_as_bare() {
     let actions = [
         "connect",
         "samples=1",
+        "note=counting distorts",
         "write=\x1b[2J\x1b[5;7Hname: ",
         "echo",
         "write=100 %",
@@ -206,7 +207,9 @@ pub(crate) fn the_programs_screen_is_as_bare() {
     let reported = shown(scene(&["-o", "x.swk"], &actions));
     let reported = reported.strip_prefix(&bare);
     assert!(
-        reported.is_some_and(|reported| reported.contains("wrote x.swk")),
+        reported.is_some_and(|reported| {
+            reported.contains("wrote x.swk") && reported.contains("counting distorts")
+        }),
         "{reported:?}"
     );
 }

@@ -44,6 +44,7 @@ pub(crate) fn all() -> Vec<Trial> {
         nothing_recorded_keeps_the_childs_code,
         connected_but_silent,
         a_command_that_ends_at_once,
+        a_native_aot_program_is_named_before_it_runs,
         terminate_is_forwarded,
         hangup_is_forwarded,
         interrupt_by_kill_is_forwarded,
@@ -56,6 +57,7 @@ pub(crate) fn all() -> Vec<Trial> {
         without_memory_the_recording_and_the_exit_code_stay,
         first_process::orphans_are_reaped,
         first_process::only_signals_that_the_program_catches_reach_it,
+        notes_are_printed_when_they_come,
         killed_agent_leaves_whole_blocks,
         garbage_on_the_socket,
         several_processes,
@@ -568,6 +570,29 @@ fn connected_but_silent() {
     assert_eq!(ran.profile("x.swk").samples.len(), 0);
 }
 
+/// By the symbols that programs with a runtime of their own export.
+fn a_native_aot_program_is_named_before_it_runs() {
+    const SYMBOLS: &str = "#include <stdio.h>\nint DotNetRuntimeDebugHeader;\n";
+    const MAIN: &str = "int main(void) { fputs(\"it runs\\n\", stderr); return 5; }\n";
+    for (more, is_named) in [("", true), ("int DotNetRuntimeInfo;\n", false)] {
+        let scene = bare_scene(&["-o", "x.swk", "--", "./program"]);
+        let at = |name: &str| scene.folder.path().join(name);
+        fs::write(at("program.c"), [SYMBOLS, more, MAIN].concat()).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-rdynamic", "-o"]);
+        let made = compiler.arg(at("program")).arg(at("program.c")).status();
+        assert!(made.unwrap().success());
+        let ran = scene.run();
+        ran.code(5).says("nothing was recorded");
+        let (before, _) = ran.stderr.split_once("it runs\n").unwrap();
+        assert_eq!(
+            before.contains("./program is a native AOT program"),
+            is_named,
+            "{before}"
+        );
+    }
+}
+
 fn terminate_is_forwarded() {
     forwarded(Signal::SIGTERM);
 }
@@ -758,6 +783,32 @@ fn an_alarm_set_before_the_tool_reaches_the_program() {
     let ran = by_python(set, scene).run();
     ran.code(0);
     assert_eq!(ran.stdout, "ready\nSIGALRM\n");
+}
+
+/// The program ends only when a note has been read, and then the note does not come again.
+fn notes_are_printed_when_they_come() {
+    let actions = [
+        "connect",
+        "samples=1",
+        "note=counting distorts",
+        "echo",
+        "note=counting distorts",
+        "note=another",
+        "end",
+    ];
+    let mut scene = scene(&["-o", "x.swk"], &actions);
+    scene.command.stdin(Stdio::piped());
+    let mut running = scene.start();
+    let mut messages = BufReader::new(running.child.stderr.take().unwrap());
+    let mut message = String::new();
+    messages.read_line(&mut message).unwrap();
+    assert_eq!(message, "sidewalk: counting distorts\n");
+    drop(running.child.stdin.take());
+    running.finish().code(0);
+    let mut more = String::new();
+    messages.read_to_string(&mut more).unwrap();
+    assert!(more.starts_with("sidewalk: another\n"), "{more}");
+    assert!(!more.contains("distorts"), "{more}");
 }
 
 fn killed_agent_leaves_whole_blocks() {

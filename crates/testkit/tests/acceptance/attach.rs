@@ -2,18 +2,20 @@
 //! nothing left of it afterwards.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use control::{LoadMode, ProfilerSlot, class_of, clsid_text};
 use testkit::{
     Inspected, Machine, Recorded, Running, Runtime, WebServer, only_child, sidewalk, test_folder,
     workload,
 };
 
-use crate::{LOST_LIMIT, broken_limit};
+use crate::{LOST_LIMIT, broken_limit, records};
 
 on_each_runtime!(
     the_same_shares,
@@ -34,6 +36,9 @@ on_net8_and_core31!(
     no_file_of_a_module_is_mapped_again,
     an_agent_that_stays_is_found_again,
     a_started_program_is_recorded_again_by_its_agent,
+    a_program_that_comes_late_with_our_environment_is_attached_to,
+    a_recording_is_begun_and_ended_by_two_commands,
+    a_command_is_joined_after_some_time,
 );
 
 /// Maximum difference between our share and the program's, in percentage points.
@@ -58,9 +63,9 @@ pub(crate) fn ends_well(program: Running, says: &str) {
 }
 
 /// Returns the command `sidewalk record --pid` with its recording in `folder`.
-pub(crate) fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
+pub(crate) fn tool(process: impl Display, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(sidewalk());
-    command.args(["record", "--pid", &pid.to_string()]);
+    command.args(["record", "--pid", &process.to_string()]);
     command.args(options).arg("-o").arg(recording_in(folder));
     command.stdin(Stdio::null());
     command
@@ -84,8 +89,8 @@ pub(crate) fn record(pid: u32, folder: &Path, options: &[&str]) -> Recorded {
 }
 
 /// Starts a tool and waits until blocks of the program's have come.
-pub(crate) fn start(pid: u32, folder: &Path, options: &[&str]) -> Child {
-    let tool = tool(pid, folder, options)
+pub(crate) fn start(process: impl Display, folder: &Path, options: &[&str]) -> Child {
+    let tool = tool(process, folder, options)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -94,6 +99,16 @@ pub(crate) fn start(pid: u32, folder: &Path, options: &[&str]) -> Child {
         fs::metadata(recording_in(folder)).is_ok_and(|file| file.len() > 1000)
     });
     tool
+}
+
+/// Waits until an unfinished recording has so many samples.
+pub(crate) fn until_samples(folder: &Path, least: usize) {
+    let is_one =
+        |record: &recording::Record<'_>| matches!(record, recording::Record::Sample { .. });
+    until("samples", || {
+        let records = records(&recording_in(folder)).unwrap();
+        records.iter().filter(|record| is_one(record)).count() >= least
+    });
 }
 
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -543,6 +558,100 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
+}
+
+/// As one that a supervisor starts when the recording of its command has ended.
+fn a_program_that_comes_late_with_our_environment_is_attached_to(runtime: &Runtime) {
+    let agent = testkit::agent();
+    let class = |slot| clsid_text(class_of(LoadMode::Startup, slot));
+    let beside = format!("{}={};", agent.display(), class(ProfilerSlot::Notification));
+    let mut command = runtime.command(&workload("shares").dll);
+    command
+        .arg("attached")
+        .env("CORECLR_ENABLE_PROFILING", "1")
+        .env("CORECLR_PROFILER", class(ProfilerSlot::Main))
+        .env("CORECLR_PROFILER_PATH", &agent)
+        .env("CORECLR_ENABLE_NOTIFICATION_PROFILERS", "1")
+        .env("CORECLR_NOTIFICATION_PROFILERS", beside)
+        .env("SIDEWALK_SOCKET", "/nowhere/agents")
+        .env("SIDEWALK_CONFIG", "event=cpu");
+    let program = Running::start(command);
+    let pid = program.pid();
+    assert!(!has_agent_thread(pid));
+    let row = crate::list::listed(pid).unwrap();
+    assert_eq!(row["record"], "attach", "{row}");
+    let folder = test_folder("late");
+    let recorded = record(
+        pid,
+        &folder,
+        &["-d", "1s", "-F", "999", "--engine", "clocks"],
+    );
+    assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+    assert!(recorded.stacks().with("Workloads.Shares.Rounds").total() > 0);
+    until("the agent's thread to end", || !has_agent_thread(pid));
+    ends_well(program, "\nmeasured rounds");
+}
+
+/// `sidewalk start` and `sidewalk stop`.
+fn a_recording_is_begun_and_ended_by_two_commands(runtime: &Runtime) {
+    let program = running(runtime, "shares", &[]);
+    let pid = program.pid().to_string();
+    let recording = recording_in(&test_folder("two"));
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(sidewalk());
+        command.args(arguments).stdin(Stdio::null());
+        // The recording holds stderr open, so there is no end to wait for.
+        let said = test_folder("said").join("stderr");
+        let status = command.stderr(fs::File::create(&said).unwrap()).status();
+        assert!(status.unwrap().success());
+        fs::read_to_string(said).unwrap()
+    };
+    let file = recording.to_str().unwrap();
+    let began = run(&["start", &pid, "-F", "999", "--engine", "clocks", "-o", file]);
+    assert!(
+        began.contains(&format!("recording process {pid}; sidewalk stop")),
+        "{began}"
+    );
+    let begun = used_ticks(program.pid());
+    until("a tenth of a second of work", || {
+        used_ticks(program.pid()) >= begun + 10
+    });
+    let ended = run(&["stop", &pid]);
+    assert!(
+        ended.contains(&format!("the recording of process {pid} has ended")),
+        "{ended}"
+    );
+    let inspected = Inspected::of(&recording);
+    assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
+    assert_eq!(inspected.json["processes"][0]["pid"], program.pid());
+    until("the agent's thread to end", || {
+        !has_agent_thread(program.pid())
+    });
+    let again = Command::new(sidewalk())
+        .args(["stop", &pid])
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(message.contains("is not being recorded"), "{message}");
+    ends_well(program, "\nmeasured rounds");
+}
+
+/// `--start-after`: the command begins without the agent.
+fn a_command_is_joined_after_some_time(runtime: &Runtime) {
+    let recorded = testkit::Recorder::workload(runtime, "shares", &["5"])
+        .options(["--start-after", "200ms", "-d", "1s"])
+        .options(["-F", "999", "--engine", "clocks"])
+        .run_complete();
+    let inspected = recorded.inspect();
+    assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
+    assert!(recorded.stacks().with("Workloads.Shares.Rounds").total() > 0);
+    // The program's own clock: it went on when the recording had ended.
+    let wall_s = recorded.answer.measured("wall_ms") / 1e3;
+    assert!(
+        inspected.number("duration_s") < wall_s,
+        "{}",
+        inspected.json
+    );
 }
 
 /// The environment in which a runtime loads another profiler, and where that one says what it has

@@ -10,6 +10,8 @@ use testkit::{Inspected, Machine, Recorded, Recorder, Runtime, only_child, sidew
 
 use crate::stress::wait_for_a_sample;
 
+on_net8_and_core31!(a_launcher_below_record_may_set_the_main_profiler);
+
 /// The words of `dotnet exec … WORKLOAD.dll ARGUMENT`.
 fn words(name: &str, argument: &str) -> Vec<String> {
     let mut command = Command::new("unused");
@@ -204,6 +206,51 @@ fn another_profiler_is_noticed() {
         "{message}"
     );
     assert!(recorded.inspect().number("samples") > 0.0);
+}
+
+/// An agent's own launcher: it replaces the main profiler after `record` has set it.
+fn a_launcher_below_record_may_set_the_main_profiler(runtime: &Runtime) {
+    const OTHER: &str = "{DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21}";
+    let log = testkit::test_folder("launcher").join("log");
+    let launcher = format!(
+        "CORECLR_ENABLE_PROFILING=1 CORECLR_PROFILER={OTHER} CORECLR_PROFILER_PATH={} exec \"$@\"",
+        testkit::v2_agent().display()
+    );
+    let recorded = Recorder::workload(runtime, "shares", &["0.5"])
+        .under(["sh", "-c", &launcher, "launcher"])
+        .environment("V2_AGENT_LOG", log.to_str().unwrap())
+        .run();
+    assert_eq!(
+        recorded.answer.lines("share").len(),
+        4,
+        "{:?}",
+        recorded.answer
+    );
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(
+        log.contains("initialized"),
+        "the other one was not there: {log}"
+    );
+    if runtime.is_core31() {
+        let message = &recorded.answer.stderr;
+        assert_eq!(recorded.answer.status.code(), Some(1), "{message}");
+        assert!(
+            message.contains("nothing was recorded: 1 .NET process was not recorded: ")
+                && message.contains("shares.dll")
+                && message.contains(&format!("CORECLR_PROFILER={OTHER}"))
+                && message.contains("supports only one"),
+            "{message}"
+        );
+        return;
+    }
+    recorded.answer.assert_complete();
+    let inspected = recorded.inspect();
+    // Once: one agent, which is beside the other profiler.
+    for each in ["processes", "runtimes"] {
+        let found = inspected.json[each].as_array().unwrap();
+        assert_eq!(found.len(), 1, "{}", inspected.json);
+    }
+    inspected.assert_honest(crate::broken_limit(runtime), crate::LOST_LIMIT);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use diagnostics::{Attach, DeployError, DeployedLibrary, Diagnostics, RefusalCode, Survey, Target};
 use testkit::{
-    Machine, Recorded, Running, Runtime, agent, only_child, output_in_time, repository, sidewalk,
-    stdout_of, test_folder, v2_agent, workload,
+    Machine, Recorded, Recorder, Running, Runtime, agent, only_child, output_in_time, repository,
+    sidewalk, stdout_of, test_folder, v2_agent, workload,
 };
 
 /// Appends a program to the arguments of `starter`, with the same environment.
@@ -115,6 +115,57 @@ fn a_program_in_a_container_is_recorded_from_outside(runtime: &Runtime) {
     });
     assert_eq!(copies.count(), 1);
     running.end_well();
+}
+
+/// Returns a recording of a program that has an empty `/tmp` of its own, in namespaces of its own
+/// by `options`. The tool's socket is in `/tmp`.
+fn with_a_tmp_of_its_own(options: &[&str]) -> Recorder {
+    let script = format!("{}\nexec \"$0\" \"$@\"", empty_tmp(""));
+    let starter = [&["unshare", "--mount"], options, &["sh", "-ec", &script]].concat();
+    Recorder::workload(&Runtime::net8(), "shares", &["0.5"])
+        .under(starter)
+        .environment("XDG_RUNTIME_DIR", "")
+        .environment("TMPDIR", "/tmp")
+}
+
+/// As with bwrap or `PrivateTmp`: the tool has a socket without a path, too.
+#[test]
+fn a_program_with_a_tmp_of_its_own_is_recorded() {
+    let recorded = with_a_tmp_of_its_own(&[]).run_complete();
+    assert!(recorded.inspect().number("samples") > 0.0);
+}
+
+#[test]
+fn a_program_that_can_reach_no_socket_is_named_with_the_reason() {
+    let recorded = with_a_tmp_of_its_own(&["--net"]).run();
+    let message = &recorded.answer.stderr;
+    assert_eq!(recorded.answer.status.code(), Some(1), "{message}");
+    assert!(recorded.answer.measured("wall_ms") > 0.0, "it ran");
+    assert!(
+        message.contains("1 .NET process was not recorded: ")
+            && message.contains("it has a root or a /tmp of its own, and cannot reach /tmp/"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_tool_with_a_read_only_tmp_records() {
+    // The runtime, too, wants a folder to write to.
+    let program = Recorder::workload(&Runtime::net8(), "shares", &["0.5"]);
+    let (command, recording) = program.under(["env", "TMPDIR=/dev/shm"]).prepare();
+    let script = format!(
+        "{}\nmount -o remount,ro /tmp\nexec \"$0\" \"$@\"",
+        empty_tmp("")
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-ec", &script]);
+    let mut command = behind(unshare, &command);
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("TMPDIR");
+    let machine = Machine::exclusive();
+    let recorded = Recorded::new(recording, output_in_time(&mut command));
+    drop(machine);
+    recorded.answer.assert_complete();
+    assert!(recorded.inspect().number("samples") > 0.0);
 }
 
 #[test]

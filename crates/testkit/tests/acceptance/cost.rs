@@ -5,6 +5,7 @@ use testkit::{Inspected, Recorded, Recorder, Runtime, run_sidewalk};
 on_each_runtime!(callbacks_of_a_program_that_compiles_are_counted,);
 on_net8_and_core31!(
     clocks_of_a_library_before_the_program_are_not_the_agents,
+    probes_are_part_of_the_cost,
     the_whole_cost_is_less_than_what_the_process_used,
     ticks_and_handlers_are_those_of_the_samples,
 );
@@ -100,6 +101,35 @@ fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
         let used = inspected.number("target_cpu_s");
         assert!((handler + tick) * handlers < used, "{line}");
     }
+}
+
+/// Methods of some instructions, named alone: they count to the end.
+fn probes_are_part_of_the_cost(runtime: &Runtime) {
+    let recorded = Recorder::workload(runtime, "calls", &["1"])
+        .options(["--trace", "Workloads.Calls.Mixed"])
+        .run_complete();
+    let inspected = recorded.inspect();
+    let keys = [
+        "agent_s",
+        "callbacks_s",
+        "handlers_s",
+        "ticks_s",
+        "probes_s",
+    ];
+    let sum: f64 = keys.iter().map(|key| part(&inspected, key)).sum();
+    let total = part(&inspected, "total_s");
+    assert!((sum - total).abs() < 1e-6, "{sum} s and {total} s");
+    let probes = part(&inspected, "probes_s");
+    assert!(probes > 0.0, "{}", inspected.json["cost"]);
+    assert!(
+        probes < inspected.number("target_cpu_s"),
+        "{}",
+        inspected.json["cost"]
+    );
+    let modelled = inspected.json["cost"]["modelled"].as_array().unwrap();
+    assert!(modelled.contains(&"probes_s".into()), "{modelled:?}");
+    let line = line(&recorded);
+    assert!(line.contains("probes "), "{line}");
 }
 
 /// Beside libfaketime. All that the program uses is in its samples, whatever clocks it is shown.

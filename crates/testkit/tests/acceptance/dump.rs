@@ -24,6 +24,7 @@ on_net8_and_core31!(
     a_thread_counts_once_in_every_output,
     why_there_are_no_suspended_methods_is_said,
     an_agent_that_stays_is_no_hindrance,
+    a_part_of_a_dump_is_chosen,
 );
 
 /// Returns the output of `sidewalk dump`.
@@ -133,6 +134,42 @@ fn assert_deadlock(dump: &Value, named: bool) {
     assert_eq!(pulse["waits_for"], "waits for a pulse of a lock");
     let sleeper = stack_with(dump, "Workloads.Deadlock.Sleep");
     assert_eq!(sleeper["waits_for"], "waits for time to pass");
+}
+
+/// Of a running program, and of its saved dump.
+fn a_part_of_a_dump_is_chosen(runtime: &Runtime) {
+    let mut command = runtime.command(&workload("deadlock").dll);
+    command.arg("120");
+    let program = Running::start(command);
+    let pid = program.pid().to_string();
+    let file = test_folder("part").join("dump.swk");
+    run_sidewalk(["dump", "--json", &pid, "-o", file.to_str().unwrap()]);
+    let threads_of = |dump: &Value| -> usize {
+        let stacks = dump["stacks"].as_array().unwrap().iter();
+        stacks.map(|stack| names(stack).len()).sum()
+    };
+    for what in [&pid, file.to_str().unwrap()] {
+        let part = |options: &[&str]| -> Value {
+            let text = run_sidewalk([&["dump", "--json", what], options].concat());
+            serde_json::from_str(&text).unwrap()
+        };
+        let idle = part(&["--focus", "Deadlock[.]WaitForNothing$"]);
+        assert_eq!(threads_of(&idle), 3, "{idle:#}");
+        let own = part(&["--ignore", "^Workloads[.]Deadlock[.]"]);
+        assert!(threads_of(&own) > 0, "{own:#}");
+        assert_eq!(own_threads(&own).len(), 0, "{own:#}");
+        let thread = &idle["stacks"][0]["threads"][0];
+        let one = part(&["--thread", &thread["tid"].to_string()]);
+        assert_eq!(threads_of(&one), 1, "{one:#}");
+        assert_eq!(one["stacks"][0]["threads"][0], *thread);
+        let mut nothing = Command::new(sidewalk());
+        let nothing = nothing.args(["dump", what, "--focus", "Nowhere"]).output();
+        let message = String::from_utf8(nothing.unwrap().stderr).unwrap();
+        assert!(
+            message.contains("--focus 'Nowhere' matches nothing"),
+            "{message}"
+        );
+    }
 }
 
 fn threads_that_cannot_answer_are_said_with_the_reason(runtime: &Runtime) {

@@ -1,10 +1,16 @@
 //! Symbols that the agent exports into the program, and those that it takes from there.
 
+use std::path::Path;
 use std::process::Command;
 
-use testkit::{Recorder, Runtime, agent, watched_malloc};
+use testkit::{Recorder, Running, Runtime, agent, run_sidewalk, test_folder, watched_malloc};
 
-on_net8_and_core31!(the_programs_malloc_is_not_called);
+use crate::attach;
+
+on_net8_and_core31!(
+    the_programs_malloc_is_not_called,
+    the_malloc_of_a_running_program_is_not_called,
+);
 
 /// The allocation functions of the C library. Their memory belongs to the program.
 const MALLOC: [&str; 12] = [
@@ -74,8 +80,34 @@ fn the_programs_malloc_is_not_called(runtime: &Runtime) {
         .environment("WATCHED_MALLOC", &folder.path().to_string_lossy())
         .run_complete();
     assert!(recorded.inspect().number("samples") > 0.0);
+    assert_not_called(folder.path());
+}
+
+/// By attaching, for samples, events and a dump.
+fn the_malloc_of_a_running_program_is_not_called(runtime: &Runtime) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = runtime.command(&testkit::workload("shares").dll);
+    command
+        .arg("attached")
+        .env("LD_PRELOAD", watched_malloc())
+        .env("WATCHED_MALLOC", folder.path());
+    let program = Running::start(command);
+    for options in [&["-e", "cpu,exception"][..], &["-e", "wall"]] {
+        let options = [&["-d", "500ms"], options].concat();
+        let recorded = attach::record(program.pid(), &test_folder("watched"), &options);
+        assert!(attach::has_left(&recorded), "{}", recorded.answer.stderr);
+        assert!(recorded.inspect().number("samples") > 0.0);
+    }
+    let dump = run_sidewalk(["dump", &program.pid().to_string()]);
+    assert!(dump.contains("Workloads.Shares."), "{dump}");
+    attach::ends_well(program, "\nmeasured rounds");
+    assert_not_called(folder.path());
+}
+
+/// The program, which has written its calls into the folder, had none from the agent.
+fn assert_not_called(folder: &Path) {
     // The tool's is there too.
-    let calls: Vec<_> = std::fs::read_dir(folder.path())
+    let calls: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
         .filter(|calls| calls.contains("libcoreclr.so"))

@@ -8,10 +8,13 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use testkit::{Running, Runtime, Tools, only_child, sidewalk, stdout_of, workload};
 
+use crate::attach;
+use crate::tracing::stop;
+
 on_each_runtime!(a_running_program_is_listed);
 
 /// Returns the entry of a process, or `None` if it is not listed.
-fn listed(pid: u32) -> Option<Value> {
+pub(crate) fn listed(pid: u32) -> Option<Value> {
     let text = stdout_of(Command::new(sidewalk()).args(["list", "--json"]));
     let list: Value = serde_json::from_str(&text).unwrap();
     let mut rows = list["processes"].as_array().unwrap().iter();
@@ -108,13 +111,18 @@ fn a_program_without_diagnostics_is_listed_with_why_not() {
 
 /// The answer of the runtime would be longer than a message can be.
 #[test]
-fn a_program_with_very_long_arguments_is_listed_as_one_to_attach_to() {
+fn a_program_with_very_long_arguments_is_listed_and_recorded() {
     let mut command = Runtime::net8().command(&workload("waits").dll);
     command.arg("x".repeat(40_000));
     let running = Running::start(command);
     let row = listed(running.pid()).unwrap();
     assert_eq!(row["record"], "attach", "{row}");
     assert_eq!(row["runtimes"], serde_json::json!(["8.0.4"]), "{row}");
+    let folder = testkit::test_folder("long");
+    let tool = attach::start(running.pid(), &folder, &["-e", "wall"]);
+    attach::until_samples(&folder, 1);
+    let (message, recorded) = stop(tool, &folder);
+    assert!(attach::has_left(&recorded), "{message}");
     running.end_well();
 }
 

@@ -59,6 +59,7 @@ mod events;
 mod exports;
 mod found;
 mod held_up;
+mod hot_reload;
 mod house;
 mod limits;
 mod list;

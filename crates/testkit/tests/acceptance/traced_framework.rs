@@ -2,13 +2,11 @@
 //! are unchanged. Traced methods include some compiled with runtime async.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
 
-use crate::attach::{recording_in, start, until};
-use crate::records;
-use crate::tracing::{stop, traced};
+use crate::attach::{start, until};
+use crate::tracing::{has_counted, stop, traced};
 
 on_each_runtime!(
     results_are_those_of_the_bare_program,
@@ -54,13 +52,6 @@ fn results_are_those_of_the_bare_program(runtime: &Runtime) {
         let recorded = record.run_as(&bare);
         assert_traced(&recorded, patterns);
     }
-}
-
-/// Whether an unfinished recording has calls.
-fn has_counted(folder: &Path) -> bool {
-    let records = records(&recording_in(folder)).unwrap();
-    let is_one = |record| matches!(record, &recording::Record::Calls { .. });
-    records.iter().any(is_one)
 }
 
 fn a_running_program_goes_on_as_it_was(runtime: &Runtime) {

@@ -10,7 +10,7 @@ use recording::Event;
 use serde_json::Value;
 use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
 
-use crate::attach::{recording_in, start, until};
+use crate::attach::{recording_in, running, start, until, until_samples};
 use crate::records;
 use crate::side_by_side::{SideBySide, both};
 
@@ -18,6 +18,7 @@ on_each_runtime!(
     calls_are_counted_and_timed,
     a_running_program_is_traced_and_traced_again,
     a_program_computes_the_same_with_all_its_methods_traced,
+    samples_in_rewritten_code_are_whole,
     methods_that_cannot_be_wrapped_are_named_and_run_as_they_are,
 );
 on_net8_and_core31!(
@@ -199,6 +200,13 @@ pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Recorded) {
     (message, Recorded::new(recording_in(folder), output))
 }
 
+/// Whether an unfinished recording has calls.
+pub(crate) fn has_counted(folder: &Path) -> bool {
+    let records = records(&recording_in(folder)).unwrap();
+    let is_one = |record| matches!(record, &recording::Record::Calls { .. });
+    records.iter().any(is_one)
+}
+
 /// Whether a recording that is being made says that methods are traced.
 pub(crate) fn has_begun(folder: &Path) -> bool {
     let records = records(&recording_in(folder)).unwrap();
@@ -266,6 +274,32 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
         status.success() && output.contains("result checksum"),
         "{output}"
     );
+}
+
+/// In a running program, whose methods get other code twice while they are sampled.
+fn samples_in_rewritten_code_are_whole(runtime: &Runtime) {
+    for (name, pattern) in [
+        ("calls", "Workloads.Calls.*"),
+        ("framework", "System.Text.RegularExpressions.*"),
+    ] {
+        let program = running(runtime, name, &[]);
+        let folder = test_folder(name);
+        for _ in 0..3 {
+            let options = ["-F", "999", "--engine", "clocks", "--trace", pattern];
+            let tool = start(program.pid(), &folder, &options);
+            until("traced calls", || has_counted(&folder));
+            until_samples(&folder, 300);
+            let (message, recorded) = stop(tool, &folder);
+            assert!(recorded.answer.status.success(), "{message}");
+            let inspected = recorded.inspect();
+            inspected.assert_honest(crate::broken_limit(runtime), crate::LOST_LIMIT);
+            let unknown = inspected.number("unknown_frames") * 100.0 / inspected.number("frames");
+            assert!(unknown <= 0.1, "{unknown} % of frames are unknown");
+            fs::remove_file(recording_in(&folder)).unwrap();
+        }
+        let (output, status) = program.end();
+        assert!(status.success(), "{name} {status}: {output}");
+    }
 }
 
 fn a_program_computes_the_same_with_all_its_methods_traced(runtime: &Runtime) {

@@ -1,0 +1,103 @@
+//! Lines of methods that hot reload has given another body: right ones, or none.
+
+use std::fs;
+
+use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
+
+use crate::attach::{record, start, until_samples};
+use crate::tracing::stop;
+
+on_each_web_runtime!(
+    a_started_program_has_no_lines_of_an_old_body,
+    a_running_program_has_no_lines_of_an_old_body,
+);
+
+/// Lines of the loop in the first body. The second one's are below them.
+const FIRST_BODY: std::ops::RangeInclusive<u64> = 3..=11;
+
+/// Returns the lines that samples of the edited method have, and the number of all its samples,
+/// for those that `caller` has called.
+fn lines(recorded: &Recorded, caller: &str) -> (Vec<u64>, f64) {
+    let focus = format!("Workloads[.]Reload[.]{caller}$");
+    let report = recorded.report(&["--by", "line", "--top", "100", "--focus", &focus]);
+    let rows = report["rows"].as_array().unwrap();
+    let (mut lines, mut samples) = (Vec::new(), 0.0);
+    for row in rows {
+        samples += row["self_samples"].as_f64().unwrap();
+        if row["file"]
+            .as_str()
+            .is_some_and(|file| file.ends_with("edited.cs"))
+        {
+            lines.extend(row["line"].as_u64());
+        }
+    }
+    (lines, samples)
+}
+
+fn assert_before(recorded: &Recorded) {
+    let (lines, samples) = lines(recorded, "Before");
+    assert!(samples > 0.0, "no sample");
+    assert!(!lines.is_empty(), "no lines before the update");
+    let is_own = |line: &u64| FIRST_BODY.contains(line);
+    assert!(lines.iter().all(is_own), "{lines:?}");
+}
+
+fn assert_after(runtime: &Runtime, recorded: &Recorded) {
+    let (lines, samples) = lines(recorded, "After");
+    assert!(samples > 0.0, "no sample");
+    let is_wrong = |line: &u64| FIRST_BODY.contains(line);
+    assert!(!lines.iter().any(is_wrong), "{lines:?}");
+    // .NET 11 does not report the compilation of the second body.
+    if !runtime.version.starts_with("11.") {
+        let named = recorded
+            .stacks()
+            .with("Edited.Burn")
+            .with("Workloads.Reload.After");
+        assert_eq!(
+            named.total(),
+            recorded.stacks().with("Workloads.Reload.After").total()
+        );
+    }
+}
+
+const SAMPLED: [&str; 4] = ["-F", "999", "--engine", "clocks"];
+
+fn a_started_program_has_no_lines_of_an_old_body(runtime: &Runtime) {
+    let folder = test_folder("edited");
+    fs::write(folder.join("go"), "").unwrap();
+    let argument = format!("reload={}", folder.display());
+    let recorded = Recorder::workload(runtime, "roslyn", &[&argument, "1"])
+        .environment("DOTNET_MODIFIABLE_ASSEMBLIES", "debug")
+        .options(SAMPLED)
+        .run_complete();
+    assert_eq!(recorded.answer.results(), [["updated", "True"]]);
+    assert_before(&recorded);
+    assert_after(runtime, &recorded);
+}
+
+/// The update comes in the first recording, and before the second.
+fn a_running_program_has_no_lines_of_an_old_body(runtime: &Runtime) {
+    let folder = test_folder("edited");
+    let mut command = runtime.command(&workload("roslyn").dll);
+    command
+        .arg(format!("reload={}", folder.display()))
+        .arg("attached")
+        .env("DOTNET_MODIFIABLE_ASSEMBLIES", "debug");
+    let (mut program, ()) = Running::start_when(command, |line| (line == "waits").then_some(()));
+    let recording = test_folder("recorded");
+    let tool = start(program.pid(), &recording, &SAMPLED);
+    until_samples(&recording, 100);
+    fs::write(folder.join("go"), "").unwrap();
+    program.wait_for("updated");
+    let (message, recorded) = stop(tool, &recording);
+    assert!(recorded.answer.status.success(), "{message}");
+    assert_before(&recorded);
+    assert_after(runtime, &recorded);
+    let options = [&["-d", "1s"], &SAMPLED[..]].concat();
+    assert_after(runtime, &record(program.pid(), &recording, &options));
+    let (output, status) = program.end();
+    assert!(
+        status.success() && output.contains("result updated True"),
+        "{status}: {output}"
+    );
+}
