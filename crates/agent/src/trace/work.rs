@@ -175,7 +175,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         if !self.leaving.is_empty() {
             self.revert(cx);
         } else if let Some(background) = self.background.pop_front() {
-            let trace = background.task().trace;
+            let (trace, session) = (background.task().trace, background.task().session);
             if background.makes_requests() && !self.inlining.refuse() {
                 let since = *self.waits_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < COMPILATION_TIMEOUT {
@@ -188,7 +188,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
             }
             self.allow_inlining();
             if self.background.is_empty() {
-                trace.settled();
+                trace.settled(session);
             }
         } else if !self.reverts.is_empty() {
             self.revert(cx);
@@ -212,6 +212,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> Option<BackgroundWork<'rt>> {
         match background {
             BackgroundWork::Look(task, key) => {
+                task.trace.searched(task.session);
                 let module = cx.info().id(key)?;
                 let matches = task
                     .trace
