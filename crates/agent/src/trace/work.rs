@@ -383,22 +383,25 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> corprof::Result<()> {
         let kind = RequestKind::Plain;
         let count = callers.len().min(self.pace.size(kind));
-        // Methods with probes have been recompiled already.
-        let asked = self.bodies.asked;
         let some = callers.drain(..count);
-        let some: Vec<_> = some
-            .filter(|(module, token)| !asked.contains(*module, *token))
-            .collect();
+        // Methods of this session have been recompiled already.
+        let done: HashSet<_> = self.changed.iter().map(|changed| changed.method).collect();
+        let some: Vec<_> = some.filter(|method| !done.contains(method)).collect();
         let info = cx.info();
-        let methods = some.iter();
-        let methods = methods.filter_map(|(module, token)| Some((info.id(*module)?, *token)));
-        let methods: Vec<_> = methods.collect();
+        let mut methods = Vec::with_capacity(some.len());
+        for (module, token) in &some {
+            // One that still waits for its revert from the last session loses its probes here.
+            self.bodies.asked.remove(*module, *token);
+            methods.extend(info.id(*module).map(|module| (module, *token)));
+        }
         if methods.is_empty() {
             return Ok(());
         }
         let began = Instant::now();
         info.request_rejit(cx, &methods)?;
         self.pace.after(kind, count, began.elapsed());
+        self.reverts
+            .retain(|ChangedMethod { method, .. }| !some.contains(method));
         self.changed
             .extend(some.into_iter().map(|method| ChangedMethod {
                 method,

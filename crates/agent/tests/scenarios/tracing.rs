@@ -373,6 +373,52 @@ fn recompiled(clr: &FakeClr) -> Vec<Vec<u64>> {
 }
 
 #[test]
+fn callers_stay_recompiled_while_an_earlier_session_is_reverted() {
+    let (program, (shop, load)) = (Program::new(), net11());
+    let clr = &shop.clr;
+    // More methods than one request reverts, before those that matter.
+    let many = clr.add_named_class(shop.module, "Shop.Many");
+    let _many: Vec<_> = (0..70).map(|_| clr.add_named_function(many, "M")).collect();
+    let home = clr.add_runtime_async_function(many, "Home");
+    let jobs = clr.add_named_class(shop.module, "Jobs.Night");
+    let run = clr.add_runtime_async_function(jobs, "Run");
+    // It is reverted last.
+    let generic = clr.add_named_class(shop.module, "Shop.Box`1");
+    let last = clr.add_named_function(generic, "Get");
+    program.attach(clr);
+    let first = program.record_and_stay("event=class-load;trace=1000000000:Shop.*");
+    clr.wait_for_calls(RECOMPILE, 1);
+    let (begun, go_on) = hold(clr, "RequestRevert");
+    first.stop().assert_complete();
+    begun.recv_timeout(END).unwrap();
+
+    let mut second = program.record("event=class-load;trace=1000000000:Shop.Cart.Load");
+    // Its first round follows the command to the thread that reverts.
+    second.until(|recorded| !recorded.runtimes.is_empty());
+    drop(go_on);
+    let [home_token, run_token, last] = [home, run, last].map(|function| token(clr, function));
+    let is_reverted = |token: u64| {
+        let reverts = clr.calls_of("RequestRevert");
+        reverts.iter().any(|call| call.arguments.contains(&token))
+    };
+    until("the first session is reverted", || is_reverted(last));
+    // `Home` had probes in the first session, `Run` was recompiled in both.
+    assert_eq!(
+        recompiled(clr),
+        [vec![run_token], vec![home_token, run_token]]
+    );
+    assert!(!is_reverted(home_token) && !is_reverted(run_token));
+    shop.in_main(|| {
+        assert!(Probes::of(&clr.prepare_call(home)).is_none());
+        assert!(Probes::of(&clr.prepare_call(load)).is_some());
+    });
+    second.stop().assert_complete();
+    assert!(is_reverted(home_token) && is_reverted(run_token));
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
 fn a_module_that_is_loaded_does_not_wait_for_others() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
