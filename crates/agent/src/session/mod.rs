@@ -618,7 +618,9 @@ impl<'a> Session<'a> {
             };
             runtimes.with(*number, |clr, cx| {
                 trace::enable(&own, clr, &agent.events, cx);
-                agent.trace.running(clr, &own, &agent.events, cx);
+                agent
+                    .trace
+                    .running(clr, &own, (&agent.program, &agent.events), cx);
             });
         }
     }

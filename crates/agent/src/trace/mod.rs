@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::context::{Context, MayTriggerGc};
 
-use corprof::{Cx, Hresult, MethodProps, ModuleFlags, ModuleId, ModuleKey, Token};
+use corprof::{Cx, FunctionKey, Hresult, MethodProps, ModuleFlags, ModuleId, ModuleKey, Token};
 use recording::Event;
 
 pub(crate) use self::requests::ClrTrace;
@@ -48,7 +48,7 @@ use self::table::Method;
 use crate::base::waker::Waker;
 use crate::clr::{Clr, names};
 use crate::events::{EventAnnouncement, Events};
-use crate::model::Settings;
+use crate::model::{CodeBody, Settings};
 use crate::program::Program;
 
 /// Maximum number of methods that are listed by name as not traced.
@@ -375,7 +375,7 @@ impl Trace {
         &'static self,
         clr: &Arc<Clr>,
         own: &ClrTrace,
-        events: &'static Events,
+        (program, events): (&Program, &'static Events),
         cx: &mut Cx<'_, C>,
     ) {
         if !own.can_trace() || !clr.is_recorded() {
@@ -388,7 +388,14 @@ impl Trace {
         state.unsearched += modules.len();
         state.unfinished += 1;
         drop(state);
-        own.begin(self.task(clr, events), modules);
+        let code = &program.code;
+        let bodies = code.permanent_bodies(|runtime| runtime == clr.number());
+        let bodies = bodies.into_iter();
+        let task = RequestContext {
+            compiled: Arc::new(bodies.filter_map(|body| method_of(cx, &body)).collect()),
+            ..self.task(clr, events)
+        };
+        own.begin(task, modules);
     }
 
     fn task(&'static self, clr: &Arc<Clr>, events: &'static Events) -> RequestContext {
@@ -397,6 +404,7 @@ impl Trace {
             events,
             clr: Arc::clone(clr),
             session: self.session(),
+            compiled: Arc::default(),
         }
     }
 
@@ -637,6 +645,15 @@ fn report_not_ended(events: &Events) {
         "{all} calls of async methods had not completed when tracing ended, and are not counted: \
          {named}"
     )));
+}
+
+/// Returns the method of a body that lives as long as its runtime, which is that of `cx`.
+fn method_of<C: Context>(cx: &Cx<'_, C>, body: &CodeBody) -> Option<(ModuleKey, Token)> {
+    // SAFETY: the id came from a callback of this runtime, and the code cannot be unloaded.
+    let key = unsafe { FunctionKey::from_parts(cx.info().index(), body.function) }?;
+    let function = cx.info().id(key)?;
+    let found = cx.info().get_function_info(cx, function).ok()??;
+    Some((cx.info().key(found.module?), found.token))
 }
 
 /// Returns the reason why a module cannot be traced, if any.

@@ -8,6 +8,7 @@
 //! are small, with pauses (`work`, `pace`), while sampling continues. Invariant: a thread waits for
 //! the ReJIT thread for a bounded time, and holds no lock meanwhile.
 
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(super) struct RequestContext {
     pub(super) events: &'static Events,
     pub(super) clr: Arc<Clr>,
     pub(super) session: u32,
+    /// Methods that had compiled code when the session began.
+    pub(super) compiled: Arc<HashSet<(ModuleKey, Token)>>,
 }
 
 /// Methods of a module to trace.

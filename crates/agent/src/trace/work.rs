@@ -77,7 +77,8 @@ type Callers = VecDeque<(ModuleKey, Token)>;
 /// A module whose methods are being traced.
 struct ModuleJob<'rt> {
     matches: ModuleMatches,
-    /// Remaining methods: those with fast requests first, and state machines after their kickoffs.
+    /// Remaining methods: state machines after their kickoffs, those with code first, as they may
+    /// be called often, and those with fast requests first.
     left: VecDeque<(usize, MatchedMethod)>,
     module: Option<PreparedModule<'rt>>,
     /// Searched when no methods are left.
@@ -88,7 +89,15 @@ struct ModuleJob<'rt> {
 impl<'rt> ModuleJob<'rt> {
     fn new(mut matches: ModuleMatches, done: Option<SyncSender<()>>) -> ModuleJob<'rt> {
         let mut left = std::mem::take(&mut matches.methods);
-        left.sort_by_key(|(_, wanted)| (RequestKind::of(wanted), wanted.is_state_machine()));
+        let compiled = &matches.task.compiled;
+        left.sort_by_key(|(_, wanted)| {
+            let has_code = compiled.contains(&(matches.module, wanted.token));
+            (
+                wanted.is_state_machine(),
+                !has_code,
+                RequestKind::of(wanted),
+            )
+        });
         ModuleJob {
             matches,
             left: left.into(),

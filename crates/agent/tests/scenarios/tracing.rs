@@ -419,6 +419,33 @@ fn callers_stay_recompiled_while_an_earlier_session_is_reverted() {
 }
 
 #[test]
+fn methods_that_have_code_are_asked_for_first() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let module = clr.add_module("/app/late.dll");
+    let class = clr.add_named_class(module, "Late.Job");
+    let generic = clr.add_named_class(module, "Late.Box`1");
+    let functions = [class, class, generic, generic].map(|of| clr.add_named_function(of, "M"));
+    let [cold, hot, cold_generic, hot_generic] = functions;
+    clr.on_thread(shop.thread, || {
+        assert_eq!(clr.module_load_finished(module), Hresult::S_OK);
+        for function in [hot, hot_generic] {
+            assert_eq!(clr.jit_compilation_finished(function), Hresult::S_OK);
+        }
+    });
+    let mut recording = program.record("event=class-load;trace=1000000000:Late.*");
+    recording.until(|recorded| recorded.traced.len() == 4);
+    recording.stop().assert_complete();
+    let order = [hot, hot_generic, cold, cold_generic].map(|function| token(clr, function));
+    let requests = clr.calls_of(REQUEST).into_iter();
+    let requests: Vec<_> = requests.flat_map(|call| call.arguments).collect();
+    assert_eq!(requests, order);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
 fn a_module_that_is_loaded_does_not_wait_for_others() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
