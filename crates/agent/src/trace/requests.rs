@@ -82,6 +82,11 @@ impl ModuleMatches {
     pub(super) fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
+
+    /// Whether one of its methods had compiled code when the session began.
+    pub(super) fn has_code(&self, method: &MatchedMethod) -> bool {
+        self.task.compiled.contains(&(self.module, method.token))
+    }
 }
 
 impl ClrTrace {

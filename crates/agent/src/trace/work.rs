@@ -81,6 +81,8 @@ struct ModuleJob<'rt> {
     /// be called often, and those with fast requests first.
     left: VecDeque<(usize, MatchedMethod)>,
     module: Option<PreparedModule<'rt>>,
+    /// Whether it has come after the first methods of all modules.
+    has_given_way: bool,
     /// Searched when no methods are left.
     callers: Option<Callers>,
     done: Option<SyncSender<()>>,
@@ -102,9 +104,16 @@ impl<'rt> ModuleJob<'rt> {
             matches,
             left: left.into(),
             module: None,
+            has_given_way: false,
             callers: None,
             done,
         }
+    }
+
+    /// Whether other modules come first now, as its methods with code are done.
+    fn gives_way(&self) -> bool {
+        let next = self.left.front();
+        !self.has_given_way && next.is_some_and(|(_, wanted)| !self.matches.has_code(wanted))
     }
 
     /// Wakes the waiting thread.
@@ -229,6 +238,13 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 Some(BackgroundWork::Trace(Box::new(ModuleJob::new(
                     matches, None,
                 ))))
+            }
+            BackgroundWork::Trace(mut job) if job.gives_way() => {
+                job.has_given_way = true;
+                // Callers are found last, when all methods have been requested.
+                let last = self.background.len().saturating_sub(1);
+                self.background.insert(last, BackgroundWork::Trace(job));
+                None
             }
             BackgroundWork::Trace(mut job) => match self.trace(cx, &mut job) {
                 false => Some(BackgroundWork::Trace(job)),

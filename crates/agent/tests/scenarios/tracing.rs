@@ -423,21 +423,32 @@ fn methods_that_have_code_are_asked_for_first() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
     program.attach(clr);
-    let module = clr.add_module("/app/late.dll");
-    let class = clr.add_named_class(module, "Late.Job");
-    let generic = clr.add_named_class(module, "Late.Box`1");
-    let functions = [class, class, generic, generic].map(|of| clr.add_named_function(of, "M"));
-    let [cold, hot, cold_generic, hot_generic] = functions;
-    clr.on_thread(shop.thread, || {
-        assert_eq!(clr.module_load_finished(module), Hresult::S_OK);
-        for function in [hot, hot_generic] {
-            assert_eq!(clr.jit_compilation_finished(function), Hresult::S_OK);
-        }
-    });
+    let add = |path| {
+        let module = clr.add_module(path);
+        let class = clr.add_named_class(module, "Late.Job");
+        let generic = clr.add_named_class(module, "Late.Box`1");
+        let functions = [class, class, generic, generic];
+        let functions = functions.map(|of| clr.add_named_function(of, "M"));
+        let [_, hot, _, hot_generic] = functions;
+        clr.on_thread(shop.thread, || {
+            assert_eq!(clr.module_load_finished(module), Hresult::S_OK);
+            for function in [hot, hot_generic] {
+                assert_eq!(clr.jit_compilation_finished(function), Hresult::S_OK);
+            }
+        });
+        functions.map(|function| token(clr, function))
+    };
+    let (one, two) = (add("/app/one.dll"), add("/app/two.dll"));
     let mut recording = program.record("event=class-load;trace=1000000000:Late.*");
-    recording.until(|recorded| recorded.traced.len() == 4);
+    recording.until(|recorded| recorded.traced.len() == 8);
     recording.stop().assert_complete();
-    let order = [hot, hot_generic, cold, cold_generic].map(|function| token(clr, function));
+    // Those with code of all modules come before all others, and generic ones last of each.
+    let (hot, cold) = ([1, 3], [0, 2]);
+    let order = [(one, hot), (two, hot), (one, cold), (two, cold)];
+    let order: Vec<u64> = order
+        .iter()
+        .flat_map(|(functions, some)| some.map(|at| functions[at]))
+        .collect();
     let requests = clr.calls_of(REQUEST).into_iter();
     let requests: Vec<_> = requests.flat_map(|call| call.arguments).collect();
     assert_eq!(requests, order);
