@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::context::{Context, MayTriggerGc};
 
-use corprof::{Cx, FunctionKey, Hresult, MethodProps, ModuleFlags, ModuleId, ModuleKey, Token};
+use corprof::{Cx, Hresult, MethodProps, ModuleFlags, ModuleId, ModuleKey, Token};
 use recording::Event;
 
 pub(crate) use self::requests::ClrTrace;
@@ -370,12 +370,13 @@ impl Trace {
         }
     }
 
-    /// Begins the session in a running CLR: traces its loaded modules, one after the other.
+    /// Begins the session in a running CLR: traces its loaded modules, one after the other. `code`:
+    /// the existing bodies.
     pub(crate) fn running<C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
         own: &ClrTrace,
-        (program, events): (&Program, &'static Events),
+        (code, events): (&[CodeBody], &'static Events),
         cx: &mut Cx<'_, C>,
     ) {
         if !own.can_trace() || !clr.is_recorded() {
@@ -388,11 +389,10 @@ impl Trace {
         state.unsearched += modules.len();
         state.unfinished += 1;
         drop(state);
-        let code = &program.code;
-        let bodies = code.permanent_bodies(|runtime| runtime == clr.number());
-        let bodies = bodies.into_iter();
+        let own_code = code.iter().filter(|body| body.runtime == clr.number());
+        let compiled = own_code.filter_map(|body| clr.method_of(cx, body));
         let task = RequestContext {
-            compiled: Arc::new(bodies.filter_map(|body| method_of(cx, &body)).collect()),
+            compiled: Arc::new(compiled.collect()),
             ..self.task(clr, events)
         };
         own.begin(task, modules);
@@ -645,15 +645,6 @@ fn report_not_ended(events: &Events) {
         "{all} calls of async methods had not completed when tracing ended, and are not counted: \
          {named}"
     )));
-}
-
-/// Returns the method of a body that lives as long as its runtime, which is that of `cx`.
-fn method_of<C: Context>(cx: &Cx<'_, C>, body: &CodeBody) -> Option<(ModuleKey, Token)> {
-    // SAFETY: the id came from a callback of this runtime, and the code cannot be unloaded.
-    let key = unsafe { FunctionKey::from_parts(cx.info().index(), body.function) }?;
-    let function = cx.info().id(key)?;
-    let found = cx.info().get_function_info(cx, function).ok()??;
-    Some((cx.info().key(found.module?), found.token))
 }
 
 /// Returns the reason why a module cannot be traced, if any.

@@ -423,6 +423,8 @@ fn methods_that_have_code_are_asked_for_first() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
     program.attach(clr);
+    // The code from before the attach is known then.
+    program.record_and_stay("event=class-load").stop();
     let add = |path| {
         let module = clr.add_module(path);
         let class = clr.add_named_class(module, "Late.Job");
