@@ -158,17 +158,21 @@ struct FoundChain {
     links: usize,
     end: ChainEnd,
     begin: ChainBegin,
+    /// The gate of the frame's runtime, and the frame's stack pointer.
+    gate: usize,
+    sp: u64,
 }
 
 impl FoundChain {
-    /// Returns the chain of the resumed frame at a depth, with the number of its links and their
-    /// end.
-    fn at(depth: usize, (links, end): (usize, ChainEnd)) -> FoundChain {
+    /// Returns the chain of a resumed frame, with the number of its links and their end.
+    fn at(frame: &AsyncFrame, (links, end): (usize, ChainEnd)) -> FoundChain {
         FoundChain {
-            callers: depth + 1,
+            callers: frame.depth + 1,
             links,
             end,
             begin: ChainBegin::Method,
+            gate: frame.body.gate,
+            sp: frame.sp,
         }
     }
 }
@@ -313,23 +317,15 @@ impl<'a> AsyncFrameFinder<'a> {
 
     /// Appends the chain to the `depth` frames of a completed walk. Returns the number of words.
     pub fn finish(mut self, depth: usize) -> usize {
-        self.cannot_tell_task();
-        if self.found.is_none()
-            && let Some(frame) = self.unsure.take()
-        {
-            if frame.body.code == CodeRole::OfTask {
-                self.visit_running(frame);
-            } else {
-                self.visit_resumed(frame);
-                self.cannot_tell_task();
-                if let Some(found) = &mut self.found {
-                    found.begin = ChainBegin::MethodIfResumed;
-                }
-            }
-        }
-        let Some(found) = self.found else {
+        let Some(mut found) = self.settled() else {
             return depth;
         };
+        if found.end == ChainEnd::GateClosed
+            && let Some(links) = self.out.get_mut(self.room..)
+            && let Some(kept) = gate(found.gate).and_then(|gate| gate.kept(found.sp, links))
+        {
+            (found.links, found.end) = kept;
+        }
         let head = ChainHead {
             older: u16::try_from(depth.saturating_sub(found.callers)).unwrap_or(u16::MAX),
             links: u16::try_from(found.links).unwrap_or(0),
@@ -348,6 +344,37 @@ impl<'a> AsyncFrameFinder<'a> {
             None => return depth,
         }
         end + 1
+    }
+
+    /// Keeps the chain for the samples of this thread while it has stopped the runtime
+    /// ([`HeapGate::keep`]). After a walk, in the callback before the gate is closed.
+    pub fn keep(mut self) {
+        if let Some(found) = self.settled()
+            && found.end != ChainEnd::GateClosed
+            && let Some(gate) = gate(found.gate)
+            && let Some(links) = self.out.get(self.room..self.room + found.links)
+        {
+            gate.keep(found.sp, links, found.end);
+        }
+    }
+
+    /// Returns the chain that a completed walk has found.
+    fn settled(&mut self) -> Option<FoundChain> {
+        self.cannot_tell_task();
+        if self.found.is_none()
+            && let Some(frame) = self.unsure.take()
+        {
+            if frame.body.code == CodeRole::OfTask {
+                self.visit_running(frame);
+            } else {
+                self.visit_resumed(frame);
+                self.cannot_tell_task();
+                if let Some(found) = &mut self.found {
+                    found.begin = ChainBegin::MethodIfResumed;
+                }
+            }
+        }
+        self.found
     }
 
     /// Handles a frame of code in the table, or the next older frame of an undecided one.
@@ -469,7 +496,7 @@ impl<'a> AsyncFrameFinder<'a> {
             });
             match read {
                 Some(Some(chain)) => {
-                    self.found = Some(FoundChain::at(frame.depth, chain));
+                    self.found = Some(FoundChain::at(&frame, chain));
                     return;
                 }
                 Some(None) => end = self.end_without_task(),
@@ -578,7 +605,7 @@ impl<'a> AsyncFrameFinder<'a> {
                 self.found = Some(FoundChain {
                     callers: resumer.depth,
                     begin: ChainBegin::Resumer,
-                    ..FoundChain::at(resumer.depth, chain)
+                    ..FoundChain::at(&resumer, chain)
                 });
                 return;
             }
@@ -588,7 +615,7 @@ impl<'a> AsyncFrameFinder<'a> {
     /// Ends the search without a task for the resumed frame.
     fn cannot_tell_task(&mut self) {
         if let Some((frame, end)) = self.without_home.take() {
-            self.found = Some(FoundChain::at(frame.depth, (0, end)));
+            self.found = Some(FoundChain::at(&frame, (0, end)));
         }
     }
 
@@ -649,7 +676,7 @@ impl<'a> AsyncFrameFinder<'a> {
         match read {
             Some(Some(chain)) => {
                 self.without_home = None;
-                self.found = Some(FoundChain::at(frame.depth, chain));
+                self.found = Some(FoundChain::at(&frame, chain));
             }
             Some(None) => {}
             None => {
@@ -693,7 +720,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
         self.found = Some(FoundChain {
             begin: ChainBegin::Task,
-            ..FoundChain::at(frame.depth, found)
+            ..FoundChain::at(&frame, found)
         });
     }
 
@@ -749,7 +776,7 @@ impl<'a> AsyncFrameFinder<'a> {
         self.found = Some(FoundChain {
             callers: frame.depth,
             begin: ChainBegin::Dispatcher,
-            ..FoundChain::at(frame.depth, chain)
+            ..FoundChain::at(&frame, chain)
         });
     }
 
