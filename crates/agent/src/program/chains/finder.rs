@@ -560,7 +560,12 @@ impl<'a> AsyncFrameFinder<'a> {
         // The oldest callee that uses the register has saved it.
         for depth in (0..frame.depth).rev().take(KEPT - 1) {
             let word = self.out.get(depth)?;
-            let saved = self.code.saved_registers(lookup_address(*word))?;
+            let saved = match self.code.saved_registers(lookup_address(*word)) {
+                Some(saved) => saved,
+                // One of the runtime's helpers, most of which are short and use no such register.
+                None if depth == 0 => continue,
+                None => return None,
+            };
             if let Some(offset) = saved.from_cfa(register) {
                 let [sp, cfa] = [depth, depth + 1].map(|depth| self.sps.get(depth % KEPT).copied());
                 let at = cfa?.wrapping_add_signed(offset.into());
@@ -576,39 +581,59 @@ impl<'a> AsyncFrameFinder<'a> {
     /// younger frame is known to be resumed.
     fn visit_resumer(&mut self, resumer: AsyncFrame) {
         let body = resumer.body;
-        let is_youngest = resumer.depth == 0;
-        let registers = [RDI, RBX, 12, 13, 14, 15].map(HeldIn::Register);
-        let class = (body.class != 0 && is_youngest).then_some(body.class);
-        let anywhere = registers.iter().filter(|_| class.is_some());
-        let held = body.held_at(resumer.lookup).filter(|_| !is_youngest);
-        for held in held.chain(anywhere.copied()) {
-            let Some(kept) = self.kept(&resumer, held) else {
+        let mut held = body.held_at(resumer.lookup).filter(|_| resumer.depth > 0);
+        let read = self.inside(body, |finder, gate| {
+            let kept = held.find_map(|held| {
+                let task = finder.kept(&resumer, held)?.read();
+                finder.is_box_of(0, task).then_some(task)
+            });
+            let task = kept.or_else(|| finder.box_in_registers(&resumer))?;
+            Some(finder.read_chain(gate, |reader| reader.read(task)))
+        });
+        if let Some(Some(chain)) = read {
+            self.found = Some(FoundChain {
+                callers: resumer.depth,
+                begin: ChainBegin::Resumer,
+                ..FoundChain::at(&resumer, chain)
+            });
+        }
+    }
+
+    /// Returns the only box that a frame of a task's own code has in its registers: the argument of
+    /// the youngest frame, and what a frame keeps over its calls.
+    fn box_in_registers(&self, resumer: &AsyncFrame) -> Option<u64> {
+        if resumer.body.class == 0 && resumer.body.held.is_empty() {
+            // Not a box's own code.
+            return None;
+        }
+        let registers = [RDI, RBX, 12, 13, 14, 15].into_iter();
+        let mut only = None;
+        for register in registers.skip(usize::from(resumer.depth > 0)) {
+            let Some(kept) = self.kept(resumer, HeldIn::Register(register)) else {
                 continue;
             };
-            let read = self.inside(body, |finder, gate| {
-                let task = kept.read();
-                let [table] = finder.careful.words_at(task)?;
-                let is_it = match class {
-                    Some(class) => table & !7 == class,
-                    None => matches!(
-                        finder.careful().kind(table & !7),
-                        Some(
-                            LinkKind::Box { .. }
-                                | LinkKind::Worker { .. }
-                                | LinkKind::Object { .. }
-                        )
-                    ),
-                };
-                is_it.then(|| finder.read_chain(gate, |reader| reader.read(task)))
-            });
-            if let Some(Some(chain)) = read {
-                self.found = Some(FoundChain {
-                    callers: resumer.depth,
-                    begin: ChainBegin::Resumer,
-                    ..FoundChain::at(&resumer, chain)
-                });
-                return;
+            let task = kept.read();
+            if only == Some(task) || !self.is_box_of(resumer.body.class, task) {
+                continue;
             }
+            if only.replace(task).is_some() {
+                return None;
+            }
+        }
+        only
+    }
+
+    /// Whether a box of this class, or of any if it is 0, is at an unverified address.
+    fn is_box_of(&self, class: u64, at: u64) -> bool {
+        let Some([table]) = self.careful.words_at(at) else {
+            return false;
+        };
+        match class {
+            0 => matches!(
+                self.careful().kind(table & !7),
+                Some(LinkKind::Box { .. } | LinkKind::Worker { .. } | LinkKind::Object { .. })
+            ),
+            class => table & !7 == class,
         }
     }
 
