@@ -137,11 +137,11 @@ fn assert_whole(recording: &Path, least: f64) {
 }
 
 /// Requests to `/cart` of a recording, enough for [`ENOUGH_SHORT`] samples.
-const REQUESTS: u64 = 60_000;
+const REQUESTS: u64 = 200_000;
 /// Minimum number of samples of short methods.
 const ENOUGH_SHORT: u64 = 5_000;
-/// Percentage of these samples with their request.
-const SHORT: f64 = 90.0;
+/// Minimum percentage of these samples with their request. 87 to 92 % on a busy machine (2026-11-28).
+const SHORT: f64 = 85.0;
 
 /// The methods of a request to `/cart`, which take some instructions each: most samples are of the
 /// code that resumes them and of the code that notifies those who await them.
@@ -149,6 +149,14 @@ const METHODS: [&str; 3] = [
     "Workloads.Carts.CheckOut",
     "Workloads.Carts.AskPrice",
     "Workloads.Carts.ReserveLine",
+];
+
+/// Their names, and that of the handler, in the names of boxes.
+const METHODS_BETWEEN: [&str; 4] = [
+    "<Carts.CheckOut>",
+    "<Carts.AskPrice>",
+    "<Carts.ReserveLine>",
+    "<WebServer.Main.lambda#",
 ];
 
 fn short_methods_have_their_request(runtime: &Runtime) {
@@ -159,7 +167,7 @@ fn short_methods_have_their_request(runtime: &Runtime) {
     for kind in kinds {
         let program = workload_of_kind("webserver", kind).dll;
         let name = format!("webserver-short{}", kind.folder());
-        let recorder = Recorder::program(runtime, &name, &program, &[]).frequency(2999);
+        let recorder = Recorder::program(runtime, &name, &program, &[]).frequency(9999);
         let (command, recording) = recorder.prepare();
         let machine = Machine::exclusive();
         let server = WebServer::start(command);
@@ -184,8 +192,10 @@ fn assert_have_request(recording: &Path) {
         let of = |begin: &str| frames.iter().rposition(|frame| frame.starts_with(begin));
         let end = frames.last().map_or("", |frame| frame.as_str());
         let method = METHODS.into_iter().filter_map(of).min();
-        // The runtime's code between two methods may be about any of the server's.
-        if method.is_none() && end != "[async: between two methods]" {
+        // The runtime's code between two methods names the method that it resumes.
+        let is_between = |frame: &String| METHODS_BETWEEN.iter().any(|of| frame.contains(of));
+        let is_between = end == "[async: between two methods]" && frames.iter().any(is_between);
+        if method.is_none() && !is_between {
             continue;
         }
         all += count;
