@@ -61,6 +61,11 @@ impl FakeClr {
         self.shared.version
     }
 
+    /// Sets the major version that the runtime reports. Its call rules stay as they are.
+    pub fn set_major(&self, major: u16) {
+        self.shared.lock().major = Some(major);
+    }
+
     /// The versions of `ICorProfilerInfo` that it implements.
     fn interfaces(&self) -> &'static [InterfaceVersion] {
         &ICorProfilerInfo15::VERSIONS[..self.shared.version.interface() as usize]

@@ -688,6 +688,7 @@ slots! {
         RuntimeVersion::Net8 => (8, 0),
         RuntimeVersion::Net10 => (10, 0),
     };
+    let major = clr.lock().major.unwrap_or(major);
     // The version outputs are written unchecked, as in 3.1.
     put(p_clr_instance_id, clr.number as u16)?;
     put(p_runtime_type, CorPrfRuntimeType::CORE_CLR)?;

@@ -68,6 +68,8 @@ pub(crate) struct ClrState {
     pub(crate) low: EventMaskLow,
     pub(crate) high: EventMaskHigh,
     pub(crate) callbacks: Option<CallbackPointer>,
+    /// Major version that `GetRuntimeInformation` returns, if the script has set one.
+    pub(crate) major: Option<u16>,
     pub(crate) world: World,
     pub(crate) waits: Waits,
     /// The operating system thread that called `SuspendRuntime`.
@@ -124,6 +126,7 @@ impl Shared {
                 low: EventMaskLow::empty(),
                 high: EventMaskHigh::empty(),
                 callbacks: None,
+                major: None,
                 world: World::new(number),
                 waits: Waits::default(),
                 suspended_by: None,

@@ -15,6 +15,12 @@ use crate::{FakeClr, Thread};
 const SIGNATURE: [u8; 3] = [0x00, 0x00, 0x01];
 /// A tiny header, and `ret`.
 const IL: [u8; 2] = [0x06, 0x2a];
+/// `public static Task M()`, of the only reference to a type: see `get_type_ref_props`.
+const TASK_SIGNATURE: [u8; 4] = [0x00, 0x00, 0x12, 0x05];
+/// A tiny header, `ldnull`, and `ret`.
+const NULL_IL: [u8; 3] = [0x0a, 0x14, 0x2a];
+/// `MethodImplAttributes.Async`.
+const RUNTIME_ASYNC: u32 = 0x2000;
 
 /// One function of the script.
 #[derive(Clone, Debug)]
@@ -35,6 +41,8 @@ pub struct Function {
     pub name: String,
     /// Signature blob.
     pub signature: Arc<[u8]>,
+    /// Implementation flags.
+    pub implementation: u32,
     /// IL, header first.
     pub il: Arc<[u8]>,
     /// Name of a dynamic method; `None` for other functions.
@@ -273,11 +281,36 @@ impl FakeClr {
                 rejitted: Vec::new(),
                 name: name.to_owned(),
                 signature: SIGNATURE.into(),
+                implementation: 0,
                 il: IL.into(),
                 dynamic,
             },
         );
         id
+    }
+
+    /// Adds a function that returns a `Task`.
+    pub fn add_task_function(&self, class: usize, name: &str) -> usize {
+        let function = self.add_named_function(class, name);
+        self.edit(function, |function| {
+            function.signature = TASK_SIGNATURE.into();
+            function.il = NULL_IL.into();
+        })
+    }
+
+    /// Adds a function that is compiled with runtime async.
+    pub fn add_runtime_async_function(&self, class: usize, name: &str) -> usize {
+        let function = self.add_named_function(class, name);
+        self.edit(function, |function| {
+            function.signature = TASK_SIGNATURE.into();
+            function.implementation = RUNTIME_ASYNC;
+        })
+    }
+
+    fn edit(&self, function: usize, edit: impl FnOnce(&mut Function)) -> usize {
+        let mut state = self.shared.lock();
+        state.world.functions.get_mut(&function).map(edit);
+        function
     }
 
     /// Adds a code body to a function, as a higher tier does. Returns its first address.

@@ -614,8 +614,8 @@ impl Clr {
         learn_class(self, cx, types, class)
     }
 
-    /// Registers the classes of heap objects at `time_ns` that belong to chains. Each comes with
-    /// the word at which its parent is expected.
+    /// Registers the classes of heap objects at `time_ns` that belong to chains, unless an earlier
+    /// survey has found them. Each comes with the word at which its parent is expected.
     pub(crate) fn learn_heap_classes(
         &self,
         cx: &mut Cx<'_, AgentThread>,
@@ -623,11 +623,14 @@ impl Clr {
         found: &[(u64, u64)],
         time_ns: u64,
     ) {
+        let found = lock(&self.asked_classes).new_among(found, time_ns, |since_ns| {
+            self.gate.hold_unless_unloaded_since(since_ns).is_none()
+        });
         let mut parents = Vec::new();
         for (table, parent) in found {
-            let is_new = types.get(*table).is_none();
-            if is_new && self.learn_heap_class(cx, types, *table, time_ns) == Some(false) {
-                parents.push(*parent);
+            let is_new = types.get(table).is_none();
+            if is_new && self.learn_heap_class(cx, types, table, time_ns) == Some(false) {
+                parents.push(parent);
             }
         }
         // Continuations of runtime async have unnamed classes, so their parents are registered.

@@ -18,13 +18,14 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use control::LoadMode;
-use corprof::context::AgentThread;
-use corprof::{Cx, FunctionId, FunctionKey, ModuleId, RejitId};
+use corprof::context::{AgentThread, Context};
+use corprof::{Cx, FunctionId, FunctionKey, ModuleId, ModuleKey, RejitId, Token};
 use recording::MethodKind;
 
 use super::Clr;
 use super::finalizer::Finalizer;
 use crate::base::proc;
+use crate::model::CodeBody;
 use crate::program::Program;
 use crate::program::threads::StartedThread;
 
@@ -147,6 +148,24 @@ impl Clr {
         let collectible = self.module(module.raw())?.collectible;
         let _held = collectible.then(|| self.gate.hold());
         self.module(module.raw()).map(|_| f())
+    }
+
+    /// Returns the method of a body. `None` if the body may have been unloaded since it was added.
+    pub(crate) fn method_of<C: Context>(
+        &self,
+        cx: &Cx<'_, C>,
+        body: &CodeBody,
+    ) -> Option<(ModuleKey, Token)> {
+        if body.kind != MethodKind::Il || body.collectible.is_some() {
+            return None;
+        }
+        let info = cx.info();
+        let _no_unload_begins = self.gate.hold_unless_unloaded_since(body.added_ns)?;
+        // SAFETY: the id came from a callback or a list of this runtime, and no module has been
+        // unloaded since the code was added.
+        let key = unsafe { FunctionKey::from_parts(info.index(), body.function) }?;
+        let found = info.get_function_info(cx, info.id(key)?).ok()??;
+        Some((info.key(found.module?), found.token))
     }
 
     /// Begins the catch-up, before the attach is admitted: ends are recorded from here on.

@@ -39,7 +39,7 @@ use self::tiers::Tiering;
 use crate::base::numbers::NumberMap;
 use crate::model::ManagedModule;
 use crate::program::chains::suspended::StoppedHeap;
-use crate::program::chains::{self, HeapGate, Survey, Types};
+use crate::program::chains::{self, AskedClasses, HeapGate, Survey, Types};
 use crate::program::hijacks;
 
 /// One CLR of the process.
@@ -79,6 +79,7 @@ pub struct Clr {
     discovery: CodeDiscovery,
     /// Results of its heap walks, while a survey is active.
     survey: Mutex<Option<Survey<'static, StoppedHeap>>>,
+    asked_classes: Mutex<AskedClasses>,
     /// Set if a walker needs stack snapshots.
     snapshots: OnceLock<StackSnapshots>,
     /// Number of panics in its callbacks that were reported.
@@ -133,6 +134,7 @@ impl Clr {
             runtime_async: OnceLock::new(),
             discovery: CodeDiscovery::default(),
             survey: Mutex::default(),
+            asked_classes: Mutex::default(),
             snapshots: OnceLock::new(),
             panics_reported: AtomicU32::new(0),
             calls_reported: Mutex::default(),

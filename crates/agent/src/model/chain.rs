@@ -200,7 +200,8 @@ impl ChainHead {
         HEAD | fields | u64::from(self.end as u8) << 32 | u64::from(self.begin as u8) << 40
     }
 
-    fn unpack(word: u64) -> Option<ChainHead> {
+    /// The inverse of [`ChainHead::pack`].
+    pub fn unpack(word: u64) -> Option<ChainHead> {
         if word & (HEAD | super::NATIVE_RUN) != HEAD {
             return None;
         }

@@ -26,7 +26,7 @@ use self::resolve::{Lookup, NextNumbers, WrittenTables};
 use self::stubs::Stubs;
 use crate::clr::{Clr, Runtimes};
 use crate::model::chain;
-use crate::model::{EndCode, WalkedStack};
+use crate::model::{CodeBody, EndCode, WalkedStack};
 use crate::program::{CodeHistory, Program};
 
 pub use self::channel::{Channel, Command};
@@ -77,6 +77,14 @@ impl Recorder {
     /// Applies the changes of code since the last call. Returns whether there were any.
     pub fn absorb_code(&mut self, program: &Program) -> bool {
         self.history.absorb(&program.code)
+    }
+
+    /// Returns the code that exists now.
+    pub fn existing_code(&mut self, program: &Program) -> Vec<CodeBody> {
+        self.absorb_code(program);
+        let mut code = program.code.permanent_bodies(|_| true);
+        code.extend(self.history.live().cloned());
+        code
     }
 
     /// Returns the number of records written so far.

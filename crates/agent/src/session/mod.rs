@@ -611,6 +611,7 @@ impl<'a> Session<'a> {
         if !agent.trace.is_wanted() {
             return;
         }
+        let code = self.recorder.existing_code(&agent.program);
         let mut runtimes = Runtimes::new(cx, &agent.registry, &self.clrs);
         for number in running {
             let Some(own) = agent.trace.of(*number) else {
@@ -618,7 +619,7 @@ impl<'a> Session<'a> {
             };
             runtimes.with(*number, |clr, cx| {
                 trace::enable(&own, clr, &agent.events, cx);
-                agent.trace.running(clr, &own, &agent.events, cx);
+                agent.trace.running(clr, &own, (&code, &agent.events), cx);
             });
         }
     }

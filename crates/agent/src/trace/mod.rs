@@ -48,7 +48,7 @@ use self::table::Method;
 use crate::base::waker::Waker;
 use crate::clr::{Clr, names};
 use crate::events::{EventAnnouncement, Events};
-use crate::model::Settings;
+use crate::model::{CodeBody, Settings};
 use crate::program::Program;
 
 /// Maximum number of methods that are listed by name as not traced.
@@ -98,6 +98,10 @@ struct TraceState {
     cannot: BTreeSet<Arc<str>>,
     /// Number of examined modules.
     modules: u64,
+    /// Number of modules from before the session that are still to be searched.
+    unsearched: usize,
+    /// Number of CLRs in which work for methods from before the session is left.
+    unfinished: usize,
     is_summed_up: bool,
     /// Number of traced methods.
     count: usize,
@@ -195,6 +199,7 @@ impl Trace {
         state.match_counts = vec![0; patterns.len()];
         state.limit = settings.trace_limit as usize;
         (state.modules, state.count, state.over_limit) = (0, 0, 0);
+        (state.unsearched, state.unfinished) = (0, 0);
         (state.refused, state.refused_more) = (0, 0);
         state.untraced_modules.clear();
         state.may_be_inlined.clear();
@@ -235,8 +240,14 @@ impl Trace {
         lock(&self.state).session
     }
 
-    /// Wakes the agent thread to write the results of methods.
-    fn settled(&self) {
+    /// Counts a CLR in which methods from before the session are done. Wakes the agent thread to
+    /// write their results.
+    fn settled(&self, session: u32) {
+        let mut state = lock(&self.state);
+        if state.session == session {
+            state.unfinished = state.unfinished.saturating_sub(1);
+        }
+        drop(state);
         self.has_settled.store(true, Relaxed);
         self.waker.wake();
     }
@@ -261,13 +272,20 @@ impl Trace {
         }
         for (pattern, match_counts) in patterns.iter().zip(&state.match_counts) {
             // If no module could be examined, the reason is written.
-            if *match_counts == 0 && state.modules > 0 {
+            if *match_counts == 0 && state.modules > 0 && state.unsearched == 0 {
                 events.announce(EventAnnouncement::Note(format!(
                     "--trace {}: no method of this name in the {} modules searched (names are \
                      Namespace.Type.Method, * is a wildcard)",
                     pattern.text, state.modules
                 )));
             }
+        }
+        if state.unsearched > 0 {
+            events.announce(EventAnnouncement::Note(format!(
+                "{} modules were not searched for methods of --trace before the recording ended; \
+                 record for longer",
+                state.unsearched
+            )));
         }
         let waits = |one: &&TracedMethod| one.number.is_none() && one.refused.is_empty();
         let waiting = state.traced.iter().filter(waits).count();
@@ -291,6 +309,14 @@ impl Trace {
         }
         if let Some(note) = inlined_note(&state.may_be_inlined) {
             events.announce(EventAnnouncement::Note(note));
+            if state.unfinished > 0 {
+                events.announce(EventAnnouncement::Note(
+                    "calls from runtime-async code may be missing for all traced methods that \
+                     return tasks: not all of that code was compiled again before the recording \
+                     ended; record for longer"
+                        .to_owned(),
+                ));
+            }
         }
         report_not_ended(events);
         if state.refused_more > 0 {
@@ -344,12 +370,13 @@ impl Trace {
         }
     }
 
-    /// Begins the session in a running CLR: traces its loaded modules, one after the other.
+    /// Begins the session in a running CLR: traces its loaded modules, one after the other. `code`:
+    /// the existing bodies.
     pub(crate) fn running<C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
         own: &ClrTrace,
-        events: &'static Events,
+        (code, events): (&[CodeBody], &'static Events),
         cx: &mut Cx<'_, C>,
     ) {
         if !own.can_trace() || !clr.is_recorded() {
@@ -357,8 +384,18 @@ impl Trace {
         }
         let info = cx.info();
         let modules = info.enum_modules(cx).unwrap_or_default().into_iter();
-        let modules = modules.map(|module| info.key(module));
-        own.begin(self.task(clr, events), modules.collect());
+        let modules: Vec<_> = modules.map(|module| info.key(module)).collect();
+        let mut state = lock(&self.state);
+        state.unsearched += modules.len();
+        state.unfinished += 1;
+        drop(state);
+        let own_code = code.iter().filter(|body| body.runtime == clr.number());
+        let compiled = own_code.filter_map(|body| clr.method_of(cx, body));
+        let task = RequestContext {
+            compiled: Arc::new(compiled.collect()),
+            ..self.task(clr, events)
+        };
+        own.begin(task, modules);
     }
 
     fn task(&'static self, clr: &Arc<Clr>, events: &'static Events) -> RequestContext {
@@ -367,6 +404,15 @@ impl Trace {
             events,
             clr: Arc::clone(clr),
             session: self.session(),
+            compiled: Arc::default(),
+        }
+    }
+
+    /// Counts a module from before the session as searched.
+    fn searched(&self, session: u32) {
+        let mut state = lock(&self.state);
+        if state.session == session {
+            state.unsearched = state.unsearched.saturating_sub(1);
         }
     }
 

@@ -8,6 +8,7 @@
 //! are small, with pauses (`work`, `pace`), while sampling continues. Invariant: a thread waits for
 //! the ReJIT thread for a bounded time, and holds no lock meanwhile.
 
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(super) struct RequestContext {
     pub(super) events: &'static Events,
     pub(super) clr: Arc<Clr>,
     pub(super) session: u32,
+    /// Methods that had compiled code when the session began.
+    pub(super) compiled: Arc<HashSet<(ModuleKey, Token)>>,
 }
 
 /// Methods of a module to trace.
@@ -78,6 +81,11 @@ pub(super) struct ModuleMatches {
 impl ModuleMatches {
     pub(super) fn file(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether one of its methods had compiled code when the session began.
+    pub(super) fn has_code(&self, method: &MatchedMethod) -> bool {
+        self.task.compiled.contains(&(self.module, method.token))
     }
 }
 

@@ -77,9 +77,12 @@ type Callers = VecDeque<(ModuleKey, Token)>;
 /// A module whose methods are being traced.
 struct ModuleJob<'rt> {
     matches: ModuleMatches,
-    /// Remaining methods: those with fast requests first, and state machines after their kickoffs.
+    /// Remaining methods: state machines after their kickoffs, those with code first, as they may
+    /// be called often, and those with fast requests first.
     left: VecDeque<(usize, MatchedMethod)>,
     module: Option<PreparedModule<'rt>>,
+    /// Whether it has come after the first methods of all modules.
+    has_given_way: bool,
     /// Searched when no methods are left.
     callers: Option<Callers>,
     done: Option<SyncSender<()>>,
@@ -88,14 +91,29 @@ struct ModuleJob<'rt> {
 impl<'rt> ModuleJob<'rt> {
     fn new(mut matches: ModuleMatches, done: Option<SyncSender<()>>) -> ModuleJob<'rt> {
         let mut left = std::mem::take(&mut matches.methods);
-        left.sort_by_key(|(_, wanted)| (RequestKind::of(wanted), wanted.is_state_machine()));
+        let compiled = &matches.task.compiled;
+        left.sort_by_key(|(_, wanted)| {
+            let has_code = compiled.contains(&(matches.module, wanted.token));
+            (
+                wanted.is_state_machine(),
+                !has_code,
+                RequestKind::of(wanted),
+            )
+        });
         ModuleJob {
             matches,
             left: left.into(),
             module: None,
+            has_given_way: false,
             callers: None,
             done,
         }
+    }
+
+    /// Whether other modules come first now, as its methods with code are done.
+    fn gives_way(&self) -> bool {
+        let next = self.left.front();
+        !self.has_given_way && next.is_some_and(|(_, wanted)| !self.matches.has_code(wanted))
     }
 
     /// Wakes the waiting thread.
@@ -175,7 +193,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
         if !self.leaving.is_empty() {
             self.revert(cx);
         } else if let Some(background) = self.background.pop_front() {
-            let trace = background.task().trace;
+            let (trace, session) = (background.task().trace, background.task().session);
             if background.makes_requests() && !self.inlining.refuse() {
                 let since = *self.waits_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < COMPILATION_TIMEOUT {
@@ -188,7 +206,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
             }
             self.allow_inlining();
             if self.background.is_empty() {
-                trace.settled();
+                trace.settled(session);
             }
         } else if !self.reverts.is_empty() {
             self.revert(cx);
@@ -212,6 +230,7 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> Option<BackgroundWork<'rt>> {
         match background {
             BackgroundWork::Look(task, key) => {
+                task.trace.searched(task.session);
                 let module = cx.info().id(key)?;
                 let matches = task
                     .trace
@@ -219,6 +238,13 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
                 Some(BackgroundWork::Trace(Box::new(ModuleJob::new(
                     matches, None,
                 ))))
+            }
+            BackgroundWork::Trace(mut job) if job.gives_way() => {
+                job.has_given_way = true;
+                // Callers are found last, when all methods have been requested.
+                let last = self.background.len().saturating_sub(1);
+                self.background.insert(last, BackgroundWork::Trace(job));
+                None
             }
             BackgroundWork::Trace(mut job) => match self.trace(cx, &mut job) {
                 false => Some(BackgroundWork::Trace(job)),
@@ -382,22 +408,25 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> corprof::Result<()> {
         let kind = RequestKind::Plain;
         let count = callers.len().min(self.pace.size(kind));
-        // Methods with probes have been recompiled already.
-        let asked = self.bodies.asked;
         let some = callers.drain(..count);
-        let some: Vec<_> = some
-            .filter(|(module, token)| !asked.contains(*module, *token))
-            .collect();
+        // Methods of this session have been recompiled already.
+        let done: HashSet<_> = self.changed.iter().map(|changed| changed.method).collect();
+        let some: Vec<_> = some.filter(|method| !done.contains(method)).collect();
         let info = cx.info();
-        let methods = some.iter();
-        let methods = methods.filter_map(|(module, token)| Some((info.id(*module)?, *token)));
-        let methods: Vec<_> = methods.collect();
+        let mut methods = Vec::with_capacity(some.len());
+        for (module, token) in &some {
+            // One that still waits for its revert from the last session loses its probes here.
+            self.bodies.asked.remove(*module, *token);
+            methods.extend(info.id(*module).map(|module| (module, *token)));
+        }
         if methods.is_empty() {
             return Ok(());
         }
         let began = Instant::now();
         info.request_rejit(cx, &methods)?;
         self.pace.after(kind, count, began.elapsed());
+        self.reverts
+            .retain(|ChangedMethod { method, .. }| !some.contains(method));
         self.changed
             .extend(some.into_iter().map(|method| ChangedMethod {
                 method,

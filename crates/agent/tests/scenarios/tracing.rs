@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use control::{keys, reply, verb};
 use corprof::il::{Body, Handler, Instruction, Operand};
@@ -14,6 +14,8 @@ use crate::program::{END, Program, Shop, agent_threads, request, until};
 use crate::recorded::{Recorded, Traced};
 
 const REQUEST: &str = "RequestReJITWithInliners";
+/// A request that leaves methods their own IL.
+const RECOMPILE: &str = "RequestReJIT";
 
 /// The token of a method.
 fn token(clr: &FakeClr, function: usize) -> u64 {
@@ -285,14 +287,12 @@ fn methods_are_requested_after_the_compilations_that_may_inline_them() {
 fn a_recording_goes_on_while_a_request_takes_long() {
     let (program, shop) = (Program::new(), Shop::net8());
     let clr = &shop.clr;
+    // It comes after the shop's module.
+    add_many(clr, 1, 0);
     program.attach(clr);
-    let (go_on, waits) = channel::<()>();
-    let (tell, begun) = channel();
-    clr.meanwhile(REQUEST, move || {
-        tell.send(()).unwrap();
-        let _dropped = waits.recv();
-    });
-    let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
+    let (begun, go_on) = hold(clr, REQUEST);
+    let mut recording = program
+        .record("event=class-load;trace=1000000000:Shop.Cart.*;trace=1000000000:Many.Plain.*");
     begun.recv_timeout(END).unwrap();
     shop.until_subscribed();
     shop.load_class();
@@ -303,12 +303,15 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     recorded.assert_complete();
     let notes = recorded.notes.join("\n");
     for recorded in [
+        "1 modules were not searched for methods of --trace before the recording ended",
         "2 methods of --trace were not traced before the recording ended",
         "some traced methods do not have their own code back yet",
     ] {
         assert!(notes.contains(recorded), "{notes}");
     }
-    assert!(!notes.contains("from their first call on"), "{notes}");
+    for wrong in ["from their first call on", "no method of this name"] {
+        assert!(!notes.contains(wrong), "{notes}");
+    }
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
     // One by one, because the request took long.
     clr.wait_for_calls("RequestRevert", 2);
@@ -316,6 +319,141 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     let reverts = [main, add].map(|token| ("RequestRevert", vec![token]));
     assert_eq!(changes(clr)[0], (REQUEST, both));
     assert_eq!(changes(clr)[1..], reverts);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+/// Keeps the next call of a method from returning. Returns a channel that receives when the call
+/// begins, and one whose drop ends it.
+fn hold(clr: &FakeClr, method: &'static str) -> (Receiver<()>, Sender<()>) {
+    let (go_on, waits) = channel::<()>();
+    let (tell, begun) = channel();
+    clr.meanwhile(method, move || {
+        tell.send(()).unwrap();
+        let _dropped = waits.recv();
+    });
+    (begun, go_on)
+}
+
+/// A runtime that reports version 11, with `Shop.Cart.Load`, which returns a task.
+fn net11() -> (Shop, usize) {
+    let shop = Shop::new(RuntimeVersion::Net10, "/app/shop.dll");
+    shop.clr.set_major(11);
+    let load = shop.clr.add_task_function(shop.class, "Load");
+    (shop, load)
+}
+
+#[test]
+fn callers_that_were_not_recompiled_are_reported() {
+    let (program, (shop, _)) = (Program::new(), net11());
+    let clr = &shop.clr;
+    let run = clr.add_runtime_async_function(shop.class, "Run");
+    program.attach(clr);
+    let (begun, go_on) = hold(clr, RECOMPILE);
+    let recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Load");
+    begun.recv_timeout(END).unwrap();
+    let recorded = recording.stop();
+    drop(go_on);
+    recorded.assert_complete();
+    let notes = recorded.notes.join("\n");
+    assert!(
+        notes.contains("not all of that code was compiled again before the recording ended"),
+        "{notes}"
+    );
+    clr.wait_for_calls("RequestRevert", 1);
+    assert_eq!(recompiled(clr), [vec![token(clr, run)]]);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+/// The methods of each request that leaves them their own IL.
+fn recompiled(clr: &FakeClr) -> Vec<Vec<u64>> {
+    let calls = clr.calls_of(RECOMPILE).into_iter();
+    calls.map(|call| call.arguments).collect()
+}
+
+#[test]
+fn callers_stay_recompiled_while_an_earlier_session_is_reverted() {
+    let (program, (shop, load)) = (Program::new(), net11());
+    let clr = &shop.clr;
+    // More methods than one request reverts, before those that matter.
+    let many = clr.add_named_class(shop.module, "Shop.Many");
+    let _many: Vec<_> = (0..70).map(|_| clr.add_named_function(many, "M")).collect();
+    let home = clr.add_runtime_async_function(many, "Home");
+    let jobs = clr.add_named_class(shop.module, "Jobs.Night");
+    let run = clr.add_runtime_async_function(jobs, "Run");
+    // It is reverted last.
+    let generic = clr.add_named_class(shop.module, "Shop.Box`1");
+    let last = clr.add_named_function(generic, "Get");
+    program.attach(clr);
+    let first = program.record_and_stay("event=class-load;trace=1000000000:Shop.*");
+    clr.wait_for_calls(RECOMPILE, 1);
+    let (begun, go_on) = hold(clr, "RequestRevert");
+    first.stop().assert_complete();
+    begun.recv_timeout(END).unwrap();
+
+    let mut second = program.record("event=class-load;trace=1000000000:Shop.Cart.Load");
+    // Its first round follows the command to the thread that reverts.
+    second.until(|recorded| !recorded.runtimes.is_empty());
+    drop(go_on);
+    let [home_token, run_token, last] = [home, run, last].map(|function| token(clr, function));
+    let is_reverted = |token: u64| {
+        let reverts = clr.calls_of("RequestRevert");
+        reverts.iter().any(|call| call.arguments.contains(&token))
+    };
+    until("the first session is reverted", || is_reverted(last));
+    // `Home` had probes in the first session, `Run` was recompiled in both.
+    assert_eq!(
+        recompiled(clr),
+        [vec![run_token], vec![home_token, run_token]]
+    );
+    assert!(!is_reverted(home_token) && !is_reverted(run_token));
+    shop.in_main(|| {
+        assert!(Probes::of(&clr.prepare_call(home)).is_none());
+        assert!(Probes::of(&clr.prepare_call(load)).is_some());
+    });
+    second.stop().assert_complete();
+    assert!(is_reverted(home_token) && is_reverted(run_token));
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn methods_that_have_code_are_asked_for_first() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    // The code from before the attach is known then.
+    program.record_and_stay("event=class-load").stop();
+    let add = |path| {
+        let module = clr.add_module(path);
+        let class = clr.add_named_class(module, "Late.Job");
+        let generic = clr.add_named_class(module, "Late.Box`1");
+        let functions = [class, class, generic, generic];
+        let functions = functions.map(|of| clr.add_named_function(of, "M"));
+        let [_, hot, _, hot_generic] = functions;
+        clr.on_thread(shop.thread, || {
+            assert_eq!(clr.module_load_finished(module), Hresult::S_OK);
+            for function in [hot, hot_generic] {
+                assert_eq!(clr.jit_compilation_finished(function), Hresult::S_OK);
+            }
+        });
+        functions.map(|function| token(clr, function))
+    };
+    let (one, two) = (add("/app/one.dll"), add("/app/two.dll"));
+    let mut recording = program.record("event=class-load;trace=1000000000:Late.*");
+    recording.until(|recorded| recorded.traced.len() == 8);
+    recording.stop().assert_complete();
+    // Those with code of all modules come before all others, and generic ones last of each.
+    let (hot, cold) = ([1, 3], [0, 2]);
+    let order = [(one, hot), (two, hot), (one, cold), (two, cold)];
+    let order: Vec<u64> = order
+        .iter()
+        .flat_map(|(functions, some)| some.map(|at| functions[at]))
+        .collect();
+    let requests = clr.calls_of(REQUEST).into_iter();
+    let requests: Vec<_> = requests.flat_map(|call| call.arguments).collect();
+    assert_eq!(requests, order);
     clr.shutdown();
     shop.assert_no_violations();
 }

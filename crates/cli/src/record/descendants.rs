@@ -451,7 +451,7 @@ thread.join()
         let script = folder.path().join("build");
         std::fs::write(&script, "read line").unwrap();
         let command = Shell::start("dotnet", &[script.to_str().unwrap()]);
-        let mut found = Descendants::of(command.pid(), None, Libc::Glibc(None));
+        let mut found = Descendants::of(command.pid(), None, None);
         found.check_due(Instant::now(), &|_| true);
         let before = busy.used();
         while busy.used() < before + 2 {

@@ -19,6 +19,8 @@ use crate::state::Shared;
 
 /// Table of stand-alone signatures.
 const SIGNATURES: u32 = 0x1100_0000;
+/// The only reference to a type of another module.
+const TASK: u32 = 0x0100_0001;
 
 /// Layout of both objects.
 #[repr(C)]
@@ -62,6 +64,7 @@ static IMPORT: LazyLock<IMetaDataImport2Vtbl> = LazyLock::new(|| {
     all.enum_fields_with_name = enum_fields_with_name;
     all.get_scope_props = get_scope_props;
     all.get_type_def_props = get_type_def_props;
+    all.get_type_ref_props = get_type_ref_props;
     all.get_nested_class_props = get_nested_class_props;
     all.get_method_props = get_method_props;
     all.get_sig_from_token = get_sig_from_token;
@@ -281,6 +284,21 @@ unsafe extern "system" fn get_type_def_props(
     )
 }
 
+unsafe extern "system" fn get_type_ref_props(
+    _: *mut IMetaDataImport2,
+    token: MdToken,
+    scope: *mut MdToken,
+    name: *mut u16,
+    capacity: u32,
+    length: *mut u32,
+) -> Hresult {
+    if token != TASK {
+        return Hresult::CLDB_E_RECORD_NOTFOUND;
+    }
+    let task = "System.Threading.Tasks.Task";
+    answer(put(scope, 0).and_then(|()| text(task, capacity, length, name)))
+}
+
 unsafe extern "system" fn get_nested_class_props(
     _: *mut IMetaDataImport2,
     _: MdToken,
@@ -327,7 +345,7 @@ unsafe extern "system" fn get_method_props(
         put(signature, found.signature.as_ptr())?;
         put(signature_length, found.signature.len() as u32)?;
         put(rva, 0x2050)?;
-        put(implementation, 0)?;
+        put(implementation, found.implementation)?;
         text(&found.name, capacity, length, name)
     })())
 }

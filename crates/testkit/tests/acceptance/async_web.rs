@@ -17,6 +17,7 @@ use crate::attach::{has_left, record};
 on_each_web_runtime!(
     services_have_their_handlers,
     services_have_their_handlers_by_attaching,
+    short_methods_have_their_request,
 );
 
 /// Minimum percentage of leaf samples with their handler and Kestrel's loop.
@@ -133,4 +134,90 @@ fn assert_whole(recording: &Path, least: f64) {
         missing <= all as f64 * allowed + deviation(all as f64, allowed),
         "{percent:.3} % of {all} samples have their handler and Kestrel's loop:\n{text}"
     );
+}
+
+/// Requests to `/cart` of a recording, enough for [`ENOUGH_SHORT`] samples.
+const REQUESTS: u64 = 200_000;
+/// Minimum number of samples of short methods.
+const ENOUGH_SHORT: u64 = 5_000;
+/// Minimum percentage of these samples with their request. 87 to 92 % on a busy machine (2026-11-28).
+const SHORT: f64 = 85.0;
+
+/// The methods of a request to `/cart`, which take some instructions each: most samples are of the
+/// code that resumes them and of the code that notifies those who await them.
+const METHODS: [&str; 3] = [
+    "Workloads.Carts.CheckOut",
+    "Workloads.Carts.AskPrice",
+    "Workloads.Carts.ReserveLine",
+];
+
+/// Their names, and that of the handler, in the names of boxes.
+const METHODS_BETWEEN: [&str; 4] = [
+    "<Carts.CheckOut>",
+    "<Carts.AskPrice>",
+    "<Carts.ReserveLine>",
+    "<WebServer.Main.lambda#",
+];
+
+fn short_methods_have_their_request(runtime: &Runtime) {
+    let mut kinds = vec![AsyncKind::StateMachine];
+    if runtime.runtime_async {
+        kinds.extend(AsyncKind::WITH_RUNTIME_ASYNC);
+    }
+    for kind in kinds {
+        let program = workload_of_kind("webserver", kind).dll;
+        let name = format!("webserver-short{}", kind.folder());
+        let recorder = Recorder::program(runtime, &name, &program, &[]).frequency(9999);
+        let (command, recording) = recorder.prepare();
+        let machine = Machine::exclusive();
+        let server = WebServer::start(command);
+        let mut requests = 0;
+        while requests < REQUESTS {
+            let second = Duration::from_secs(1);
+            requests += load(server.port(), &["cart"], 12, second).unwrap().requests;
+        }
+        server.stop();
+        drop(machine);
+        println!("{} {kind:?}: {requests} requests", runtime.version);
+        assert_have_request(&recording);
+    }
+}
+
+/// Prints the reasons of the samples of short methods that have no request.
+fn assert_have_request(recording: &Path) {
+    let (mut all, mut whole) = (0, 0);
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    let mut others: BTreeMap<String, u64> = BTreeMap::new();
+    for (frames, count) in logical_stacks(recording, "cpu").stacks {
+        let of = |begin: &str| frames.iter().rposition(|frame| frame.starts_with(begin));
+        let end = frames.last().map_or("", |frame| frame.as_str());
+        let method = METHODS.into_iter().filter_map(of).min();
+        // The runtime's code between two methods names the method that it resumes.
+        let is_between = |frame: &String| METHODS_BETWEEN.iter().any(|of| frame.contains(of));
+        let is_between = end == "[async: between two methods]" && frames.iter().any(is_between);
+        if method.is_none() && !is_between {
+            continue;
+        }
+        all += count;
+        let in_order = [method, of("Workloads.WebServer.Main.lambda"), of(LOOP)];
+        if in_order.iter().all(Option::is_some) && in_order.is_sorted() {
+            whole += count;
+        } else {
+            *reasons.entry(end.to_owned()).or_default() += count;
+            let shown = frames.join(" < ").chars().take(600).collect();
+            *others.entry(shown).or_default() += count;
+        }
+    }
+    println!("{whole} of {all} have their request");
+    for (counts, most) in [(reasons, 20), (others, 12)] {
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        for (what, count) in counts.into_iter().take(most) {
+            println!("{count:>7} {what}");
+        }
+    }
+    assert!(all >= ENOUGH_SHORT, "{all} samples are too few");
+    let share = SHORT / 100.0;
+    let least = all as f64 * share - deviation(all as f64, share);
+    assert!(whole as f64 >= least, "{whole} of {all} have their request");
 }

@@ -217,7 +217,7 @@ fn the_same_picture(runtime: &Runtime) {
 }
 
 /// Returns the number of rounds. `cargo xtask stress --attach ROUNDS` sets it.
-fn rounds_wanted() -> u32 {
+pub(crate) fn rounds_wanted() -> u32 {
     let wanted = std::env::var("SIDEWALK_ATTACH_ROUNDS").ok();
     wanted.map_or(8, |rounds| {
         rounds

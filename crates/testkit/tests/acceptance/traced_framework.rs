@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
+use std::time::Duration;
 
-use crate::attach::{start, until};
+use testkit::{Recorded, Recorder, Running, Runtime, WebServer, load, test_folder, workload};
+
+use crate::attach::{recording_in, rounds_wanted, start, until};
+use crate::records;
 use crate::tracing::{has_counted, stop, traced};
 
 on_each_runtime!(
@@ -13,6 +16,7 @@ on_each_runtime!(
     a_running_program_goes_on_as_it_was,
     calls_in_precompiled_code_are_counted,
 );
+on_each_web_runtime!(a_server_answers_as_bare_while_it_is_traced);
 
 /// The patterns of each recording. They select some hundreds of methods of the framework, some of
 /// which are called.
@@ -105,4 +109,61 @@ fn calls_in_precompiled_code_are_counted(runtime: &Runtime) {
     // Three requests a round.
     assert_eq!(compiled["System.Net.Http.RedirectHandler.SendAsync"], 6);
     assert_eq!(calls(&recorded), compiled);
+}
+
+/// The patterns of a web server's recordings, taken in turn.
+const OF_SERVER: [&[&str]; 3] = [
+    &["Microsoft.AspNetCore.*"],
+    &["*Async"],
+    &["System.Text.Json.*"],
+];
+const PATHS: [&str; 5] = ["plain", "json", "cart", "regex", "nullref"];
+const CONNECTIONS: usize = 8;
+
+/// Each answer is checked: of a server that is traced from its start, of one that is attached to
+/// and left again, and of both when they end while they are traced.
+fn a_server_answers_as_bare_while_it_is_traced(runtime: &Runtime) {
+    let second = Duration::from_secs(1);
+    let load = |server: &WebServer| load(server.port(), &PATHS, CONNECTIONS, second).unwrap();
+    for patterns in OF_SERVER {
+        let record = Recorder::workload(runtime, "webserver", &[]).options(options(patterns));
+        let (command, recording) = record.prepare();
+        let server = WebServer::start(command);
+        let loaded = load(&server);
+        server.stop();
+        println!("{patterns:?}: {} requests", loaded.requests);
+        assert!(has_counted(recording.parent().unwrap()), "{patterns:?}");
+    }
+
+    let server = WebServer::start(runtime.command(&workload("webserver").dll));
+    load(&server);
+    let until_counted = |patterns: &[&str]| {
+        let folder = test_folder("traced-server");
+        let options = options(patterns);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let tool = start(server.pid(), &folder, &options);
+        until("traced calls", || has_counted(&folder));
+        (tool, folder)
+    };
+    for patterns in OF_SERVER.iter().cycle().take(rounds_wanted() as usize) {
+        let ((message, recorded), requests) = server.under_load(&PATHS, CONNECTIONS, || {
+            let (tool, folder) = until_counted(patterns);
+            stop(tool, &folder)
+        });
+        println!("{patterns:?}: {requests} requests");
+        assert!(recorded.answer.status.success(), "{message}");
+        assert_traced(&recorded, patterns);
+        load(&server);
+    }
+    let ((tool, folder), _) =
+        server.under_load(&PATHS, CONNECTIONS, || until_counted(OF_SERVER[0]));
+    server.stop();
+    let output = tool.wait_with_output().unwrap();
+    let recorded = Recorded::new(recording_in(&folder), output);
+    assert!(
+        recorded.answer.status.success(),
+        "{}",
+        recorded.answer.stderr
+    );
+    assert_traced(&recorded, OF_SERVER[0]);
 }

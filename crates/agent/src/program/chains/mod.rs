@@ -30,7 +30,7 @@ use stackwalk::HIJACKS;
 
 pub use bodies::{AsyncBodies, AsyncBody, CodeRole, HeldIn, HeldTask, MachineHome, ObjectAt};
 pub use gate::HeapGate;
-pub use suspended::Survey;
+pub use suspended::{AskedClasses, Survey};
 pub use types::{LinkKind, SuspendedAt, TaskAt, Types};
 
 /// The tables that the handler reads.

@@ -10,7 +10,7 @@
 //! generations, so all of them are alive and none moves. Memory is bounded by `MAX_CLASSES`,
 //! `MAX_TASKS`, `MAX_GROUPS` and `MAX_WORDS`, and what does not fit is counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::finder::is_plausible;
 use super::reader::{ChainReader, DONE, Heap, NextLink, PROMISE_STATE, TABLE};
@@ -46,6 +46,35 @@ impl Heap for StoppedHeap {
 
     fn is_late(&self) -> bool {
         false
+    }
+}
+
+/// Classes of heap objects about which the runtime was asked in earlier surveys.
+#[derive(Debug, Default)]
+pub struct AskedClasses {
+    tables: HashSet<u64>,
+    /// CLOCK_MONOTONIC. They are valid if no module was unloaded since.
+    since_ns: u64,
+}
+
+impl AskedClasses {
+    /// Returns those of the classes that are new. `may_be_gone`: whether a module was unloaded
+    /// since a time, so that another class may have taken the place of one.
+    pub fn new_among(
+        &mut self,
+        found: &[(u64, u64)],
+        time_ns: u64,
+        may_be_gone: impl FnOnce(u64) -> bool,
+    ) -> Vec<(u64, u64)> {
+        if may_be_gone(self.since_ns) {
+            self.tables.clear();
+            self.since_ns = time_ns;
+        }
+        let tables = &mut self.tables;
+        let is_new = |(table, _): &(u64, u64)| {
+            !tables.contains(table) && (tables.len() >= MAX_CLASSES || tables.insert(*table))
+        };
+        found.iter().copied().filter(is_new).collect()
     }
 }
 
@@ -465,5 +494,19 @@ mod tests {
         assert_eq!((groups.len(), left_out), (MAX_GROUPS, 10));
         // The largest first.
         assert_eq!(groups.first().map(|(_, count)| *count), Some(2));
+    }
+
+    #[test]
+    fn a_class_is_asked_about_once_until_a_module_is_unloaded() {
+        // Continuations have classes of their own, and one parent.
+        let made: Vec<(u64, u64)> = (1..=100).map(|class| (class * 0x40, TASK)).collect();
+        let mut asked = AskedClasses::default();
+        let never = |_| false;
+        assert_eq!(asked.new_among(&made, 10, never), made);
+        assert_eq!(asked.new_among(&made, 20, never), []);
+        let one_more = [(0x8000, TASK), made[0]];
+        assert_eq!(asked.new_among(&one_more, 30, never), one_more[..1]);
+        assert_eq!(asked.new_among(&made, 40, |since_ns| since_ns < 35), made);
+        assert_eq!(asked.new_among(&made, 50, |since_ns| since_ns < 35), []);
     }
 }
