@@ -2,13 +2,11 @@
 //! are unchanged. Traced methods include some compiled with runtime async.
 
 use std::collections::BTreeMap;
-
 use std::time::Duration;
 
 use testkit::{Recorded, Recorder, Running, Runtime, WebServer, load, test_folder, workload};
 
 use crate::attach::{recording_in, rounds_wanted, start, until};
-use crate::records;
 use crate::tracing::{has_counted, stop, traced};
 
 on_each_runtime!(
