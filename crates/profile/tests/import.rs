@@ -539,8 +539,8 @@ fn processes_keep_their_own_ids_and_share_what_is_the_same() {
     assert_eq!(rows, [("app.dll (11)", 11), ("sh (10)", 10)]);
 }
 
-/// Whose samples are when, from the begin of a recording of two processes. The second begins a
-/// second after the first, by a clock that is moved; its wall clock is corrected.
+/// Times of the samples of each process, from the begin of a recording of two processes. The second
+/// begins a second after the first, by a clock that is moved; its wall clock is corrected.
 fn line_of_time(clock_ns: i64, wall_ns: i64, second_comes_first: bool) -> Vec<(u32, u64)> {
     let mut scene = Scene::new(10, &["first"]);
     for pid in [10, 11] {

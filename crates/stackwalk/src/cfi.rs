@@ -179,7 +179,7 @@ fn is_instruction(code: &NativeCode, address: u64, from: u64) -> bool {
     let (mut at, mut window) = (from, [0; 128]);
     while at < address && address - from <= LONGEST_ROW {
         let (start, mut rest) = (at, code.code_at(at, &mut window));
-        // What the window cuts off is none.
+        // Code that the window cuts off is none.
         while at < address
             && let Some(found) = decode(rest)
         {

@@ -182,7 +182,7 @@ fn add_rows(rows: &mut Vec<Row>, start: u64, listing: &Listing) {
     let mut end = 0;
     Flow::of(listing).each(&mut |step, state| {
         match (state.rule().and_then(Rule::pack), step.effect) {
-            // What fills a gap never runs, and needs no row of its own.
+            // Code that fills a gap never runs, and needs no row of its own.
             (None, Effect::Fill) => {}
             (packed, _) => put(step.at, packed.unwrap_or(0)),
         }

@@ -460,8 +460,8 @@ pub(crate) fn walk_in(
 }
 
 /// Greatest distance of a thread's first frame from the end of its stack, bytes. The ABI aligns its
-/// CFA to 16 bytes (System V ABI of x86-64, section 3.2.2), and what starts a thread leaves it a few
-/// words above.
+/// CFA to 16 bytes (System V ABI of x86-64, section 3.2.2), and what starts a thread leaves it a
+/// few words above.
 const STACK_TOP: u64 = 64;
 
 /// Returns how a walk ends at a return address of 0 that an unwind rule led to. A thread that was

@@ -283,9 +283,9 @@ impl Symbolizer {
             .find_map(|file| file.function_start(svma))
     }
 
-    /// Name of the code at `svma` where there is no symbol: where its function starts, by the unwind
-    /// tables; else the library alone, so that its samples are one row. `None` if the file is not
-    /// here to say so.
+    /// Name of the code at `svma` where there is no symbol: where its function starts, by the
+    /// unwind tables; else the library alone, so that its samples are one row. `None` if the file
+    /// is not here to say so.
     pub fn unnamed(&mut self, module: &Module, svma: u64) -> Option<String> {
         if let Some(start) = self.function_start(module, svma) {
             return Some(unnamed_function_name(module, start));

@@ -1,5 +1,5 @@
-//! Programs on .NET for musl, recorded from their start and by an attach, by a tool on glibc, and by
-//! the static one in a root with nothing but musl.
+//! Programs on .NET for musl, recorded from their start and by an attach, by a tool on glibc, and
+//! by the static one in a root with nothing but musl.
 //!
 //! A trial exists for each runtime that `cargo xtask test --libc musl` has found, and nowhere else
 //! one that would have to be skipped.

@@ -147,8 +147,9 @@ fn walk_into(
 
 /// Calls `walk` with the registers, the stack and the scratch memory for a walk of the calling
 /// thread. The registers are those of this function, which does not return meanwhile; the stack is
-/// mapped from the stack pointer to the end that the thread library (or the kernel, for an alternate
-/// stack) names. The thread must be in a callback of its runtime, so that its thread object lives.
+/// mapped from the stack pointer to the end that the thread library (or the kernel, for an
+/// alternate stack) names. The thread must be in a callback of its runtime, so that its thread
+/// object lives.
 #[inline(never)]
 fn walk_own<R>(
     hijacks: HijackPlaces,

@@ -2,10 +2,11 @@
 //! pointer and the flow of control.
 //!
 //! It is used for rows of code without tables (`synthesis`), and by walks for what lies before an
-//! instruction (`cfi`), so it is async-signal-safe. It names no operation. The invariant: an instruction that may write either register is never
-//! [`Effect::None`]; one that is not known is no instruction. The tests hold it against iced-x86
-//! over the code of libraries and over random bytes. Why not iced-x86 itself: its tables would
-//! make the agent a third larger, for two registers of sixteen.
+//! instruction (`cfi`), so it is async-signal-safe. It names no operation. The invariant: an
+//! instruction that may write either register is never [`Effect::None`]; one that is not known is
+//! no instruction. The tests hold it against iced-x86 over the code of libraries and over random
+//! bytes. Why not iced-x86 itself: its tables would make the agent a third larger, for two
+//! registers of sixteen.
 //!
 //! Intel SDM volume 2, chapter 2 (encoding) and appendix A (opcode maps).
 

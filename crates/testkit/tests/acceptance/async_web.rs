@@ -140,7 +140,8 @@ fn assert_whole(recording: &Path, least: f64) {
 const REQUESTS: u64 = 200_000;
 /// Minimum number of samples of short methods.
 const ENOUGH_SHORT: u64 = 5_000;
-/// Minimum percentage of these samples with their request. 87 to 92 % on a busy machine (2026-11-28).
+/// Minimum percentage of these samples with their request. 87 to 92 % on a busy machine
+/// (2026-11-28).
 const SHORT: f64 = 85.0;
 
 /// The methods of a request to `/cart`, which take some instructions each: most samples are of the

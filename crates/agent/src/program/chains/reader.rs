@@ -987,7 +987,7 @@ pub(super) mod tests {
         let one = made.boxed(-1, state);
         let chain = vec![task(BOX, -1), task(BOX, 6)];
         assert_eq!(read(&made, &types, one), (chain, ChainEnd::Root));
-        // Nobody waits: another task has ended, and is being worked on.
+        // No thread waits: another task has ended, and is being worked on.
         made.words.insert(state + u64::from(waits), 0);
         let chain = vec![task(BOX, -1), (Role::Last, WHEN_EACH, NO_STATE)];
         assert_eq!(read(&made, &types, one), (chain, ChainEnd::Other));
