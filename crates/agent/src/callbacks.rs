@@ -29,7 +29,6 @@ use crate::hooks;
 use crate::program::threads::{OwnThread, StartedThread};
 use crate::session::{AgentState, Library, arrival, signal};
 use crate::trace::{self, ClrTrace};
-use crate::walkers::here;
 
 /// Time limit for which `ThreadDestroyed` waits for the walk of its thread (rule 2 of the
 /// articles). A suspension takes milliseconds; the limit keeps a program from hanging when it ends
@@ -497,10 +496,6 @@ impl Callbacks for ClrCallbacks {
         reason: CorPrfSuspendReason,
     ) -> corprof::Result<()> {
         if let Some(gate) = self.clr.heap_gate() {
-            if reason != CorPrfSuspendReason::FOR_PROFILER {
-                let hijacks = self.agent.program.threads.own_hijacks();
-                here::keep_chain_here(self.agent.program.code.map(), hijacks);
-            }
             gate.close();
         }
         if let Some(own) = self.events.get() {

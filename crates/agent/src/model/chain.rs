@@ -200,8 +200,7 @@ impl ChainHead {
         HEAD | fields | u64::from(self.end as u8) << 32 | u64::from(self.begin as u8) << 40
     }
 
-    /// The inverse of [`ChainHead::pack`].
-    pub fn unpack(word: u64) -> Option<ChainHead> {
+    fn unpack(word: u64) -> Option<ChainHead> {
         if word & (HEAD | super::NATIVE_RUN) != HEAD {
             return None;
         }

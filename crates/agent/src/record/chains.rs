@@ -23,9 +23,8 @@ use crate::clr::Runtimes;
 use crate::clr::async_types::{self, ClassNote};
 use crate::model::WalkedStack;
 use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
-use crate::program::Program;
-use crate::program::chains::{self, LinkKind};
 use crate::program::code::Owner;
+use crate::program::{Program, chains};
 
 /// Reasons for a missing chain that the agent thread determines.
 const NOT_KNOWN: &str = "method not known yet";
@@ -232,11 +231,10 @@ impl Recorder {
         }
         let resumed = *frames.last()?;
         let runtime = self.runtime_of(look, resumed, sample.time_ns);
-        let chain = match runtime {
-            Some(runtime) => self.by_now(look, runtime, chain, sample.time_ns),
-            None => chain,
+        let end = match runtime {
+            Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
+            None => chain.end,
         };
-        let end = chain.end;
         // Counted once, by the reason in its mark.
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             let called = frames.get(..resumer)?;
@@ -373,9 +371,18 @@ impl Recorder {
         let (_, Some(chain)) = chain::split(words) else {
             return;
         };
-        let chain = self.by_now(look, runtime, chain, time_ns);
         let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
-        let Some(stack) = self.linked(look, runtime, (&links, chain.end), time_ns) else {
+        let mut end = self.end_by_now(look, runtime, chain, time_ns);
+        if let (ChainEnd::Unknown, Some(last)) = (end, links.last())
+            && last.role == Role::Last
+        {
+            // Looking up its name also enters its class.
+            let _named = self.link_frame(look, runtime, *last, time_ns);
+            if chains::prepare().types.get(last.table) == Some(chains::LinkKind::Other) {
+                end = ChainEnd::Other;
+            }
+        }
+        let Some(stack) = self.linked(look, runtime, (&links, end), time_ns) else {
             return;
         };
         self.outlet.push(&Record::Sample {
@@ -485,39 +492,27 @@ impl Recorder {
         }
     }
 
-    /// Returns a chain as the handler would read it now, where it did not know the last class. A
-    /// task that nothing awaits is the root. An exception is an async iterator's task: its state
+    /// Returns how a chain ended, with what is known now. A task that nothing awaits, of a class
+    /// unknown to the handler, is the root. An exception is an async iterator's task: its state
     /// machine refers to what waits for the next value.
-    fn by_now<'c>(
+    fn end_by_now(
         &mut self,
         look: &mut Lookup<'_, '_>,
         runtime: u8,
-        chain: Chain<'c>,
+        chain: Chain<'_>,
         time_ns: u64,
-    ) -> Chain<'c> {
-        let is_open = chain.end == ChainEnd::Unknown;
-        let Some((last, before)) = chain.links.split_last().filter(|_| is_open) else {
-            return chain;
+    ) -> ChainEnd {
+        let last = chain.links.last().map(|word| Link::unpack(*word));
+        let is_open = |link: &Link| chain.end == ChainEnd::Unknown && link.role == Role::Task;
+        let Some(last) = last.filter(is_open) else {
+            return chain.end;
         };
-        let last = Link::unpack(*last);
         // Looking up its name also enters the class.
         let _named = self.link_frame(look, runtime, last, time_ns);
-        let kind = chains::prepare().types.get(last.table);
-        let (links, end) = match (last.role, kind) {
-            (Role::Task, Some(LinkKind::Task(_) | LinkKind::Box { .. }))
-            | (Role::Task, Some(LinkKind::Object { promise: 0, .. })) => {
-                (chain.links, ChainEnd::Root)
-            }
-            (Role::Last, Some(LinkKind::Other)) => (chain.links, ChainEnd::Other),
-            // Such objects are no links.
-            (Role::Last, Some(LinkKind::Blocked)) => (before, ChainEnd::Blocked),
-            (Role::Last, Some(LinkKind::Sentinel)) => (before, ChainEnd::Completing),
-            _ => return chain,
-        };
-        Chain {
-            links,
-            end,
-            ..chain
+        match chains::prepare().types.get(last.table) {
+            Some(chains::LinkKind::Task(_) | chains::LinkKind::Box { .. })
+            | Some(chains::LinkKind::Object { promise: 0, .. }) => ChainEnd::Root,
+            _ => chain.end,
         }
     }
 

@@ -671,36 +671,6 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     assert_eq!(decoded.cut["class not known yet"], 3);
 }
 
-/// In the first samples of a program whose `Main` blocks, and of a scheduler's own objects.
-#[test]
-fn an_end_whose_class_is_known_by_now_is_one() {
-    use crate::program::chains::{LinkKind, prepare};
-    let kinds = [LinkKind::Blocked, LinkKind::Other, LinkKind::Sentinel];
-    let tables = [0x10_0600, 0x10_0700, 0x10_0800];
-    for (table, kind) in tables.into_iter().zip(kinds) {
-        prepare().types.learn(table, kind);
-    }
-    let decoded = chains(move |write| {
-        for table in tables {
-            let rest = [(Role::Task, SHIP, 3), (Role::Last, table, NO_STATE)];
-            write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
-        }
-    });
-    let ship = "Shop+<Ship>d__4.MoveNext await 3";
-    let ends = [
-        "[blocking wait]",
-        // Its name needs a runtime.
-        "[async: class that may be unloaded]",
-        "[async: just completed (awaiter no longer known)]",
-    ];
-    for (sample, end) in decoded.samples.iter().zip(ends) {
-        let expected = [CHARGE, PAY_FRAME, ship, end];
-        assert_eq!(sample.logical.as_deref().unwrap(), expected);
-    }
-    let completed = "just completed (awaiter no longer known)";
-    assert_eq!(decoded.cut, [(completed.into(), 1)].into());
-}
-
 /// An iterator runs for the first time, or continues. Its state machine is in the heap both times,
 /// so only its caller shows which. While the handler does not know the code that resumes, this is
 /// undecided.

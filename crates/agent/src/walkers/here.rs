@@ -53,33 +53,6 @@ pub fn walk_here(
         .unwrap_or_else(|_| walk_into(map, max_depth, hijacks, &mut OwnWalkState::default()))
 }
 
-/// Keeps the chain of the calling thread, if a session requests chains, for its samples while it
-/// has stopped its runtime. `hijacks` as for [`walk_here`].
-pub fn keep_chain_here(map: &'static CodeMap, hijacks: HijackPlaces) {
-    /// Room for the frames above a resumed method's.
-    const DEPTH: usize = 256;
-    let Some(tables) = chains::tables_if_wanted() else {
-        return;
-    };
-    // The thread is ending, or walks already: it has no chain then.
-    let _kept = OWN_WALK.try_with(|own| {
-        let Ok(mut own) = own.try_borrow_mut() else {
-            return;
-        };
-        let own = &mut *own;
-        own.words.resize(DEPTH + CHAIN_WORDS, 0);
-        let (words, inside) = (&mut own.words, &mut own.inside);
-        walk_own(hijacks, &mut own.stack, |regs, stack, scratch| {
-            let finder = AsyncFrameFinder::new(tables, map, 0, stack.end, words, inside);
-            if let Some(mut finder) = finder {
-                // SAFETY: as `walk_own` says.
-                unsafe { stackwalk::walk_into(map, regs, stack, scratch, &mut finder) };
-                finder.keep();
-            }
-        });
-    });
-}
-
 /// Returns the approximate stack pointer of the calling thread. Younger frames have lower
 /// addresses.
 #[inline]
@@ -98,25 +71,57 @@ fn walk_into(
     let tables = chains::tables_if_wanted();
     let room_for_chain = tables.map_or(0, |_| CHAIN_WORDS);
     own.words.resize(max_depth + OWN_FRAMES + room_for_chain, 0);
-    let (words, inside) = (&mut own.words, &mut own.inside);
-    let (ip, walk, found) = walk_own(hijacks, &mut own.stack, |regs, stack, scratch| {
-        let finder = tables
-            .and_then(|tables| AsyncFrameFinder::new(tables, map, 0, stack.end, words, inside));
-        // SAFETY: as `walk_own` says.
-        let (walk, found) = unsafe {
-            match finder {
-                Some(mut finder) => {
-                    let walk = stackwalk::walk_into(map, regs, stack, scratch, &mut finder);
-                    (walk, finder.finish(walk.depth))
-                }
-                None => {
-                    let walk = stackwalk::walk(map, regs, stack, scratch, words);
-                    (walk, walk.depth)
-                }
-            }
-        };
-        (regs.ip, walk, found)
+    if own.stack.is_none() {
+        own.stack = proc::own_stack();
+    }
+    let (ip, sp, bp): (u64, u64, u64);
+    // SAFETY: reads three registers. The instruction pointer is that of the next instruction, where
+    // stack and frame pointer still are what the unwind table says for this function.
+    unsafe {
+        asm!(
+            "lea {ip}, [rip]",
+            "mov {sp}, rsp",
+            "mov {bp}, rbp",
+            ip = out(reg) ip,
+            sp = out(reg) sp,
+            bp = out(reg) bp,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    let stack = match own.stack.clone() {
+        Some(stack) if stack.contains(&sp) => Stack {
+            low: 0,
+            end: stack.end,
+            alt: None,
+        },
+        thread => Stack {
+            low: 0,
+            end: thread.map_or(0, |stack| stack.end),
+            alt: alternate_stack(),
+        },
+    };
+    let mut scratch = Scratch::new();
+    scratch.hijacks = hijacks;
+    let regs = Regs { ip, sp, bp, all: 0 };
+    let finder = tables.and_then(|tables| {
+        AsyncFrameFinder::new(tables, map, 0, stack.end, &mut own.words, &mut own.inside)
     });
+    // SAFETY: this thread has just captured the registers in this function, which has not returned;
+    // its stack is mapped from the stack pointer to the end that the thread library (or the kernel,
+    // for an alternate stack) names. The thread is in a callback of its runtime, so that its thread
+    // object lives.
+    let (walk, found) = unsafe {
+        match finder {
+            Some(mut finder) => {
+                let walk = stackwalk::walk_into(map, regs, &stack, &mut scratch, &mut finder);
+                (walk, finder.finish(walk.depth))
+            }
+            None => {
+                let walk = stackwalk::walk(map, regs, &stack, &mut scratch, &mut own.words);
+                (walk, walk.depth)
+            }
+        }
+    };
     let (words, chain) = chain::split(own.words.get(..found).unwrap_or_default());
     let ours = map.lookup(ip).map(|region| region.start..region.end);
     let first = words
@@ -143,52 +148,6 @@ fn walk_into(
     let chain = chain.and_then(|chain| chain::without_oldest(chain, left_out));
     let all = kept.iter().copied().chain(chain.into_iter().flatten());
     (all.collect(), EndCode(EndCode::of(end)))
-}
-
-/// Calls `walk` with the registers, the stack and the scratch memory for a walk of the calling
-/// thread. The registers are those of this function, which does not return meanwhile; the stack is
-/// mapped from the stack pointer to the end that the thread library (or the kernel, for an
-/// alternate stack) names. The thread must be in a callback of its runtime, so that its thread
-/// object lives.
-#[inline(never)]
-fn walk_own<R>(
-    hijacks: HijackPlaces,
-    known: &mut Option<Range<u64>>,
-    walk: impl FnOnce(Regs, &Stack, &mut Scratch) -> R,
-) -> R {
-    if known.is_none() {
-        *known = proc::own_stack();
-    }
-    let (ip, sp, bp): (u64, u64, u64);
-    // SAFETY: reads three registers. The instruction pointer is that of the next instruction, where
-    // stack and frame pointer still are what the unwind table says for this function.
-    unsafe {
-        asm!(
-            "lea {ip}, [rip]",
-            "mov {sp}, rsp",
-            "mov {bp}, rbp",
-            ip = out(reg) ip,
-            sp = out(reg) sp,
-            bp = out(reg) bp,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-    let stack = match known.clone() {
-        Some(stack) if stack.contains(&sp) => Stack {
-            low: 0,
-            end: stack.end,
-            alt: None,
-        },
-        thread => Stack {
-            low: 0,
-            end: thread.map_or(0, |stack| stack.end),
-            alt: alternate_stack(),
-        },
-    };
-    let mut scratch = Scratch::new();
-    scratch.hijacks = hijacks;
-    let regs = Regs { ip, sp, bp, all: 0 };
-    walk(regs, &stack, &mut scratch)
 }
 
 /// Returns the stack without the frames between managed code and the callback, if the callback came

@@ -158,21 +158,17 @@ struct FoundChain {
     links: usize,
     end: ChainEnd,
     begin: ChainBegin,
-    /// The gate of the frame's runtime, and the frame's stack pointer.
-    gate: usize,
-    sp: u64,
 }
 
 impl FoundChain {
-    /// Returns the chain of a resumed frame, with the number of its links and their end.
-    fn at(frame: &AsyncFrame, (links, end): (usize, ChainEnd)) -> FoundChain {
+    /// Returns the chain of the resumed frame at a depth, with the number of its links and their
+    /// end.
+    fn at(depth: usize, (links, end): (usize, ChainEnd)) -> FoundChain {
         FoundChain {
-            callers: frame.depth + 1,
+            callers: depth + 1,
             links,
             end,
             begin: ChainBegin::Method,
-            gate: frame.body.gate,
-            sp: frame.sp,
         }
     }
 }
@@ -317,15 +313,23 @@ impl<'a> AsyncFrameFinder<'a> {
 
     /// Appends the chain to the `depth` frames of a completed walk. Returns the number of words.
     pub fn finish(mut self, depth: usize) -> usize {
-        let Some(mut found) = self.settled() else {
+        self.cannot_tell_task();
+        if self.found.is_none()
+            && let Some(frame) = self.unsure.take()
+        {
+            if frame.body.code == CodeRole::OfTask {
+                self.visit_running(frame);
+            } else {
+                self.visit_resumed(frame);
+                self.cannot_tell_task();
+                if let Some(found) = &mut self.found {
+                    found.begin = ChainBegin::MethodIfResumed;
+                }
+            }
+        }
+        let Some(found) = self.found else {
             return depth;
         };
-        if found.end == ChainEnd::GateClosed
-            && let Some(links) = self.out.get_mut(self.room..)
-            && let Some(kept) = gate(found.gate).and_then(|gate| gate.kept(found.sp, links))
-        {
-            (found.links, found.end) = kept;
-        }
         let head = ChainHead {
             older: u16::try_from(depth.saturating_sub(found.callers)).unwrap_or(u16::MAX),
             links: u16::try_from(found.links).unwrap_or(0),
@@ -344,37 +348,6 @@ impl<'a> AsyncFrameFinder<'a> {
             None => return depth,
         }
         end + 1
-    }
-
-    /// Keeps the chain for the samples of this thread while it has stopped the runtime
-    /// ([`HeapGate::keep`]). After a walk, in the callback before the gate is closed.
-    pub fn keep(mut self) {
-        if let Some(found) = self.settled()
-            && found.end != ChainEnd::GateClosed
-            && let Some(gate) = gate(found.gate)
-            && let Some(links) = self.out.get(self.room..self.room + found.links)
-        {
-            gate.keep(found.sp, links, found.end);
-        }
-    }
-
-    /// Returns the chain that a completed walk has found.
-    fn settled(&mut self) -> Option<FoundChain> {
-        self.cannot_tell_task();
-        if self.found.is_none()
-            && let Some(frame) = self.unsure.take()
-        {
-            if frame.body.code == CodeRole::OfTask {
-                self.visit_running(frame);
-            } else {
-                self.visit_resumed(frame);
-                self.cannot_tell_task();
-                if let Some(found) = &mut self.found {
-                    found.begin = ChainBegin::MethodIfResumed;
-                }
-            }
-        }
-        self.found
     }
 
     /// Handles a frame of code in the table, or the next older frame of an undecided one.
@@ -496,7 +469,7 @@ impl<'a> AsyncFrameFinder<'a> {
             });
             match read {
                 Some(Some(chain)) => {
-                    self.found = Some(FoundChain::at(&frame, chain));
+                    self.found = Some(FoundChain::at(frame.depth, chain));
                     return;
                 }
                 Some(None) => end = self.end_without_task(),
@@ -560,12 +533,7 @@ impl<'a> AsyncFrameFinder<'a> {
         // The oldest callee that uses the register has saved it.
         for depth in (0..frame.depth).rev().take(KEPT - 1) {
             let word = self.out.get(depth)?;
-            let saved = match self.code.saved_registers(lookup_address(*word)) {
-                Some(saved) => saved,
-                // One of the runtime's helpers, most of which are short and use no such register.
-                None if depth == 0 => continue,
-                None => return None,
-            };
+            let saved = self.code.saved_registers(lookup_address(*word))?;
             if let Some(offset) = saved.from_cfa(register) {
                 let [sp, cfa] = [depth, depth + 1].map(|depth| self.sps.get(depth % KEPT).copied());
                 let at = cfa?.wrapping_add_signed(offset.into());
@@ -581,66 +549,46 @@ impl<'a> AsyncFrameFinder<'a> {
     /// younger frame is known to be resumed.
     fn visit_resumer(&mut self, resumer: AsyncFrame) {
         let body = resumer.body;
-        let mut held = body.held_at(resumer.lookup).filter(|_| resumer.depth > 0);
-        let read = self.inside(body, |finder, gate| {
-            let kept = held.find_map(|held| {
-                let task = finder.kept(&resumer, held)?.read();
-                finder.is_box_of(0, task).then_some(task)
-            });
-            let task = kept.or_else(|| finder.box_in_registers(&resumer))?;
-            Some(finder.read_chain(gate, |reader| reader.read(task)))
-        });
-        if let Some(Some(chain)) = read {
-            self.found = Some(FoundChain {
-                callers: resumer.depth,
-                begin: ChainBegin::Resumer,
-                ..FoundChain::at(&resumer, chain)
-            });
-        }
-    }
-
-    /// Returns the only box that a frame of a task's own code has in its registers: the argument of
-    /// the youngest frame, and what a frame keeps over its calls.
-    fn box_in_registers(&self, resumer: &AsyncFrame) -> Option<u64> {
-        if resumer.body.class == 0 && resumer.body.held.is_empty() {
-            // Not a box's own code.
-            return None;
-        }
-        let registers = [RDI, RBX, 12, 13, 14, 15].into_iter();
-        let mut only = None;
-        for register in registers.skip(usize::from(resumer.depth > 0)) {
-            let Some(kept) = self.kept(resumer, HeldIn::Register(register)) else {
+        let is_youngest = resumer.depth == 0;
+        let registers = [RDI, RBX, 12, 13, 14, 15].map(HeldIn::Register);
+        let class = (body.class != 0 && is_youngest).then_some(body.class);
+        let anywhere = registers.iter().filter(|_| class.is_some());
+        let held = body.held_at(resumer.lookup).filter(|_| !is_youngest);
+        for held in held.chain(anywhere.copied()) {
+            let Some(kept) = self.kept(&resumer, held) else {
                 continue;
             };
-            let task = kept.read();
-            if only == Some(task) || !self.is_box_of(resumer.body.class, task) {
-                continue;
+            let read = self.inside(body, |finder, gate| {
+                let task = kept.read();
+                let [table] = finder.careful.words_at(task)?;
+                let is_it = match class {
+                    Some(class) => table & !7 == class,
+                    None => matches!(
+                        finder.careful().kind(table & !7),
+                        Some(
+                            LinkKind::Box { .. }
+                                | LinkKind::Worker { .. }
+                                | LinkKind::Object { .. }
+                        )
+                    ),
+                };
+                is_it.then(|| finder.read_chain(gate, |reader| reader.read(task)))
+            });
+            if let Some(Some(chain)) = read {
+                self.found = Some(FoundChain {
+                    callers: resumer.depth,
+                    begin: ChainBegin::Resumer,
+                    ..FoundChain::at(resumer.depth, chain)
+                });
+                return;
             }
-            if only.replace(task).is_some() {
-                return None;
-            }
-        }
-        only
-    }
-
-    /// Whether a box of this class, or of any if it is 0, is at an unverified address.
-    fn is_box_of(&self, class: u64, at: u64) -> bool {
-        let Some([table]) = self.careful.words_at(at) else {
-            return false;
-        };
-        match class {
-            0 => matches!(
-                self.careful().kind(table & !7),
-                Some(LinkKind::Box { .. } | LinkKind::Worker { .. } | LinkKind::Object { .. })
-            ),
-            class => table & !7 == class,
         }
     }
 
     /// Ends the search without a task for the resumed frame.
     fn cannot_tell_task(&mut self) {
         if let Some((frame, end)) = self.without_home.take() {
-            self.found = Some(FoundChain::at(&frame, (0, end)));
+            self.found = Some(FoundChain::at(frame.depth, (0, end)));
         }
     }
 
@@ -701,7 +649,7 @@ impl<'a> AsyncFrameFinder<'a> {
         match read {
             Some(Some(chain)) => {
                 self.without_home = None;
-                self.found = Some(FoundChain::at(&frame, chain));
+                self.found = Some(FoundChain::at(frame.depth, chain));
             }
             Some(None) => {}
             None => {
@@ -745,7 +693,7 @@ impl<'a> AsyncFrameFinder<'a> {
         }
         self.found = Some(FoundChain {
             begin: ChainBegin::Task,
-            ..FoundChain::at(&frame, found)
+            ..FoundChain::at(frame.depth, found)
         });
     }
 
@@ -801,7 +749,7 @@ impl<'a> AsyncFrameFinder<'a> {
         self.found = Some(FoundChain {
             callers: frame.depth,
             begin: ChainBegin::Dispatcher,
-            ..FoundChain::at(&frame, chain)
+            ..FoundChain::at(frame.depth, chain)
         });
     }
 

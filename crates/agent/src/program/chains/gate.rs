@@ -13,8 +13,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
-
 /// Number of checks without yielding the processor: a reader takes some microseconds.
 const SPINS: u32 = 2000;
 /// Number of checks that yield the processor.
@@ -35,21 +33,6 @@ pub struct HeapGate {
     /// Number of closings, and total time waited for readers.
     closings: AtomicU64,
     waits: AtomicU64,
-    stopper: StopperChain,
-}
-
-/// Chain of the thread that stops the runtime, read just before. It has no objects, only classes,
-/// states and addresses of code.
-///
-/// That thread runs the collection above its frames, so they do not change until it opens the gate.
-/// It alone writes this, and reads it in its signal handler.
-#[derive(Debug)]
-struct StopperChain {
-    /// Stack pointer of the resumed frame; 0 for no chain.
-    sp: AtomicU64,
-    /// Number of links and their end ([`ChainHead`]).
-    head: AtomicU64,
-    links: [AtomicU64; MAX_LINKS],
 }
 
 impl HeapGate {
@@ -62,46 +45,7 @@ impl HeapGate {
             readers: AtomicU32::new(0),
             closings: AtomicU64::new(0),
             waits: AtomicU64::new(0),
-            stopper: StopperChain {
-                sp: AtomicU64::new(0),
-                head: AtomicU64::new(0),
-                links: [const { AtomicU64::new(0) }; MAX_LINKS],
-            },
         }
-    }
-
-    /// Keeps the chain of the frame with this stack pointer, of the calling thread, which is about
-    /// to close the gate.
-    pub fn keep(&self, sp: u64, links: &[u64], end: ChainEnd) {
-        let kept = &self.stopper;
-        for (place, link) in kept.links.iter().zip(links) {
-            place.store(*link, Ordering::Relaxed);
-        }
-        let head = ChainHead {
-            older: 0,
-            links: u16::try_from(links.len()).unwrap_or(0),
-            end,
-            begin: ChainBegin::Method,
-        };
-        kept.head.store(head.pack(), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `kept`.
-        kept.sp.store(sp, Ordering::Release);
-    }
-
-    /// Copies the chain that was kept for a frame of the calling thread. Returns the number of its
-    /// links, and their end. Async-signal-safe.
-    pub fn kept(&self, sp: u64, links: &mut [u64]) -> Option<(usize, ChainEnd)> {
-        let kept = &self.stopper;
-        // Acquire: pairs with the Release in `keep`.
-        if sp == 0 || kept.sp.load(Ordering::Acquire) != sp {
-            return None;
-        }
-        let head = ChainHead::unpack(kept.head.load(Ordering::Relaxed))?;
-        let links = links.get_mut(..usize::from(head.links))?;
-        for (link, place) in links.iter_mut().zip(&kept.links) {
-            *link = place.load(Ordering::Relaxed);
-        }
-        Some((links.len(), head.end))
     }
 
     /// Enters the gate as a reader. Returns `false` if it is closed. After `true` call
@@ -153,7 +97,6 @@ impl HeapGate {
 
     /// Opens the gate as the runtime resumes. In the callback.
     pub fn open(&self) {
-        self.stopper.sp.store(0, Ordering::Relaxed);
         if self.watched.load(Ordering::SeqCst) && !self.broken.load(Ordering::Relaxed) {
             self.closed.store(false, Ordering::SeqCst);
             // Between the two, another thread may have turned off the callbacks.
@@ -175,7 +118,6 @@ impl HeapGate {
     /// Closes the gate until [`HeapGate::watch`], as the runtime has ended or its callbacks are
     /// off.
     pub fn close_for_good(&self) {
-        self.stopper.sp.store(0, Ordering::Relaxed);
         self.watched.store(false, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
     }
@@ -196,23 +138,6 @@ impl Default for HeapGate {
 mod tests {
     use super::*;
     use std::sync::Arc;
-
-    #[test]
-    fn the_chain_of_the_thread_that_stops_is_kept_until_it_goes_on() {
-        let gate = HeapGate::new();
-        gate.watch();
-        gate.open();
-        let mut links = [0; MAX_LINKS];
-        assert_eq!(gate.kept(0, &mut links), None);
-        gate.keep(0x7000, &[1, 2, 3], ChainEnd::Root);
-        gate.close();
-        assert_eq!(gate.kept(0x7010, &mut links), None, "another frame");
-        assert_eq!(gate.kept(0x7000, &mut links), Some((3, ChainEnd::Root)));
-        assert_eq!(links[..4], [1, 2, 3, 0]);
-        assert_eq!(gate.kept(0x7000, &mut links[..2]), None, "no room");
-        gate.open();
-        assert_eq!(gate.kept(0x7000, &mut links), None);
-    }
 
     #[test]
     fn a_gate_is_closed_until_it_is_opened() {
