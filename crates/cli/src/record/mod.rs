@@ -189,7 +189,6 @@ fn run_command(
             let unrecorded = UnrecordedProcesses {
                 processes: session.unrecorded(),
                 servers: session.busy_servers(),
-                unfinished: std::mem::take(&mut session.unfinished),
             };
             let processes = session.processes;
             // A panic of the tool must not replace the program's exit code either.
@@ -360,8 +359,7 @@ fn run_attached(
     session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
-    let unfinished = std::mem::take(&mut session.unfinished);
-    let has_all = unfinished.is_empty();
+    let has_all = session.unfinished == 0;
     // Restores the terminal.
     let top = session.top.take().map(|top| top.should_keep());
     // Closes the remaining streams.
@@ -384,10 +382,7 @@ fn run_attached(
     }
     let written = match top {
         None => {
-            let unrecorded = UnrecordedProcesses {
-                unfinished,
-                ..UnrecordedProcesses::default()
-            };
+            let unrecorded = UnrecordedProcesses::default();
             finish(args, sink, &name, processes, &unrecorded, &signals, console)
         }
         Some(true) => keep_recording(sink, &name, console),
@@ -628,9 +623,6 @@ fn finish(
             servers::fetch_for(sink.path(), console, &|| signals.is_end_requested());
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
-    }
-    for note in &unrecorded.unfinished {
-        sink.see_note(note);
     }
     let made = make_outputs(args, &sink, console);
     if made.is_err() && sink.is_temporary() {

@@ -110,9 +110,8 @@ pub(super) struct Session<'s> {
     buffer: Vec<u8>,
     /// Number of accepted processes.
     pub(super) processes: u32,
-    /// Notes on those that had not sent all their data when the flush time ended. They are in the
-    /// recording.
-    pub(super) unfinished: Vec<String>,
+    /// How many of them had not sent all their data when the flush time ended.
+    pub(super) unfinished: u32,
     wanted: ProcessFilter<'s>,
     /// Names of .NET processes that were excluded by the filter.
     pub(super) unwanted: Vec<String>,
@@ -167,7 +166,7 @@ impl<'s> Session<'s> {
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
             processes: 0,
-            unfinished: Vec::new(),
+            unfinished: 0,
             wanted: ProcessFilter::default(),
             unwanted: Vec::new(),
             started: Instant::now(),
@@ -601,7 +600,7 @@ impl<'s> Session<'s> {
             let text = unfinished(pid, given, target.map(|target| target.stopped_reason()));
             self.console.warning(&text);
             sink.note(&text);
-            self.unfinished.push(text);
+            self.unfinished += 1;
         }
         Ok(())
     }

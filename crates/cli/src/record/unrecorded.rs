@@ -10,9 +10,6 @@ pub(super) struct UnrecordedProcesses {
     pub(super) processes: Vec<String>,
     /// Build servers that ran before the command, and have used CPU time since.
     pub(super) servers: Vec<String>,
-    /// Notes on processes that did not finish their recording, which are on the console and in the
-    /// recording already.
-    pub(super) unfinished: Vec<String>,
 }
 
 impl UnrecordedProcesses {
