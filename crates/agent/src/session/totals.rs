@@ -44,11 +44,11 @@ pub(super) struct Totals {
     forbidden: String,
     unsent: Option<Unsent>,
     /// Number of threads that notes say to block the signal.
-    blocking: u32,
+    blocking: usize,
 }
 
 /// Maximum number of such threads.
-const MAX_BLOCKING: u32 = 8;
+const MAX_BLOCKING: usize = 8;
 
 /// Lists the system calls that a filter forbids and the agent does without. Empty if there are
 /// none.
@@ -216,11 +216,10 @@ impl Session<'_> {
     fn write_unattributed(&mut self) -> Option<u64> {
         let threads = &self.agent.program.threads;
         threads.settle_accounts(&mut self.ids);
-        for blocking in threads.take_blocking() {
-            if self.totals.blocking < MAX_BLOCKING {
-                self.totals.blocking += 1;
-                self.recorder.note(&blocking.note());
-            }
+        let left = MAX_BLOCKING - self.totals.blocking;
+        for blocking in threads.take_blocking().iter().take(left) {
+            self.totals.blocking += 1;
+            self.recorder.note(&blocking.note());
         }
         let report = threads.report()?;
         // A thread that receives its delayed ticks owes nothing any more.

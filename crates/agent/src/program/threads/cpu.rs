@@ -17,9 +17,6 @@ const LOOK_NS: u64 = 500_000_000;
 /// Maximum number of signal masks read for one report; each is a file.
 pub(super) const MOST_SUSPECTS: usize = 64;
 
-/// Maximum number of threads between two reports of which a note names each.
-const MAX_BLOCKING: usize = 8;
-
 /// Returns the clocks of these threads and of the calling one, or of all threads if `ids` is empty.
 /// Listing the threads costs more than reading all clocks.
 fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
@@ -117,9 +114,7 @@ impl Threads {
         let mut state = self.state();
         let all = &mut *state;
         for (tid, entry) in &mut all.by_tid {
-            if all.blocking.len() < MAX_BLOCKING
-                && entry.account.is_newly_blocked(entry.armed, sampler)
-            {
+            if entry.account.is_newly_blocked(entry.armed, sampler) {
                 all.blocking.push(BlockingThread {
                     tid: *tid,
                     name: Arc::clone(&entry.name),
