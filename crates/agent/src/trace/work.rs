@@ -91,14 +91,10 @@ struct ModuleJob<'rt> {
 impl<'rt> ModuleJob<'rt> {
     fn new(mut matches: ModuleMatches, done: Option<SyncSender<()>>) -> ModuleJob<'rt> {
         let mut left = std::mem::take(&mut matches.methods);
-        let compiled = &matches.task.compiled;
         left.sort_by_key(|(_, wanted)| {
-            let has_code = compiled.contains(&(matches.module, wanted.token));
-            (
-                wanted.is_state_machine(),
-                !has_code,
-                RequestKind::of(wanted),
-            )
+            let is_state_machine = wanted.is_state_machine();
+            let has_code = matches.has_code(wanted);
+            (is_state_machine, !has_code, RequestKind::of(wanted))
         });
         ModuleJob {
             matches,
