@@ -30,10 +30,12 @@ impl Block<'_> {
     /// Returns the block's notes for the user. Only a block that has some is decoded.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        let (mut notes, header) = (Vec::new(), file_header(""));
-        if self.has_note
-            && let Ok(mut reader) = Reader::open(header.as_slice().chain(self.bytes))
-        {
+        let mut notes = Vec::new();
+        if !self.has_note {
+            return notes;
+        }
+        let header = file_header("");
+        if let Ok(mut reader) = Reader::open(header.as_slice().chain(self.bytes)) {
             while let Ok(Some(item)) = reader.next_item() {
                 if let Item::Record(_, Record::Note { text }) = item {
                     notes.push(text.into_owned());
