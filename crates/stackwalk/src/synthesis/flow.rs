@@ -440,15 +440,11 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The blocks to which something passes from a block.
-    fn next(&self, block: usize, next: &mut Vec<usize>) {
-        let edges = self.edges_from(block).iter();
-        next.clear();
-        next.extend(
-            edges
-                .filter(|edge| self.passes(edge))
-                .map(|edge| edge.to as usize),
-        );
+    /// Collects the blocks at one end of those edges by which something passes.
+    fn collect_near(&self, edges: &[Edge], end: impl Fn(&Edge) -> u32, near: &mut Vec<usize>) {
+        let passed = edges.iter().filter(|edge| self.passes(edge));
+        near.clear();
+        near.extend(passed.map(|edge| end(edge) as usize));
     }
 
     fn find_saved(&mut self) {
@@ -483,7 +479,7 @@ impl<'a> Flow<'a> {
             });
             let merged = (merge(before, backward), merge(behind, forward));
             self.saved[block] = merged;
-            self.next(block, &mut near);
+            self.collect_near(self.edges_from(block), |edge| edge.to, &mut near);
             for &next in &near {
                 let merged = merge(self.saved[next].0, merged.1);
                 if merged != self.saved[next].0 {
@@ -491,12 +487,7 @@ impl<'a> Flow<'a> {
                     waiting.push(next);
                 }
             }
-            let into = self.edges_to(block).iter();
-            near.clear();
-            near.extend(
-                into.filter(|edge| self.passes(edge))
-                    .map(|edge| edge.from as usize),
-            );
+            self.collect_near(self.edges_to(block), |edge| edge.from, &mut near);
             for &prior in &near {
                 let merged = merge(self.saved[prior].1, merged.0);
                 if merged != self.saved[prior].1 {
@@ -557,7 +548,7 @@ impl<'a> Flow<'a> {
                 .fold(self.frames[block], |frame, (effect, height)| {
                     frame_after(frame, *effect, *height)
                 });
-            self.next(block, &mut near);
+            self.collect_near(self.edges_from(block), |edge| edge.to, &mut near);
             for &next in &near {
                 let merged = match (self.frames[next], behind) {
                     (Frame::Unknown, frame) | (frame, Frame::Unknown) => frame,
