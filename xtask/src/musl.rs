@@ -158,42 +158,27 @@ fn folder() -> PathBuf {
     testkit::target_dir().join("musl")
 }
 
-/// Builds the agent for musl: `target/musl/libsidewalk-musl.so`.
-///
-/// # Errors
-/// The toolchain cannot be had, or the build fails.
-fn build_agent() -> Result<PathBuf> {
-    // No other process gets anything from the cache while it is open.
-    let musl = Cache::open()?.musl()?;
-    run(&mut musl.build(&folder(), "libsidewalk", Linking::Library, &[]))?;
-    let agent = folder().join("libsidewalk-musl.so");
-    std::fs::copy(folder().join(TARGET).join("release/libsidewalk.so"), &agent)?;
-    eprintln!("built {}", agent.display());
-    Ok(agent)
-}
-
-/// Builds the tool that runs on every Linux and carries both agents: `target/musl/sidewalk`.
+/// Builds the agent for musl, `target/musl/libsidewalk-musl.so`, and the tool that runs on every
+/// Linux and carries both agents, `target/musl/sidewalk`.
 ///
 /// # Errors
 /// The toolchain cannot be had, or a build fails.
 pub fn build() -> Result<()> {
-    let agent = build_agent()?;
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--package",
-        "libsidewalk",
-    ]))?;
+    // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
+    let built = folder().join(TARGET).join("release");
+    let take = |file: &str, name: &str| -> Result<PathBuf> {
+        let taken = folder().join(name);
+        std::fs::copy(built.join(file), &taken)?;
+        eprintln!("built {}", taken.display());
+        Ok(taken)
+    };
+    run(&mut musl.build(&folder(), "libsidewalk", Linking::Library, &[]))?;
+    let agent = take("libsidewalk.so", "libsidewalk-musl.so")?;
+    let on_glibc = testkit::target_dir().join("release/libsidewalk.so");
+    run(cargo(&["build", "--release"]).args(["--package", "libsidewalk"]))?;
     let mut tool = musl.build(&folder(), "sidewalk", Linking::Static, &[]);
-    tool.env(
-        "SIDEWALK_CARRY",
-        testkit::target_dir().join("release/libsidewalk.so"),
-    )
-    .env("SIDEWALK_CARRY_MUSL", agent);
-    run(&mut tool)?;
-    let tool = folder().join("sidewalk");
-    std::fs::copy(folder().join(TARGET).join("release/sidewalk"), &tool)?;
-    eprintln!("built {}", tool.display());
-    Ok(())
+    tool.env("SIDEWALK_CARRY", on_glibc);
+    run(tool.env("SIDEWALK_CARRY_MUSL", agent))?;
+    take("sidewalk", "sidewalk").map(drop)
 }

@@ -19,6 +19,7 @@ const DESCRIPTION: &str = "Shows where the time of .NET programs goes: stacks of
     exceptions, locks, collections, the live heap. Flame graphs, pprof, speedscope, Firefox Profiler.";
 /// The same at more length, in Markdown.
 const ABOUT: &str = include_str!("about.md");
+
 /// Contents of a package.
 pub(super) struct Release {
     pub(super) version: String,
