@@ -503,6 +503,14 @@ fn no_file_of_a_module_is_mapped_again(runtime: &Runtime) {
     assert_eq!(with_agent(), before, "after we have left");
 }
 
+/// Records the workload `shares`, and asserts that its work is seen.
+fn record_rounds(pid: u32, folder: &Path) -> Recorded {
+    let options = ["-d", "1s", "-F", "999", "--engine", "clocks"];
+    let recorded = record(pid, folder, &options);
+    assert!(recorded.stacks().with("Workloads.Shares.Rounds").total() > 0);
+    recorded
+}
+
 fn an_agent_that_stays_is_found_again(runtime: &Runtime) {
     let program = running(runtime, "shares", &[]);
     let pid = program.pid();
@@ -515,13 +523,8 @@ fn an_agent_that_stays_is_found_again(runtime: &Runtime) {
     );
     assert!(has_agent_thread(pid));
     assert_eq!(timers(pid), 0, "idle means idle");
-    let second = record(
-        pid,
-        &folder,
-        &["-d", "1s", "-F", "999", "--engine", "clocks"],
-    );
+    let second = record_rounds(pid, &folder);
     assert!(has_left(&second), "{}", second.answer.stderr);
-    assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
     until("the agent's thread to end", || !has_agent_thread(pid));
 }
 
@@ -544,18 +547,13 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     until("the end of the first recording", || {
         fs::read_to_string(&message).is_ok_and(|message| message.contains("continues"))
     });
-    let second = record(
-        pid,
-        &folder,
-        &["-d", "1s", "-F", "999", "--engine", "clocks"],
-    );
+    let second = record_rounds(pid, &folder);
     assert!(
         second.answer.stderr.contains("stays loaded in process")
             && second.answer.stderr.contains("started with it"),
         "{}",
         second.answer.stderr
     );
-    assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
 }
@@ -581,13 +579,8 @@ fn a_program_that_comes_late_with_our_environment_is_attached_to(runtime: &Runti
     let row = crate::list::listed(pid).unwrap();
     assert_eq!(row["record"], "attach", "{row}");
     let folder = test_folder("late");
-    let recorded = record(
-        pid,
-        &folder,
-        &["-d", "1s", "-F", "999", "--engine", "clocks"],
-    );
+    let recorded = record_rounds(pid, &folder);
     assert!(has_left(&recorded), "{}", recorded.answer.stderr);
-    assert!(recorded.stacks().with("Workloads.Shares.Rounds").total() > 0);
     until("the agent's thread to end", || !has_agent_thread(pid));
     ends_well(program, "\nmeasured rounds");
 }
