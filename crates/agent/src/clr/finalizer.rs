@@ -1,24 +1,27 @@
-//! Whether code of a CLR is being unloaded now, judged by the finalizer thread's stack.
+//! Whether code of a CLR is being unloaded now, judged by the stack of its finalizer thread.
 //!
-//! Finalizers unload collectible assemblies and dynamic methods (`LoaderAllocatorScout`,
-//! `DynamicResolver`, in System.Private.CoreLib), so on the finalizer thread, below managed frames.
-//! A profiler gets a callback when an unload begins (`ModuleUnloadStarted`), none when it is over:
-//! the code is freed after `ModuleUnloadFinished` (`LoaderAllocator::GCLoaderAllocators` to
-//! `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp). Unloads that began before the
-//! attach are not reported. Enumerating or querying code meanwhile crashes the program.
+//! Collectible assemblies and dynamic methods are unloaded by finalizers, managed methods that call
+//! into the runtime (`LoaderAllocatorScout`, `DynamicResolver`, in System.Private.CoreLib). So
+//! while it unloads, the finalizer thread has managed frames. Callbacks are not enough to know:
+//! `ModuleUnloadStarted` comes when an unload begins, but none comes when it has ended, because
+//! code is freed after `ModuleUnloadFinished` (`LoaderAllocator::GCLoaderAllocators`, which leads
+//! to `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp), and an unload that began
+//! before the attach has none. Listing or querying code during an unload may crash the program.
 //!
-//! Invariant: the result *idle* was true at some moment of the call. Runs on the agent thread.
+//! Invariant: the result *idle* was true at some moment of the call. Unloads that begin later have
+//! their callback. Runs on the agent thread.
 
 use stackwalk::{CodeKind, CodeMap, own_memory};
 
 use crate::base::proc::{self, Blocked, Mapping};
 
-/// A thread that has stayed in one wait for this long is at rest, whatever is on its stack.
-/// Unloading is work, and its waits poll, except the one for the end of a collection.
+/// A thread that has stayed in one wait for this long is at rest, whatever is on its stack. A
+/// thread that unloads works, and waits in short polls; only its wait for the end of a collection
+/// is no poll.
 const STILL_NS: u64 = 1_000_000_000;
 /// Maximum stack depth that is scanned, bytes. At rest the finalizer thread needs 4 to 8 KiB.
 const MAX_DEPTH: u64 = 1 << 16;
-/// Maximum number of remembered resting places; the thread waits in two ways.
+/// Maximum number of remembered resting places. Two are known: the runtime's waits for work.
 const MAX_PLACES: usize = 4;
 
 /// A thread that may unload code.

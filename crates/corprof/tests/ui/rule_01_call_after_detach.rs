@@ -1,5 +1,5 @@
-//! Rule 1: no call after a detach.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 1): no call after a detach.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

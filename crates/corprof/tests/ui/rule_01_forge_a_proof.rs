@@ -1,5 +1,5 @@
-//! Rule 1: only corprof creates a context token.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 1): only corprof creates a context token.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 1: a context token does not outlive its callback.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 1): a context token does not outlive its callback.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

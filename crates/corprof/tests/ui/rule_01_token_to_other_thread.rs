@@ -1,5 +1,5 @@
-//! Rule 1: a context token cannot move to another thread.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 1): a context token cannot move to another thread.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

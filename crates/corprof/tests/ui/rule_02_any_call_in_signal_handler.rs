@@ -1,5 +1,5 @@
-//! Rule 2: no CLR call in a signal handler.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 2): no CLR call in a signal handler.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

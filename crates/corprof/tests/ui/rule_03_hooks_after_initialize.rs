@@ -1,5 +1,5 @@
-//! Rule 3: hooks are set in Initialize only.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 3): hooks are set in Initialize only.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 1 and 3: a fast-path hook is asynchronous.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 1 and 3): a fast-path hook permits asynchronous calls only.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

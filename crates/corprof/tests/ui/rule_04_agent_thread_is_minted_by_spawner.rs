@@ -1,5 +1,5 @@
-//! Rule 4: only the spawner creates an agent thread's token.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 4): only the spawner creates an agent thread's token.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

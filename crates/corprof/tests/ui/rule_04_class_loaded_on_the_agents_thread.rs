@@ -1,5 +1,5 @@
-//! Rule 4: on the profiler's own thread the runtime cannot load a class.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 4): on the profiler's own thread the runtime cannot load a class.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

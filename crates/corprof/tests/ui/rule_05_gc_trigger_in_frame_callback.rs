@@ -1,5 +1,5 @@
-//! Rule 5: a frame callback never triggers a GC.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 5): a frame callback never triggers a GC.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

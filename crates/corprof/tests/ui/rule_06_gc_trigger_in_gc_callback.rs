@@ -1,5 +1,5 @@
-//! Rule 6: inside a GC callback nothing may trigger a GC.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 6): inside a GC callback nothing may trigger a GC.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 6: no call may move the objects of a callback.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 6): no call may move the objects of a callback.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 11: a COR_PRF_FRAME_INFO cannot be stored.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 11): a COR_PRF_FRAME_INFO cannot be stored.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

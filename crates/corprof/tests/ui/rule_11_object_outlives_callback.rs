@@ -1,5 +1,5 @@
-//! Rule 11: an object id does not outlive its callback.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 11): an object id does not outlive its callback.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 15 and 16: while suspended, no call that takes a lock.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 15 and 16): while suspended, no call that takes a lock.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 17: no lock in a signal handler.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 17): no lock in a signal handler.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 17: no AgentLock in a frame callback of a walk during a suspension.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 17): no AgentLock in a frame callback of a walk during a suspension.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

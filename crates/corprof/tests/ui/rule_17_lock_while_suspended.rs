@@ -1,5 +1,5 @@
-//! Rule 17: no AgentLock is taken while the runtime is suspended.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 17): no AgentLock is taken while the runtime is suspended.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

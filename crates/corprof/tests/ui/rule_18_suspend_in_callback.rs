@@ -1,5 +1,5 @@
-//! Rule 18: only a thread that never ran managed code suspends.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 18): only a thread that never ran managed code suspends.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 20: no lock is held during a call that can trigger a GC.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 20): no lock is held during a call that can trigger a GC.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 27: an id of one CLR is not passed to another.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 27): an id of one CLR is not passed to another.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

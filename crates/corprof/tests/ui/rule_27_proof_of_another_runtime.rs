@@ -1,5 +1,5 @@
-//! Rule 27: a context token of one CLR permits no call into another.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 27): a context token of one CLR permits no call into another.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 32: no thread for ReJIT requests without enable_rejit.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 32): no thread for ReJIT requests without enable_rejit.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 32: a runtime has one thread for ReJIT requests.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 32): a runtime has one thread for ReJIT requests.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 32: no ReJIT request on a thread of the program.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 32): no ReJIT request on a thread of the program.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

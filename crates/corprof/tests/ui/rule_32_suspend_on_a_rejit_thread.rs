@@ -1,5 +1,5 @@
-//! Rule 32: the ReJIT thread is a thread of the runtime and cannot suspend it.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 32): the ReJIT thread is a thread of the runtime and cannot suspend it.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::*;
 

@@ -1,5 +1,5 @@
-//! Rule 33: no handle is freed in preemptive mode, where a collection may be running.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 33): no handle is freed in preemptive mode, beside collections.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::info::ObjectHandle;
 use corprof::*;

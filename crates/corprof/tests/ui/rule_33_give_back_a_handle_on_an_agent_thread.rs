@@ -1,5 +1,5 @@
-//! Rule 33: no handle is freed on a native thread, which a collection does not stop.
-#![allow(unused_imports, reason = "one head for all cases")]
+//! Must not compile (rule 33): no handle is freed on a thread that collections do not stop.
+#![allow(unused_imports, reason = "all cases begin alike")]
 use corprof::context::*;
 use corprof::info::ObjectHandle;
 use corprof::*;

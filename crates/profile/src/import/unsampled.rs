@@ -1,7 +1,8 @@
 //! Unsampled CPU time: the kernel's CPU time of a process minus the time its samples represent.
 //!
-//! There is one [`CpuTimeAccount`] per process. Invariant: a difference is reported only if it
-//! exceeds the sampling error, and its reasons add up to it (up to [`LEAST_NS`]).
+//! There is one [`CpuTimeAccount`] per process. Agents report reasons why CPU time was not sampled,
+//! each with an amount. Invariants: a difference is reported only if it exceeds the sampling error;
+//! the reported reasons, `unknown` among them, account for all of it but [`LEAST_NS`].
 
 use std::collections::BTreeMap;
 
@@ -9,19 +10,23 @@ use recording::Event;
 
 use crate::model::{Health, UnsampledTime};
 
-/// Maximum number of reasons per process. An agent has seven.
+/// Maximum number of reasons per process, as a recording may be damaged. An agent has seven.
 const MAX_REASONS: usize = 50;
 
 /// CPU time of one process.
 #[derive(Default)]
 pub(super) struct CpuTimeAccount {
     interval_ns: u64,
+    /// Whether it was sampled by time, and not for events alone.
     is_timed: bool,
     samples: u64,
-    /// The time that CPU samples represent: now, and at the last totals.
+    /// Time that its CPU samples represent.
     sampled_ns: u64,
+    /// `sampled_ns` when the agent last reported its totals.
     seen_ns: u64,
+    /// CPU time by the kernel's clocks, in these totals.
     due_ns: Option<u64>,
+    /// CPU time of lost samples, in these totals.
     lost_ns: u64,
     /// Threads and CPU time by reason, as reported by the agent.
     claims: BTreeMap<String, (u64, u64)>,

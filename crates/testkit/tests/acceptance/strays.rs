@@ -1,4 +1,5 @@
-//! A walk by a wrong unwind table, as hand-written code has it, may end at any word of the stack.
+//! Walks by a wrong unwind table, as assembly may have one, take any word of the stack for a return
+//! address.
 
 use testkit::{Recorder, Runtime, native_threads};
 
@@ -8,12 +9,12 @@ on_each_runtime!(
     a_caller_of_code_without_a_table_is_marked_or_missing,
 );
 
-/// The recording's label for the code there.
+/// The label of a frame in precompiled code whose address follows no call, so it returns from none.
 const STRAY: &str = "ReadyToRun code behind no call";
 
-/// The agent must neither look up the method there nor use the address as a seed. The runtime
-/// searches backwards for a method that has run, and crashes below the start of its table
-/// (`ReadyToRunJitManager::JitCodeToMethodInfo`).
+/// The agent must neither look up the method at such an address, nor use it as the seed of a walk
+/// by the runtime. The runtime would search the image's functions backwards for one that has run,
+/// and crash before the first (`ReadyToRunJitManager::JitCodeToMethodInfo`).
 fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     let library = native_threads();
     let program = Recorder::workload(runtime, "strays", &["0.3", &library.to_string_lossy()]);
