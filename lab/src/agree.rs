@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             program => programs.push(program.to_owned()),
         }
     }
-    let setup = setup::run(setup::Scope::Workloads, roots)?;
+    let setup = crate::set_up(setup::Scope::Workloads, roots)?;
     build(BuildProfile::Release, true)?;
     let agree: fn(&Runtime, &str, u64, u64) -> Agreement = if attach {
         testkit::agree_attached

@@ -136,7 +136,7 @@ struct LoopRow {
 /// Measures, prints, and with `--write` writes `docs/measurements/DATE-bench.md`.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let mut setup = setup::run(setup::Scope::Workloads, roots)?;
+    let mut setup = crate::set_up(setup::Scope::Workloads, roots)?;
     if let Some(version) = &options.runtime {
         setup.runtimes.retain(|runtime| runtime.version == *version);
     }

@@ -80,7 +80,7 @@ fn options(arguments: &[&str]) -> Result<FaultOptions> {
 /// Runs what is missing of the matrix, prints the table, and fails if anything differed.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let setup = setup::run(setup::Scope::Tests, roots)?;
+    let setup = crate::set_up(setup::Scope::Tests, roots)?;
     build(BuildProfile::Release, true)?;
     let mut log = ResultLog::open(options.again)?;
     let start = Instant::now();

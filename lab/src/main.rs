@@ -25,10 +25,12 @@ mod soak_plan;
 mod soak_run;
 mod stress;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use xtask::runtimes;
+use anyhow::{Result, bail, ensure};
+use testkit::{Runtime, Setup};
+use xtask::{musl, runtimes, setup};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +41,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Sets up what a command needs. Its runtimes are those for musl alone where these are meant.
+fn set_up(scope: setup::Scope, roots: &[PathBuf]) -> Result<Setup> {
+    let mut setup = setup::run(scope, roots)?;
+    if musl::is_meant() {
+        setup.runtimes.retain(Runtime::is_musl);
+        ensure!(
+            !setup.runtimes.is_empty(),
+            "--libc musl: name dotnet roots for musl by --runtimes DIR…"
+        );
+    }
+    Ok(setup)
 }
 
 fn run(mut arguments: Vec<String>) -> Result<()> {

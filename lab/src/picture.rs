@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             program => programs.push(program.to_owned()),
         }
     }
-    let setup = setup::run(setup::Scope::Workloads, roots)?;
+    let setup = crate::set_up(setup::Scope::Workloads, roots)?;
     build(BuildProfile::Release, false)?;
     if programs.is_empty() {
         programs = testkit::attached_programs()?;

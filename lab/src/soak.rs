@@ -70,7 +70,7 @@ fn options(arguments: &[&str]) -> Result<SoakOptions> {
 /// Soaks as told, prints a table, and fails if anything differed.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let setup = setup::run(setup::Scope::Tests, roots)?;
+    let setup = crate::set_up(setup::Scope::Tests, roots)?;
     build(BuildProfile::Release, false)?;
     soak(&setup, &options, roots)
 }

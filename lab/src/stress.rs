@@ -15,7 +15,7 @@ const COLLECTORS: f64 = 3.0;
 
 /// Runs the stress tests that the options name.
 pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
-    let runtimes = setup::run(setup::Scope::Tests, roots)?.runtimes.len() as f64;
+    let runtimes = crate::set_up(setup::Scope::Tests, roots)?.runtimes.len() as f64;
     let seconds =
         |filter, seconds: f64| tests(filter, "SIDEWALK_STRESS_SECONDS", &seconds.to_string());
     match options {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use xtask::build::{BuildProfile, cargo};
 use xtask::process::run as run_command;
-use xtask::{run_demo, run_flakes, run_tests, runtimes, setup};
+use xtask::{musl, run_demo, run_flakes, run_tests, runtimes, setup};
 
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
@@ -16,8 +16,8 @@ Usage: cargo xtask COMMAND
                   [NAME…]         only the tests whose names contain one of these, of all tiers
                   [--runtime V]   on the runtimes whose version begins so
                   [--full]        the whole matrix on every runtime, with the release build
-                  [--libc musl]   programs on musl, of the roots of --runtimes
-                                  [--libraries DIR]: what these need and is not installed
+                  [--libc musl]   programs on musl, of the roots of --runtimes (a folder
+                                  musl-libs beside them: what these need and is not installed)
                   [--part K/N]    of the matrix without the default tier, the K-th of N parts
   flakes          the default tier many times beside busy loops; prints each test that failed
                   [--runs N] [--load N] [NAME…]
@@ -57,6 +57,8 @@ Long runs, by the release build:
   dist [--try]    what users download, in target/dist: the same bytes from the same commit
                   (--try: installs each of them where nothing else is, and records with it)
 
+Long runs but sabotage and dist take --libc musl: on the runtimes for musl alone,
+by what the command musl builds.
 Each takes --runtimes DIR… too: dotnet roots, whose runtimes are used beside
 those that setup finds (DOTNET_ROOT, dotnet on PATH) or fetches.
 
@@ -91,7 +93,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["setup"] => setup::run(setup::Scope::Workloads, &roots).map(drop),
         ["setup", "--all"] => setup::run(setup::Scope::Tests, &roots).map(drop),
         ["demo"] => run_demo(&roots),
-        ["musl"] => xtask::musl::build(),
+        ["musl"] => musl::build(),
         ["test", options @ ..] => run_tests(options, &roots),
         ["flakes", options @ ..] => run_flakes(options, &roots),
         ["help" | "--help" | "-h"] => {
@@ -108,7 +110,17 @@ fn run_lab(arguments: &[String]) -> Result<()> {
     let mut lab = cargo(&["run", "--quiet", "--package", "lab", "--"]);
     // The folder is the caller's: paths among the arguments are relative to it.
     lab.current_dir(std::env::current_dir()?)
-        .args(arguments)
         .env("SIDEWALK_PROFILE", BuildProfile::Release.folder());
-    run_command(&mut lab)
+    let mut arguments = arguments.to_vec();
+    if let Some(at) = arguments.iter().position(|word| word == "--libc") {
+        let value = arguments.drain(at..arguments.len().min(at + 2)).nth(1);
+        ensure!(
+            value.as_deref() == Some("musl"),
+            "--libc musl is the only one that can be named"
+        );
+        musl::build()?;
+        musl::build_for_tests()?;
+        lab.env("SIDEWALK_BIN_DIR", musl::folder());
+    }
+    run_command(lab.args(arguments))
 }

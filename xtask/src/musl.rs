@@ -119,12 +119,12 @@ impl Musl {
         &self.rust
     }
 
-    /// Returns the command that builds a package, with further flags for the compiler. Its result
-    /// is in `TARGET/release` below `target_dir`.
+    /// Returns the command that builds packages, with further flags for the compiler. Their results
+    /// are in `TARGET/release` below `target_dir`.
     pub fn build(
         &self,
         target_dir: &Path,
-        package: &str,
+        packages: &[&str],
         linking: Linking,
         flags: &[String],
     ) -> Command {
@@ -139,7 +139,7 @@ impl Musl {
             .copied()
             .chain(flags.iter().map(String::as_str))
             .collect();
-        let mut command = self.zig.build(TARGET, target_dir, &[package]);
+        let mut command = self.zig.build(TARGET, target_dir, packages);
         command
             .arg("-Zbuild-std=std,panic_unwind")
             .env("RUSTC", usr.join("bin/rustc"))
@@ -154,31 +154,63 @@ impl Musl {
 }
 
 /// Returns the folder of what is built for musl here.
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     testkit::target_dir().join("musl")
 }
 
-/// Builds the agent for musl, `target/musl/libsidewalk-musl.so`, and the tool that runs on every
-/// Linux and carries both agents, `target/musl/sidewalk`.
+/// Whether a command is to try what has been built for musl, on the runtimes for it
+/// (`--libc musl`).
+pub fn is_meant() -> bool {
+    std::env::var_os("SIDEWALK_BIN_DIR").is_some_and(|set| Path::new(&set) == folder())
+}
+
+/// Builds the agent for musl, `target/musl/libsidewalk.so`, and the tool that runs on every Linux
+/// and carries both agents, `target/musl/sidewalk`.
 ///
 /// # Errors
 /// The toolchain cannot be had, or a build fails.
 pub fn build() -> Result<()> {
     // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
-    let built = folder().join(TARGET).join("release");
-    let take = |file: &str, name: &str| -> Result<PathBuf> {
-        let taken = folder().join(name);
-        std::fs::copy(built.join(file), &taken)?;
-        eprintln!("built {}", taken.display());
-        Ok(taken)
-    };
-    run(&mut musl.build(&folder(), "libsidewalk", Linking::Library, &[]))?;
-    let agent = take("libsidewalk.so", "libsidewalk-musl.so")?;
+    run(&mut musl.build(&folder(), &["libsidewalk"], Linking::Library, &[]))?;
+    let agent = take("libsidewalk.so")?;
     let on_glibc = testkit::target_dir().join("release/libsidewalk.so");
     run(cargo(&["build", "--release"]).args(["--package", "libsidewalk"]))?;
-    let mut tool = musl.build(&folder(), "sidewalk", Linking::Static, &[]);
+    let mut tool = musl.build(&folder(), &["sidewalk"], Linking::Static, &[]);
     tool.env("SIDEWALK_CARRY", on_glibc);
     run(tool.env("SIDEWALK_CARRY_MUSL", agent))?;
-    take("sidewalk", "sidewalk").map(drop)
+    take("sidewalk").map(drop)
+}
+
+/// Builds what else programs on musl load in tests, into the same folder.
+///
+/// # Errors
+/// The toolchain cannot be had, or a build fails.
+pub fn build_for_tests() -> Result<()> {
+    let musl = Cache::open()?.musl()?;
+    run(&mut musl.build(&folder(), &FOR_TESTS, Linking::Library, &[]))?;
+    let libraries = FOR_TESTS.map(|package| match package {
+        "runsxs" => package.to_owned(),
+        library => format!("lib{}.so", library.replace('-', "_")),
+    });
+    libraries.iter().try_for_each(|file| take(file).map(drop))
+}
+
+/// The packages of what programs load in tests, beside the agent.
+const FOR_TESTS: [&str; 7] = [
+    "fast-clocks",
+    "native-threads",
+    "oracle",
+    "runsxs",
+    "tight-stacks",
+    "v2-agent",
+    "watched-malloc",
+];
+
+/// Copies what has been built out of cargo's folder, and returns the copy.
+fn take(file: &str) -> Result<PathBuf> {
+    let taken = folder().join(file);
+    std::fs::copy(folder().join(TARGET).join("release").join(file), &taken)?;
+    eprintln!("built {}", taken.display());
+    Ok(taken)
 }

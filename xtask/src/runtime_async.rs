@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Result;
 use testkit::{AsyncKind, Needs, OF_EACH_KIND, Runtime, Setup, Workload};
@@ -116,12 +115,7 @@ fn compile_one(runtime: &Runtime, compiler: &Path, name: &str, kind: AsyncKind) 
     fs::create_dir_all(folder(&workload))?;
     // No stamp while the files are being replaced.
     fs::remove_file(&stamp_path).ok();
-    let mut csc = Command::new(&runtime.dotnet);
-    csc.args(["exec", "--fx-version", &runtime.version])
-        .arg(compiler)
-        .args(&options)
-        .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");
-    run_quietly(&mut csc)?;
+    run_quietly(runtime.command(compiler).args(&options))?;
     fs::write(workload.dll.with_extension("runtimeconfig.json"), config)?;
     fs::write(stamp_path, stamp)?;
     Ok(())

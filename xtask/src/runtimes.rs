@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use testkit::Runtime;
 
+use crate::musl;
 use crate::process::on_path;
 
 /// The oldest runtime that Sidewalk knows.
@@ -19,6 +20,10 @@ const OLDEST: [u64; 2] = [3, 1];
 /// Where runtimes lie below a dotnet root.
 const FRAMEWORK: &str = "shared/Microsoft.NETCore.App";
 const ASPNETCORE: &str = "shared/Microsoft.AspNetCore.App";
+
+/// A folder beside a root for musl with the libraries that the runtime needs and this machine
+/// lacks: libstdc++, libgcc_s and OpenSSL, for musl.
+const LIBRARIES: &str = "musl-libs";
 
 /// Takes `--runtimes DIR…` out of a command line: all words up to the next option are folders.
 pub fn take_roots(arguments: &mut Vec<String>) -> Result<Vec<PathBuf>> {
@@ -115,9 +120,11 @@ fn at(root: &Path, version: &str) -> Runtime {
     let web = versions(&root.join(ASPNETCORE), "Microsoft.AspNetCore.dll");
     let same = web.iter().find(|web| *web == version);
     let near = || web.iter().rev().find(|web| web.starts_with(band));
+    let libc = if is_for_musl(root) { "musl" } else { "net" };
+    let beside = root.with_file_name(LIBRARIES);
     Runtime {
         name: format!(
-            "net{}",
+            "{libc}{}",
             version.replace(|c: char| !c.is_alphanumeric(), "_")
         ),
         version: version.to_owned(),
@@ -125,7 +132,15 @@ fn at(root: &Path, version: &str) -> Runtime {
         aspnetcore: same.or_else(near).cloned(),
         runtime_async: false,
         dumps: false,
+        libraries: (libc == "musl" && beside.is_dir()).then_some(beside),
     }
+}
+
+/// Whether the programs of a root are for musl: its `dotnet` names musl's loader.
+fn is_for_musl(root: &Path) -> bool {
+    let dotnet = fs::read(root.join("dotnet")).unwrap_or_default();
+    let mut places = dotnet.windows(musl::LOADER.len());
+    places.any(|text| text == musl::LOADER.as_bytes())
 }
 
 /// The versions of a framework that are whole: have this file. Oldest first.

@@ -109,7 +109,7 @@ fn runtimes(
     }
     others.extend(own.iter().flat_map(|root| runtimes::of_own(root)));
     others.sort_by(|a, b| runtimes::by_age(&a.version, &b.version));
-    others.dedup_by(|a, b| a.version == b.version);
+    others.dedup_by(|a, b| a.version == b.version && a.is_musl() == b.is_musl());
     if scope == Scope::Demo {
         return match others.pop().filter(|newest| !newest.is_core31()) {
             Some(newest) => Ok(vec![newest]),
@@ -128,7 +128,8 @@ fn runtimes(
             ..runtime
         });
     }
-    others.retain(|other| !all.iter().any(|known| known.version == other.version));
+    let is_known = |other: &Runtime| all.iter().any(|known| known.version == other.version);
+    others.retain(|other| other.is_musl() || !is_known(other));
     all.extend(others);
     Ok(all)
 }

@@ -5,16 +5,16 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use testkit::Setup;
+use testkit::{Runtime, Setup};
 
 use crate::build::{BuildProfile, build, cargo};
 use crate::fetch::Cache;
 use crate::process::run;
-use crate::{musl, runtimes, setup, tiers};
+use crate::{musl, setup, tiers};
 
 const USAGE: &str =
     "usage: cargo xtask test [--full] [--part K/N] [--runtime V] [--runtimes DIR…] [NAME…]
-       cargo xtask test --libc musl [--libraries DIR] --runtimes DIR… [NAME…]";
+       cargo xtask test --libc musl [--full] --runtimes DIR… [NAME…]";
 
 /// Options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,8 @@ struct TestOptions {
     part: Option<(u32, u32)>,
     /// The beginning of a runtime's version.
     runtime: Option<String>,
-    /// Of .NET for musl, with the folder of libraries that it needs and the machine lacks.
-    musl: Option<Option<PathBuf>>,
+    /// Whether to test on .NET for musl.
+    is_on_musl: bool,
     /// Parts of the tests' names.
     names: Vec<String>,
 }
@@ -45,11 +45,7 @@ fn options(arguments: &[&str]) -> Result<TestOptions> {
             }
             "--libc" => {
                 ensure!(rest.next() == Some(&"musl"), "{USAGE}");
-                options.musl.get_or_insert_default();
-            }
-            "--libraries" => {
-                let folder = PathBuf::from(rest.next().context(USAGE)?);
-                options.musl = Some(Some(folder));
+                options.is_on_musl = true;
             }
             "--runtime" => options.runtime = Some((*rest.next().context(USAGE)?).to_owned()),
             option if option.starts_with('-') => bail!("unknown option {option}\n{USAGE}"),
@@ -70,8 +66,8 @@ fn options(arguments: &[&str]) -> Result<TestOptions> {
 pub fn run_tests(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let start = Instant::now();
-    if let Some(libraries) = &options.musl {
-        on_musl(&options, libraries.as_deref(), roots)?;
+    if options.is_on_musl {
+        on_musl(&options, roots)?;
     } else if !options.names.is_empty() || options.runtime.is_some() {
         chosen(&options, roots)?;
     } else if let Some(part) = options.part {
@@ -176,38 +172,35 @@ fn chosen(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     run(tests.args(&options.names))
 }
 
-/// The tests of programs on musl, by the development build of the tool, and by what `cargo xtask
-/// musl` builds.
-fn on_musl(options: &TestOptions, libraries: Option<&Path>, roots: &[PathBuf]) -> Result<()> {
+/// The tests of programs on musl, by what `cargo xtask musl` builds: the acceptance tests of the
+/// default tier or of the full one, and those that are of musl alone.
+fn on_musl(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     ensure!(
-        !roots.is_empty(),
-        "--libc musl needs dotnet roots for musl, which no registry of packages here has: name them \
-         by --runtimes DIR…, and by --libraries DIR the folder of their libstdc++ and libgcc_s"
-    );
-    let loader = Path::new(musl::LOADER);
-    ensure!(
-        loader.exists(),
+        Path::new(musl::LOADER).exists(),
         "{} is not here: install musl (Debian: apt-get install musl)",
-        loader.display()
+        musl::LOADER
     );
-    let mut runtimes = Vec::new();
-    for root in roots {
-        runtimes.extend(runtimes::of_named(root)?);
-    }
     step("set-up");
-    let setup = setup::run(setup::Scope::Workloads, &[])?;
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    ensure!(
+        setup.runtimes.iter().any(Runtime::is_musl),
+        "--libc musl needs dotnet roots for musl, which no registry of packages here has: name them \
+         by --runtimes DIR…; libraries that the machine lacks may lie in a folder musl-libs beside \
+         them"
+    );
     step("build");
     build_tests(&NO_LAB)?;
     musl::build()?;
+    musl::build_for_tests()?;
     step("tests");
-    let mut tests = nextest(&setup, BuildProfile::Development)?;
-    tests.args(NO_LAB).args(["-E", "binary_id(testkit::musl)"]);
-    tests.args(&options.names);
-    tests.env("SIDEWALK_MUSL_RUNTIMES", serde_json::to_string(&runtimes)?);
-    if let Some(libraries) = libraries {
-        tests.env("SIDEWALK_MUSL_LIBRARIES", libraries.canonicalize()?);
-    }
-    run(&mut tests)
+    let mut tests = match options.is_full {
+        true => nextest_full(&setup, BuildProfile::Development)?,
+        false => nextest(&setup, BuildProfile::Development)?,
+    };
+    let filter = tiers::on_musl(&setup, options.is_full);
+    tests.args(NO_LAB).env("SIDEWALK_BIN_DIR", musl::folder());
+    tests.args(["-E", &format!("binary_id(testkit::musl) + ({filter})")]);
+    run(tests.args(&options.names))
 }
 
 /// All crates but `lab`.

@@ -54,6 +54,19 @@ pub(crate) fn matrix(setup: &Setup) -> String {
     format!("{ACCEPTANCE} - ({}) - {same}", smoke(setup))
 }
 
+/// The acceptance tests of the runtimes for musl: those of the default tier, or all.
+pub(crate) fn on_musl(setup: &Setup, is_full: bool) -> String {
+    let runtimes = setup.runtimes.iter().filter(|runtime| runtime.is_musl());
+    let runtimes = of_runtimes(runtimes.map(|runtime| runtime.name.as_str()));
+    match is_full {
+        true => format!("{ACCEPTANCE} & {runtimes}"),
+        false => format!(
+            "{ACCEPTANCE} & test(/^({})::/) & {runtimes}",
+            SMOKE.join("|")
+        ),
+    }
+}
+
 /// The tests of runtimes whose version begins so.
 pub(crate) fn of_version(setup: &Setup, version: &str) -> String {
     of_runtimes(

@@ -49,7 +49,7 @@ pub struct Tools {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Runtime {
     /// Name of the runtime in test names: `net8` and `core31` for the two required ones, else from
-    /// the version, such as `net10_0_14`.
+    /// the version, such as `net10_0_14`, or `musl10_0_15` for musl.
     pub name: String,
     /// Version of the shared framework, such as `8.0.4`.
     pub version: String,
@@ -66,6 +66,10 @@ pub struct Runtime {
     /// `libmscordaccore.so`, and is no .NET Core 3.1.
     #[serde(default)]
     pub dumps: bool,
+    /// Of .NET for musl: the folder of the libraries that it needs and this machine lacks, which is
+    /// on the path of its programs.
+    #[serde(default)]
+    pub libraries: Option<PathBuf>,
 }
 
 /// A real third-party app with CoreCLR linked into its executable.
@@ -176,6 +180,11 @@ impl Runtime {
         self.version.starts_with("3.1.")
     }
 
+    /// Whether this is .NET for musl.
+    pub fn is_musl(&self) -> bool {
+        self.name.starts_with("musl")
+    }
+
     /// The folder of the shared framework (`libcoreclr.so`, `System.Private.CoreLib.dll` and
     /// others).
     pub fn framework_dir(&self) -> PathBuf {
@@ -221,6 +230,9 @@ impl Runtime {
             .env_remove("DOTNET_STARTUP_HOOKS")
             .env_remove("CORECLR_ENABLE_PROFILING")
             .env_remove("CORECLR_PROFILER");
+        if let Some(libraries) = &self.libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
     }
 }
 

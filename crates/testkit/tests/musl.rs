@@ -1,8 +1,8 @@
-//! Programs on .NET for musl, recorded from their start and by an attach, by a tool on glibc, and
-//! by the static one in a root with nothing but musl.
+//! Programs on .NET for musl, recorded from their start and by an attach, on a machine with glibc
+//! and in a root with nothing but musl.
 //!
-//! A trial exists for each runtime that `cargo xtask test --libc musl` has found, and nowhere else
-//! one that would have to be skipped.
+//! A trial exists for each runtime for musl that set-up has been given (`cargo xtask test --libc
+//! musl`), and nowhere else one that would have to be skipped.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
-use testkit::{ProgramOutput, Recorded, Running, Runtime, target_dir, test_folder, workload};
-
-/// Variable with the folder of the libraries that .NET for musl needs and the machine lacks.
-const LIBRARIES: &str = "SIDEWALK_MUSL_LIBRARIES";
+use testkit::{ProgramOutput, Recorded, Running, Runtime, Setup, test_folder, workload};
 
 /// A program, its arguments, and methods that its profile must name.
 type Program = (
@@ -37,10 +34,9 @@ const PROGRAMS: [Program; 3] = [
 
 fn main() -> ExitCode {
     let mut trials = Vec::new();
-    let runtimes = std::env::var("SIDEWALK_MUSL_RUNTIMES").unwrap_or_else(|_| "[]".to_owned());
-    let runtimes: Vec<Runtime> =
-        serde_json::from_str(&runtimes).expect("cargo xtask test --libc musl writes it");
-    for runtime in runtimes {
+    // Without a set-up there is none.
+    let runtimes = Setup::read().unwrap_or_default().runtimes;
+    for runtime in runtimes.into_iter().filter(Runtime::is_musl) {
         for program in PROGRAMS {
             let at = runtime.clone();
             trials.push(Trial::test(
@@ -75,31 +71,17 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// `sidewalk` with the agent that `cargo xtask musl` builds.
-fn sidewalk() -> Command {
-    let mut command = Command::new(testkit::sidewalk());
-    command.env("SIDEWALK_AGENT_MUSL", agent());
-    command
-}
-
-fn agent() -> PathBuf {
-    target_dir().join("musl/libsidewalk-musl.so")
-}
-
 /// The command that runs a workload.
 fn program(runtime: &Runtime, name: &str, arguments: &[&str]) -> Command {
     let mut command = runtime.command(&workload(name).dll);
     command.args(arguments);
-    if let Some(libraries) = std::env::var_os(LIBRARIES) {
-        command.env("LD_LIBRARY_PATH", libraries);
-    }
     command
 }
 
 /// The words that run it from a tool or a shell on glibc: its libraries are its alone.
-fn words(program: &Command) -> Vec<OsString> {
+fn words(runtime: &Runtime, program: &Command) -> Vec<OsString> {
     let mut words = Vec::new();
-    if let Some(libraries) = std::env::var_os(LIBRARIES) {
+    if let Some(libraries) = &runtime.libraries {
         let mut word = OsString::from("LD_LIBRARY_PATH=");
         word.push(libraries);
         words.extend(["env".into(), word]);
@@ -112,7 +94,7 @@ fn words(program: &Command) -> Vec<OsString> {
 /// Records a command line from its start.
 fn record(name: &str, options: &[&str], words: &[OsString]) -> Recorded {
     let file = test_folder(name).join("recording.swk");
-    let mut command = sidewalk();
+    let mut command = Command::new(testkit::sidewalk());
     command.arg("record").args(options).arg("--output");
     command.arg(&file).arg("--").args(words);
     command.env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");
@@ -128,7 +110,7 @@ fn a_program_runs_as_ever_and_is_seen(runtime: &Runtime, of: Program) {
         let recorded = record(
             &format!("{name}-{}", runtime.name),
             &["--event", event],
-            &words(&command),
+            &words(runtime, &command),
         );
         recorded.answer.assert_complete();
         assert_eq!(recorded.answer.results(), bare.results(), "{event}");
@@ -165,7 +147,7 @@ in_root /sidewalk record --pid shares -d 1s -o /tmp/out.swk; kill $program";
 
 /// The same file runs where only musl, .NET and its libraries are, and needs no glibc here.
 fn the_static_tool_needs_only_musl(runtime: &Runtime, how: &str, script: &str) {
-    let root = test_folder(how);
+    let root = test_folder(&format!("{how}-alone-{}", runtime.name));
     for folder in ["lib", "usr/lib", "dotnet", "program", "proc", "tmp", "dev"] {
         std::fs::create_dir_all(root.join(folder)).unwrap();
     }
@@ -174,14 +156,14 @@ fn the_static_tool_needs_only_musl(runtime: &Runtime, how: &str, script: &str) {
         copied.unwrap_or_else(|error| panic!("{}: {error}", from.display()));
     };
     copy(Path::new("/lib/ld-musl-x86_64.so.1"), "lib");
-    let libraries = PathBuf::from(std::env::var_os(LIBRARIES).unwrap_or("/usr/lib".into()));
-    for entry in std::fs::read_dir(libraries).unwrap() {
+    let libraries = runtime.libraries.as_deref();
+    for entry in std::fs::read_dir(libraries.unwrap_or(Path::new("/usr/lib"))).unwrap() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().contains(".so") {
             copy(&path, "usr/lib");
         }
     }
-    copy(&target_dir().join("musl/sidewalk"), "");
+    copy(&testkit::sidewalk(), "");
     let mut command = Command::new("unshare");
     command
         .args(["--user", "--map-root-user", "--mount", "--pid", "--fork"])
@@ -213,7 +195,7 @@ fn programs_on_both_libraries_are_recorded(runtime: &Runtime) {
     .to_vec();
     all.push(on_glibc.get_program().to_owned());
     all.extend(on_glibc.get_args().map(OsString::from));
-    all.extend(words(&program(runtime, "shares", &["1"])));
+    all.extend(words(runtime, &program(runtime, "shares", &["1"])));
     let recorded = record(&format!("both-{}", runtime.name), &[], &all);
     recorded.answer.assert_complete();
     let inspected = recorded.inspect();
@@ -232,7 +214,7 @@ fn an_attach_comes_and_goes(runtime: &Runtime) {
     let pid = running.pid().to_string();
     for round in ["first", "second"] {
         let file = test_folder(&format!("{round}-{}", runtime.name)).join("recording.swk");
-        let mut command = sidewalk();
+        let mut command = Command::new(testkit::sidewalk());
         command.args(["record", "--pid", &pid, "--event", "wall", "-d", "1s"]);
         command.arg("--output").arg(&file);
         let recorded = Recorded::new(file, testkit::output_in_time(&mut command));

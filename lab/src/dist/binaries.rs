@@ -54,12 +54,12 @@ pub(super) fn build(time: u64, commit: &str) -> Result<Built> {
         check_paths(file, &places)?;
     }
     check_agent(&agent)?;
-    release(&mut musl.build(&folder, "libsidewalk", Linking::Library, &flags))?;
+    release(&mut musl.build(&folder, &["libsidewalk"], Linking::Library, &flags))?;
     let built = folder.join(musl::TARGET).join("release");
     let (agent_on_musl, sidewalk) = (built.join("libsidewalk.so"), built.join("sidewalk"));
     check_agent(&agent_on_musl)?;
     check_paths(&agent_on_musl, &places)?;
-    let mut tool = musl.build(&folder, "sidewalk", Linking::Static, &flags);
+    let mut tool = musl.build(&folder, &["sidewalk"], Linking::Static, &flags);
     tool.env("SIDEWALK_CARRY", &agent)
         .env("SIDEWALK_CARRY_MUSL", &agent_on_musl);
     release(&mut tool)?;
