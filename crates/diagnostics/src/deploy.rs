@@ -8,7 +8,7 @@
 //! another user could have written it.
 //! A copy is removed only while no process maps it and no tool is about to attach it.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -229,10 +229,10 @@ fn write_and_lock(
     // Another tool may remove the file after it was checked and before it is locked.
     for _ in 0..3 {
         if let Some(file) = find_trusted(&path, content, loader, access) {
-            // If another program holds an exclusive lock, only the certainty that the file stays is
-            // lost.
-            let _ = file.try_lock_shared();
-            if is_same_file(&file, &path) {
+            // A tool that holds it alone is about to remove it. Where there are no locks, only the
+            // certainty that the file stays is lost.
+            let goes = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+            if !goes && is_same_file(&file, &path) {
                 return Ok(file);
             }
         }

@@ -69,6 +69,14 @@ pub fn agent() -> PathBuf {
     built("libsidewalk.so")
 }
 
+/// The variable that names the agent under test to the tool.
+pub fn agent_variable() -> &'static str {
+    match profile_dir() == target_dir().join("musl") {
+        true => "SIDEWALK_AGENT_MUSL",
+        false => "SIDEWALK_AGENT",
+    }
+}
+
 /// The oracle, `liboracle.so`: a test profiler that compares the agent's walkers.
 ///
 /// # Panics

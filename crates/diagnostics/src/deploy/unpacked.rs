@@ -230,6 +230,23 @@ mod tests {
     }
 
     #[test]
+    fn what_another_tool_is_about_to_remove_is_written_again() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("agents");
+        let library = unpack(&place, b"content").unwrap().library().to_owned();
+        let going = File::open(&library).unwrap();
+        going.lock().unwrap();
+        let again = unpack(&place, b"content").unwrap();
+        assert!(!is_same_file(&going, again.library()));
+        // A third tool takes the new one.
+        let third = unpack(&place, b"content").unwrap();
+        assert!(is_same_file(
+            &File::open(again.library()).unwrap(),
+            third.library()
+        ));
+    }
+
+    #[test]
     fn other_versions_go_when_nobody_needs_them() {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().join("agents");

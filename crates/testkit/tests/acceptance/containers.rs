@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use diagnostics::{Attach, DeployError, DeployedLibrary, Diagnostics, RefusalCode, Survey, Target};
 use testkit::{
-    Machine, Recorded, Recorder, Running, Runtime, agent, only_child, output_in_time, repository,
-    sidewalk, stdout_of, test_folder, v2_agent, workload,
+    Machine, Recorded, Recorder, Running, Runtime, agent, agent_variable, only_child,
+    output_in_time, repository, sidewalk, stdout_of, test_folder, v2_agent, workload,
 };
 
 /// Appends a program to the arguments of `starter`, with the same environment.
@@ -64,7 +64,7 @@ fn record(name: &str, pid: u32) -> u64 {
         .arg(pid.to_string())
         .arg("--output")
         .arg(&recording)
-        .env("SIDEWALK_AGENT", agent());
+        .env(agent_variable(), agent());
     let machine = Machine::exclusive();
     let recorded = Recorded::new(recording, output_in_time(&mut command));
     drop(machine);

@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 use testkit::{
-    Machine, Recorded, Recorder, Running, Runtime, agent, native_threads, sidewalk, test_folder,
-    v2_agent, workload,
+    Machine, Recorded, Recorder, Running, Runtime, agent, agent_variable, native_threads, sidewalk,
+    test_folder, v2_agent, workload,
 };
 
 use crate::attach::{ends_well, record};
@@ -30,7 +30,7 @@ impl DoctorOutput {
             stderr,
         } = command
             // The agent under test, not one beside a copy of the tool.
-            .env("SIDEWALK_AGENT", agent())
+            .env(agent_variable(), agent())
             .output()
             .unwrap();
         assert_eq!(String::from_utf8_lossy(&stderr), "");

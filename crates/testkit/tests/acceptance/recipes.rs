@@ -9,7 +9,8 @@ use std::process::Command;
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 use testkit::{
-    Machine, Runtime, agent, output_in_time, repository, sidewalk, test_folder, workload,
+    Machine, Runtime, agent, agent_variable, output_in_time, repository, sidewalk, test_folder,
+    workload,
 };
 
 use crate::containers::{contained, empty_tmp};
@@ -211,7 +212,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
             ])
             .arg(sidewalk())
             .args(words)
-            .env("SIDEWALK_AGENT", agent())
+            .env(agent_variable(), agent())
             .current_dir(&folder);
         let machine = Machine::exclusive();
         let answer = output_in_time(&mut sidecar);

@@ -6,7 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::{Running, Runtime, agent, output_in_time, sidewalk, test_folder, v2_agent, workload};
+use testkit::{
+    Running, Runtime, agent, agent_variable, output_in_time, sidewalk, test_folder, v2_agent,
+    workload,
+};
 
 use crate::containers::empty_tmp;
 
@@ -22,7 +25,7 @@ fn refusal_by(name: &str, mut command: Command, folder: &Path, pid: u32) -> Stri
         .arg(pid.to_string())
         .arg("--output")
         .arg(&recording)
-        .env("SIDEWALK_AGENT", agent());
+        .env(agent_variable(), agent());
     let output = output_in_time(&mut command);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{name}: {text}");
