@@ -182,18 +182,37 @@ pub fn build() -> Result<()> {
     take("sidewalk").map(drop)
 }
 
-/// Builds what else programs on musl load in tests, into the same folder.
+/// Builds what else programs on musl load in tests, into the same folder, and links the libraries
+/// there that the machine lacks.
 ///
 /// # Errors
 /// The toolchain cannot be had, or a build fails.
 pub fn build_for_tests() -> Result<()> {
     let musl = Cache::open()?.musl()?;
-    run(&mut musl.build(&folder(), &FOR_TESTS, Linking::Library, &[]))?;
-    let libraries = FOR_TESTS.map(|package| match package {
-        "runsxs" => package.to_owned(),
-        library => format!("lib{}.so", library.replace('-', "_")),
-    });
-    libraries.iter().try_for_each(|file| take(file).map(drop))
+    // `runsxs` loads runtimes, so it is no static program, and finds their libraries beside it.
+    let flags = ["-Clink-arg=-dynamic", "-Clink-arg=-Wl,-rpath,$ORIGIN"].map(str::to_owned);
+    run(&mut musl.build(&folder(), &FOR_TESTS, Linking::Library, &flags))?;
+    for package in FOR_TESTS {
+        match package {
+            "runsxs" => take(package)?,
+            library => take(&format!("lib{}.so", library.replace('-', "_")))?,
+        };
+    }
+    Ok(())
+}
+
+/// Links the libraries that runtimes need and the machine lacks into the folder of what is built.
+pub(crate) fn link(libraries: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder())?;
+    for entry in std::fs::read_dir(libraries)? {
+        let library = entry?.path();
+        let link = folder().join(library.file_name().unwrap_or_default());
+        if std::fs::canonicalize(&link).ok() != std::fs::canonicalize(&library).ok() {
+            std::fs::remove_file(&link).ok();
+            std::os::unix::fs::symlink(&library, link)?;
+        }
+    }
+    Ok(())
 }
 
 /// The packages of what programs load in tests, beside the agent.

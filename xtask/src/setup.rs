@@ -10,7 +10,7 @@ use testkit::{App10, Runtime, Setup, Tools, find_chromium};
 
 use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
 use crate::process::{on_path, run_quietly};
-use crate::{runtime_async, runtimes, unpacked, workloads};
+use crate::{musl, runtime_async, runtimes, unpacked, workloads};
 
 /// How much a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,11 @@ pub fn run(scope: Scope, named: &[PathBuf]) -> Result<Setup> {
             runtime.version,
             runtime.dotnet.display()
         );
+    }
+    for runtime in &setup.runtimes {
+        if let Some(libraries) = &runtime.libraries {
+            musl::link(libraries)?;
+        }
     }
     match scope {
         Scope::Demo => {

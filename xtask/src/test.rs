@@ -199,6 +199,8 @@ fn on_musl(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     };
     let filter = tiers::on_musl(&setup, options.is_full);
     tests.args(NO_LAB).env("SIDEWALK_BIN_DIR", musl::folder());
+    // Tests look for the file of the agent in what a program has mapped.
+    tests.env("SIDEWALK_AGENT_MUSL", musl::folder().join("libsidewalk.so"));
     tests.args(["-E", &format!("binary_id(testkit::musl) + ({filter})")]);
     run(tests.args(&options.names))
 }

@@ -218,6 +218,19 @@ impl Runtime {
         self.add_arguments(command, dll);
     }
 
+    /// Returns the command of a program that came with the runtime (`createdump`).
+    pub fn own_program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.framework_dir().join(name));
+        self.add_libraries(&mut command);
+        command
+    }
+
+    fn add_libraries(&self, command: &mut Command) {
+        if let Some(libraries) = &self.libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+    }
+
     fn add_arguments(&self, command: &mut Command, dll: &Path) {
         command
             .args(["exec", "--fx-version", &self.version])
@@ -230,9 +243,7 @@ impl Runtime {
             .env_remove("DOTNET_STARTUP_HOOKS")
             .env_remove("CORECLR_ENABLE_PROFILING")
             .env_remove("CORECLR_PROFILER");
-        if let Some(libraries) = &self.libraries {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
+        self.add_libraries(command);
     }
 }
 

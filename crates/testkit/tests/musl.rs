@@ -47,7 +47,11 @@ fn main() -> ExitCode {
                 },
             ));
         }
-        for (how, script) in [("started", STARTED), ("attached", ATTACHED)] {
+        for (how, script) in [
+            ("started", STARTED),
+            ("attached", ATTACHED),
+            ("outside", OUTSIDE),
+        ] {
             let at = runtime.clone();
             let name = format!("alone::{how}::{}", runtime.name);
             trials.push(Trial::test(name, move || {
@@ -134,9 +138,11 @@ fn assert_names(recording: &Path, methods: &[&str], answer: &ProgramOutput) {
     }
 }
 
-/// Makes the folders of a root what they are for; `in_root` runs a command inside.
+/// Makes the folders of a root what they are for; `in_root` runs a command inside, and `$4` is the
+/// tool outside.
 const ROOT: &str = "mount --make-rprivate /; mount --bind \"$1\" \"$3/dotnet\"
-mount --bind \"$2\" \"$3/program\"; mount -t proc proc \"$3/proc\"; mount --rbind /dev \"$3/dev\"
+mount --bind \"$2\" \"$3/program\"; mount -t proc proc /proc
+mount -t proc proc \"$3/proc\"; mount --rbind /dev \"$3/dev\"
 root=$3; PATH=$PATH:/usr/sbin
 in_root() { env --chdir=\"$root\" chroot \"$root\" \"$@\"; }\n";
 const STARTED: &str =
@@ -144,6 +150,11 @@ const STARTED: &str =
 const ATTACHED: &str = "in_root /dotnet/dotnet exec /program/shares.dll 20000 & program=$!
 until in_root /sidewalk list | grep -q shares.dll; do kill -0 $program; done
 in_root /sidewalk record --pid shares -d 1s -o /tmp/out.swk; kill $program";
+/// A container, seen from the host.
+const OUTSIDE: &str = "unshare --mount env --chdir=\"$root\" chroot \"$root\" /dotnet/dotnet exec /program/shares.dll 20000 &
+program=$!
+until \"$4\" list | grep -q shares.dll; do kill -0 $program; done
+\"$4\" record --pid shares -d 1s -o \"$root/tmp/out.swk\"; kill $program";
 
 /// The same file runs where only musl, .NET and its libraries are, and needs no glibc here.
 fn the_static_tool_needs_only_musl(runtime: &Runtime, how: &str, script: &str) {
@@ -171,6 +182,7 @@ fn the_static_tool_needs_only_musl(runtime: &Runtime, how: &str, script: &str) {
         .arg(runtime.dotnet.parent().unwrap())
         .arg(workload("shares").dll.parent().unwrap())
         .arg(&root)
+        .arg(testkit::sidewalk())
         .env_clear()
         .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
         .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");

@@ -95,7 +95,7 @@ impl Watched {
             _ => now_ns,
         };
         let is_idle = now_ns.saturating_sub(since_ns) >= STILL_NS
-            || !has_managed_frame(now.stack_pointer, map)
+            || !has_managed_frame(self.tid, now.stack_pointer, map)
                 // The words were its stack only if it has not run meanwhile.
                 && proc::blocked(self.tid).as_ref() == Some(&now);
         self.last = Some((now, since_ns));
@@ -110,7 +110,7 @@ impl Watched {
 /// up into the stack. A native function that was called by managed code and saves its frame
 /// pointer, as all of libcoreclr does, leaves these. Finished calls leave such words too, so *no*
 /// is certain and *yes* is not.
-fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
+fn has_managed_frame(tid: u32, stack_pointer: u64, map: &CodeMap) -> bool {
     let mappings = proc::mappings();
     let Some(stack) = proc::mapping_of(&mappings, stack_pointer) else {
         return true;
@@ -118,15 +118,34 @@ fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
     let depth = stack.range.end.saturating_sub(stack_pointer);
     let mut bytes = vec![0; depth.min(MAX_DEPTH) as usize];
     let read = own_memory::peek(stack_pointer, &mut bytes);
-    if read.len() as u64 != depth {
-        return true;
-    }
     let (words, _) = read.as_chunks::<8>();
-    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let mut words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    match thread_block(&words, stack_pointer, tid) {
+        Some(end) => words.truncate(end),
+        None if read.len() as u64 != depth => return true,
+        None => {}
+    }
     words.array_windows().any(|[frame, address]| {
         let is_up = stack.range.contains(frame) && *frame > stack_pointer;
         is_up && is_managed(*address, &mappings, map)
     })
+}
+
+/// Index of the C library's block of a thread among the words from its stack pointer on: the end of
+/// its stack. musl puts it there, and the mapping may go on behind it with memory of others.
+///
+/// The block begins with its own address and has the thread's id a few words further on (musl's
+/// `struct pthread`, src/internal/pthread_impl.h). Glibc's has the id elsewhere; there the mapping
+/// ends with the block.
+fn thread_block(words: &[u64], stack_pointer: u64, tid: u32) -> Option<usize> {
+    const MAX_WORDS: usize = 16;
+    let begins = |&at: &usize| {
+        let first = words[at..].iter().take(MAX_WORDS);
+        let has_id = |word: &u64| *word as u32 == tid || (*word >> 32) as u32 == tid;
+        words[at] == stack_pointer + 8 * at as u64 && first.into_iter().any(has_id)
+    };
+    // A pointer to itself beside the id may be on the stack too.
+    (0..words.len()).rev().find(begins)
 }
 
 fn is_managed(word: u64, mappings: &[Mapping], map: &CodeMap) -> bool {
@@ -229,6 +248,22 @@ mod tests {
         look_at(waits, |finalizer| {
             assert!(until_idle(finalizer, map()) >= STILL_NS);
         });
+    }
+
+    #[test]
+    fn a_stack_ends_where_the_block_of_its_thread_begins() {
+        let (stack_pointer, tid) = (0x7f00_1000, 4711);
+        let mut words = [0_u64; 64];
+        // A pointer to itself is not yet a block, nor is the id.
+        words[3] = stack_pointer + 8 * 3;
+        words[30] = u64::from(tid);
+        assert_eq!(thread_block(&words, stack_pointer, tid), None);
+        words[40] = stack_pointer + 8 * 40;
+        for id in [u64::from(tid), u64::from(tid) << 32 | 2] {
+            words[46] = id;
+            assert_eq!(thread_block(&words, stack_pointer, tid), Some(40));
+        }
+        assert_eq!(thread_block(&words, stack_pointer, tid + 1), None);
     }
 
     #[test]

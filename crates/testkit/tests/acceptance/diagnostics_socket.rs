@@ -42,7 +42,12 @@ fn a_runtime_says_who_it_is(runtime: &Runtime) {
         assert_eq!(info.pid, u64::from(running.pid()));
         assert_eq!(info.version.as_deref(), Some(&*runtime.version));
         assert_eq!(info.entry_assembly.as_deref(), Some("waits"));
-        assert_eq!(info.rid.as_deref(), Some("linux-x64"));
+        let rid = if runtime.is_musl() {
+            "linux-musl-x64"
+        } else {
+            "linux-x64"
+        };
+        assert_eq!(info.rid.as_deref(), Some(rid));
         assert_eq!((&*info.os, &*info.arch), ("Linux", "x64"));
         assert!(info.command_line.ends_with("/waits.dll"), "{info:?}");
         diagnostics.resume_runtime().unwrap();

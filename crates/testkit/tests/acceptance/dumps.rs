@@ -52,7 +52,7 @@ fn read(runtime: &Runtime, what: impl AsRef<OsStr>) -> Found {
 fn dump(runtime: &Runtime, pid: u32, kind: &str) -> Found {
     let folder = for_dumps();
     let file = folder.path().join("program.dmp");
-    let mut command = Command::new(runtime.framework_dir().join("createdump"));
+    let mut command = runtime.own_program("createdump");
     command.arg(kind).arg("-f").arg(&file).arg(pid.to_string());
     let output = output_in_time(&mut command);
     let text = String::from_utf8_lossy(&output.stdout);

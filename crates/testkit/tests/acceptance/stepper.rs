@@ -363,8 +363,10 @@ enum ArgumentKind {
 }
 
 /// The calls that steps are made of.
-const CALLS: [(i64, &str, ArgumentKind); 21] = [
+const CALLS: [(i64, &str, ArgumentKind); 22] = [
     (libc::SYS_openat, "openat", ArgumentKind::Text(1)),
+    // By which musl opens.
+    (libc::SYS_open, "openat", ArgumentKind::Text(0)),
     (libc::SYS_connect, "connect", ArgumentKind::Socket(1)),
     (libc::SYS_bind, "bind", ArgumentKind::Socket(1)),
     (libc::SYS_listen, "listen", ArgumentKind::Nothing),

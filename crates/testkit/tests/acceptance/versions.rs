@@ -69,7 +69,10 @@ fn sorted(mut runtimes: Vec<Runtime>) -> Vec<Runtime> {
 
 fn written(runtimes: &[Runtime]) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let versions = runtimes.iter().map(|runtime| runtime.version.clone());
+    let versions = runtimes.iter().map(|runtime| match runtime.is_musl() {
+        true => format!("{} for musl", runtime.version),
+        false => runtime.version.clone(),
+    });
     let mut table = row(std::iter::once("tested".to_owned())
         .chain(versions)
         .collect());
