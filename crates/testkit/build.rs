@@ -1,7 +1,7 @@
 //! Generates the macros that make one test for each runtime.
 //!
-//! They are `on_each_runtime!`, `on_each_web_runtime!`, `on_each_runtime_async!` and
-//! `on_each_dumped_runtime!`. Tests of the composite program are compiled if it is there
+//! They are `on_each_runtime!`, `on_each_runtime_for_glibc!`, `on_each_web_runtime!`,
+//! `on_each_runtime_async!` and `on_each_dumped_runtime!`. Tests of the composite program are compiled if it is there
 //! (`cfg(composite)`).
 //!
 //! The list of runtimes comes from the set-up file (`target/setup.json`), so no test for a missing
@@ -25,7 +25,7 @@ fn setup_file() -> PathBuf {
 }
 
 /// Each macro with the names of its runtimes.
-type Macros = [(&'static str, Vec<String>); 4];
+type Macros = [(&'static str, Vec<String>); 5];
 
 fn read(setup: &Path) -> Option<Value> {
     serde_json::from_str(&fs::read_to_string(setup).ok()?).ok()
@@ -42,6 +42,13 @@ fn macros(setup: &Value) -> Option<Macros> {
     };
     Some([
         ("on_each_runtime", named(|_| true)?),
+        (
+            "on_each_runtime_for_glibc",
+            named(|runtime| {
+                let name = runtime["name"].as_str();
+                name.is_none_or(|name| !name.starts_with("musl"))
+            })?,
+        ),
         (
             "on_each_web_runtime",
             named(|runtime| runtime["aspnetcore"].is_string())?,
@@ -68,7 +75,8 @@ fn main() {
     let always = || {
         let both = vec!["net8".to_owned(), "core31".to_owned()];
         [
-            ("on_each_runtime", both),
+            ("on_each_runtime", both.clone()),
+            ("on_each_runtime_for_glibc", both),
             ("on_each_web_runtime", Vec::new()),
             ("on_each_runtime_async", Vec::new()),
             ("on_each_dumped_runtime", Vec::new()),
