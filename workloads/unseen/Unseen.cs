@@ -19,9 +19,12 @@ namespace Workloads
     public static class Unseen
     {
         private const string Library = "libnative_threads.so";
-        private const int SigRtMin = 34;
         private const int SigBlock = 0;
         private const int LimitOfDescriptors = 7;
+
+        /// <summary>The signal by which CoreCLR interrupts its threads: 34 by glibc, 35 by musl.</summary>
+        [DllImport("libc", EntryPoint = "__libc_current_sigrtmin")]
+        private static extern int SigRtMin();
 
         [DllImport(Library, EntryPoint = "native_threads")]
         private static extern void NativeThreads(int atOnce, int times, int microseconds, int blocks);
@@ -76,7 +79,7 @@ namespace Workloads
                     });
                     break;
                 case "taken":
-                    Signal(SigRtMin, (IntPtr)1);
+                    Signal(SigRtMin(), (IntPtr)1);
                     Work(run, check);
                     break;
                 case "shut":
@@ -89,7 +92,7 @@ namespace Workloads
                     OnThread(() =>
                     {
                         Faults(During(milliseconds / 4));
-                        Run.Result("moved", MoveToAlternateStack(SigRtMin));
+                        Run.Result("moved", MoveToAlternateStack(SigRtMin()));
                         Run.Result("missed", Faults(During(milliseconds)));
                     });
                     break;
