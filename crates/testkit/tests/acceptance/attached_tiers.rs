@@ -35,11 +35,13 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
         let found = JitBodies::of_running(runtime, name, arguments);
         let reported = tiers_of_perf_map(found.pid());
         let (mut here, mut right) = (0, 0);
+        let mut maps: HashMap<&str, usize> = HashMap::new();
         for body in &found.bodies {
             let Some((length, tier, line)) = reported.get(&body.start) else {
                 gone.push(format!("{name}: {body:?}"));
                 continue;
             };
+            *maps.entry(&body.il_map).or_default() += 1;
             assert_eq!(*length, body.length, "{line}");
             here += 1;
             if *tier == body.tier {
@@ -53,10 +55,6 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
             "{name}: {} bodies, {here} in the map, {right} agree",
             found.bodies.len()
         );
-        let mut maps: HashMap<&str, usize> = HashMap::new();
-        for body in &found.bodies {
-            *maps.entry(&body.il_map).or_default() += 1;
-        }
         let of = |how| maps.get(how).copied().unwrap_or(0);
         let (same, unknown) = (of("same"), of("unknown"));
         let (other, unread) = (of("other"), of("unread"));
