@@ -337,7 +337,8 @@ where
         |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, ByteSource>>,
          names: &SymbolNames<'data>| {
             let is_function = match symbol.kind() {
-                SymbolKind::Text => true,
+                // Where one without a size ends (musl's assembler) only a full table tells.
+                SymbolKind::Text => full || symbol.size() > 0,
                 // Assembly without `.type`: only a full table tells code labels from the rest.
                 SymbolKind::Unknown => full && symbol.size() == 0,
                 _ => false,

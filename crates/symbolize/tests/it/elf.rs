@@ -114,6 +114,21 @@ fn without_debug_file_only_what_is_exported() {
     }
 }
 
+/// musl's assembler exports functions without a size, and what lies behind one may be another.
+#[test]
+fn an_export_without_a_size_names_nothing_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("small.so");
+    let mut bytes = crate::common::bytes("small.so");
+    let symbol: [u64; 2] = [0x1007, 0x24];
+    let symbol = symbol.map(u64::to_le_bytes).concat();
+    let at = bytes.windows(16).position(|window| window == symbol);
+    bytes[at.unwrap() + 8] = 0;
+    fs::write(&library, bytes).unwrap();
+    let table = [(0x1007, ""), (0x1010, ""), (0x102b, "")];
+    assert_names(&mut with_folders(&[]), &library, &table);
+}
+
 #[test]
 fn a_debug_file_of_another_build_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
