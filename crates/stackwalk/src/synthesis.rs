@@ -207,20 +207,33 @@ pub(crate) fn rows(module: &NativeModule, code: &NativeCode) -> Rows {
         return Rows::NONE;
     }
     let mut rows = Vec::new();
-    let mut left = LONGEST;
     let wanted = |gap: &Range<u64>| !is_described || gap.contains(&entry);
-    for gap in gaps(&module.code, code).into_iter().filter(wanted) {
-        for start in gap.clone().step_by(PIECE) {
-            let length = (gap.end - start).min(PIECE as u64) as usize;
+    let gaps = gaps(&module.code, code).into_iter().filter(wanted);
+    read(gaps, code, entry, &mut |start, listing| {
+        add_rows(&mut rows, start, listing);
+    });
+    Rows::of(module.code.start, &rows)
+}
+
+/// Reads a module's code at these addresses piece by piece, up to the limit.
+fn read(
+    ranges: impl IntoIterator<Item = Range<u64>>,
+    code: &NativeCode,
+    entry: u64,
+    each: &mut dyn FnMut(u64, &Listing),
+) {
+    let mut left = LONGEST;
+    for range in ranges {
+        for start in range.clone().step_by(PIECE) {
+            let length = (range.end - start).min(PIECE as u64) as usize;
             let mut bytes = vec![0; length.min(left)];
             let length = code.code_at(start, &mut bytes).len();
             bytes.truncate(length);
             left -= length;
-            let listing = Listing::of(&bytes, start, entry, start > gap.start);
-            add_rows(&mut rows, start, &listing);
+            let listing = Listing::of(&bytes, start, entry, start > range.start);
+            each(start, &listing);
         }
     }
-    Rows::of(module.code.start, &rows)
 }
 
 /// Whether tables describe at least half of these addresses. Such a module has few gaps, and to

@@ -75,8 +75,6 @@ struct Block {
     lowest: i32,
     /// It returns, or jumps to another function as if it had.
     leaves: bool,
-    /// A loop that moves the stack pointer page by page.
-    moves: bool,
 }
 
 /// Blocks whose heights are known from one another.
@@ -201,10 +199,17 @@ impl<'a> Flow<'a> {
         for (index, step) in steps.iter().enumerate() {
             leads[index] |= follows_last;
             // A function by its first instructions.
-            let next = steps.get(index + 1).map(|next| next.effect);
-            begins[index] |=
-                follows_last && step.effect == Effect::PushBp && next == Some(Effect::BpFromSp(0));
-            follows_last = step.is_last();
+            if follows_last && step.effect == Effect::PushBp {
+                let mut next = steps[index + 1..].iter().map(|next| next.effect);
+                let next = next.find(|next| !matches!(next, Effect::None | Effect::Address(_)));
+                begins[index] |= next == Some(Effect::BpFromSp(0));
+            }
+            follows_last = match step.effect {
+                // What is called may not return.
+                Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => true,
+                Effect::Fill => follows_last,
+                _ => step.is_last(),
+            };
             match step.effect {
                 Effect::Jump(offset) | Effect::Branch(offset) => {
                     let target = step.target(offset, *length);
@@ -212,9 +217,6 @@ impl<'a> Flow<'a> {
                         leads[target] = true;
                     }
                     leads[index + 1] = true;
-                }
-                Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => {
-                    leads[index + 1] = true
                 }
                 effect if cuts(effect) => leads[index + 1] = true,
                 _ => {}
@@ -234,20 +236,24 @@ impl<'a> Flow<'a> {
         for number in 0..self.blocks.len() {
             self.connect(number, &block_of);
         }
+        // They are in order of the blocks that they leave.
+        self.leaving = offsets(self.blocks.len(), self.edges.iter().map(|edge| edge.from));
         let starts: Vec<bool> = self
             .blocks
             .iter()
             .map(|block| self.is_start(block))
             .collect();
+        let mut moves = vec![false; self.blocks.len()];
+        for edge in self.edges.iter().filter(|edge| self.moves(edge)) {
+            (moves[edge.from as usize], moves[edge.to as usize]) = (true, true);
+        }
         for edge in &mut self.edges {
-            if self.blocks[edge.to as usize].moves {
+            if moves[edge.from as usize] || moves[edge.to as usize] {
                 edge.kind = Kind::Cut;
             } else if edge.kind == Kind::Jump && starts[edge.to as usize] {
                 edge.kind = Kind::Tail;
             }
         }
-        // They are in order of the blocks that they leave.
-        self.leaving = offsets(self.blocks.len(), self.edges.iter().map(|edge| edge.from));
         self.entering = self.edges.clone();
         self.entering.sort_by_key(|edge| edge.to);
         self.entered = offsets(self.blocks.len(), self.entering.iter().map(|edge| edge.to));
@@ -270,27 +276,34 @@ impl<'a> Flow<'a> {
             _ if last.is_last() || self.is_padding(number) => (None, None),
             _ => (Some(Kind::Jump), None),
         };
-        // The stack pointer is another one each time.
-        let moves = target == Some(number as u32) && block.added != 0;
         let from = number as u32;
-        let kind = if moves { Kind::Cut } else { Kind::Jump };
-        if let Some(to) = target {
-            self.edges.push(Edge { from, to, kind });
-        }
-        if let Some((to, next)) = next.zip(next_kind) {
-            let kind = if moves { Kind::Cut } else { next };
-            self.edges.push(Edge { from, to, kind });
-        }
-        self.blocks[number].moves = moves;
+        let jump = target.map(|to| (to, Kind::Jump));
+        let edges = jump.into_iter().chain(next.zip(next_kind));
+        self.edges
+            .extend(edges.map(|(to, kind)| Edge { from, to, kind }));
+    }
+
+    /// Whether an edge is in a loop of one or two blocks in which the stack pointer is another one
+    /// each time.
+    fn moves(&self, edge: &Edge) -> bool {
+        let added = |block: u32| self.blocks[block as usize].added;
+        let is_jump = |edge: &Edge| edge.kind == Kind::Jump;
+        let mut back = self.edges_from(edge.to as usize).iter();
+        is_jump(edge)
+            && if edge.to == edge.from {
+                added(edge.to) != 0
+            } else {
+                back.any(|back| back.to == edge.from && is_jump(back))
+                    && added(edge.to).saturating_add(added(edge.from)) != 0
+            }
     }
 
     /// Whether a block fills the gap before a function: what is called before it does not return,
     /// as what a program's first instructions call.
     fn is_padding(&self, number: usize) -> bool {
         let steps = &self.listing.steps[self.blocks[number].steps.clone()];
-        let next = self.blocks.get(number + 1);
-        next.is_some_and(|next| self.is_start(next))
-            && steps.iter().all(|step| step.effect == Effect::Fill)
+        let begins = self.begins.get(number + 1);
+        begins == Some(&true) && steps.iter().all(|step| step.effect == Effect::Fill)
     }
 
     /// Whether a function begins with a block for certain.
@@ -624,6 +637,5 @@ fn block(all: &[Step], steps: Range<usize>) -> Block {
         added,
         lowest,
         leaves: matches!(last, Effect::Return | Effect::JumpOut),
-        moves: false,
     }
 }
