@@ -9,6 +9,7 @@ mod demo;
 pub mod fetch;
 mod flakes;
 pub mod musl;
+mod musl_tables;
 pub mod process;
 mod runtime_async;
 pub mod runtimes;

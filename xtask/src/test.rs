@@ -10,7 +10,7 @@ use testkit::{Runtime, Setup};
 use crate::build::{BuildProfile, build, cargo};
 use crate::fetch::Cache;
 use crate::process::run;
-use crate::{musl, setup, tiers};
+use crate::{musl, musl_tables, setup, tiers};
 
 const USAGE: &str =
     "usage: cargo xtask test [--full] [--part K/N] [--runtime V] [--runtimes DIR…] [NAME…]
@@ -192,6 +192,7 @@ fn on_musl(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     build_tests(&NO_LAB)?;
     musl::build()?;
     musl::build_for_tests()?;
+    let with_tables = musl_tables::build(&musl::folder().join("with-tables"))?;
     step("tests");
     let mut tests = match options.is_full {
         true => nextest_full(&setup, BuildProfile::Development)?,
@@ -201,7 +202,10 @@ fn on_musl(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     tests.args(NO_LAB).env("SIDEWALK_BIN_DIR", musl::folder());
     // Tests look for the file of the agent in what a program has mapped.
     tests.env("SIDEWALK_AGENT_MUSL", musl::folder().join("libsidewalk.so"));
-    tests.args(["-E", &format!("binary_id(testkit::musl) + ({filter})")]);
+    let rows = "binary_id(stackwalk) & test(rows_say_what_tables_say)";
+    tests.env("SIDEWALK_TEST_ROWS", std::env::join_paths(with_tables)?);
+    let filter = format!("binary_id(testkit::musl) + ({rows}) + ({filter})");
+    tests.args(["-E", &filter]);
     run(tests.args(&options.names))
 }
 

@@ -28,6 +28,18 @@ impl Cache {
 }
 
 impl Zig {
+    /// Returns the command of its C compiler, for musl.
+    pub fn cc(&self) -> Command {
+        let mut command = Command::new(&self.zig);
+        command.args(["cc", "-target", "x86_64-linux-musl"]);
+        command
+    }
+
+    /// Returns the folder of the sources of musl that it carries.
+    pub fn musl(&self) -> PathBuf {
+        self.zig.with_file_name("lib/libc/musl")
+    }
+
     /// Returns the command of a release build of packages of this workspace, into `target_dir`.
     pub fn build(&self, target: &str, target_dir: &Path, packages: &[&str]) -> Command {
         // Cargo-zigbuild is called as cargo calls it, with the same cargo behind it.

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
-use testkit::{ProgramOutput, Recorded, Running, Runtime, Setup, test_folder, workload};
+use testkit::{ProgramOutput, Recorded, Running, Runtime, Setup, chance, test_folder, workload};
 
 /// A program, its arguments, and methods that its profile must name.
 type Program = (
@@ -19,7 +19,7 @@ type Program = (
     &'static [&'static str],
 );
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 5] = [
     ("shares", &["3"], &["Workloads.Shares.Rounds"]),
     (
         "exceptions",
@@ -30,6 +30,9 @@ const PROGRAMS: [Program; 3] = [
         ],
     ),
     ("asyncchains", &["3"], &["Workloads.AsyncChains.Main"]),
+    // Threads that wait, and threads that end.
+    ("contention", &["2"], &[]),
+    ("threadchurn", &["2"], &[]),
 ];
 
 fn main() -> ExitCode {
@@ -121,8 +124,20 @@ fn a_program_runs_as_ever_and_is_seen(runtime: &Runtime, of: Program) {
         assert_eq!(recorded.answer.status, bare.status, "{event}");
         assert_names(&recorded.recording, methods, &recorded.answer);
         // musl's code has no tables, nor have the first instructions of a program.
-        recorded.inspect().assert_honest(1.0, 1.0);
+        let inspected = recorded.inspect();
+        inspected.assert_honest(1.0, 1.0);
+        assert_not_guessed(&recorded, inspected.number("samples"));
     }
+}
+
+/// Asserts that callers are guessed, or may be missing, in hardly a stack.
+fn assert_not_guessed(recorded: &Recorded, samples: f64) {
+    let stacks = recorded.stacks();
+    let of = |mark| stacks.with(mark).total();
+    let guessed = of("[caller guessed]") + of("[callers may be missing here]");
+    // Stacks count by their time.
+    let share = guessed as f64 / stacks.total() as f64;
+    chance::assert_at_most("guessed", share * samples, samples, 0.01);
 }
 
 /// Asserts that some samples are in each method.
