@@ -14,8 +14,9 @@ namespace Workloads
 {
     /// <summary>
     /// Hot reload: compiles a program into a folder, runs it, and when the folder has a file
-    /// `go` gives one of its methods another body, as `dotnet watch` does. Needs
-    /// DOTNET_MODIFIABLE_ASSEMBLIES=debug. `Before` calls the first body, `After` the second.
+    /// `go` changes it, as `dotnet watch` does. Needs DOTNET_MODIFIABLE_ASSEMBLIES=debug. `Before`
+    /// calls the method's first body, `After` its second, and `Later` the third, which calls a
+    /// method that was not in the program before.
     /// </summary>
     public static class Reload
     {
@@ -38,11 +39,19 @@ namespace Workloads
 }
 ";
 
+        /// <summary>The third body leaves the work to a new method, without the 1.</summary>
+        private static string TextWithAdded() => Text(new string('\n', 40) + @"        return Added(x);
+    }
+
+    private static long Added(long x)
+    {");
+
         public static int Run(string folder, Run run, IEnumerable<MetadataReference> references)
         {
             string path = Path.Combine(folder, "edited");
             CSharpCompilation first = Compilation(path, Text(""), references);
             CSharpCompilation second = Compilation(path, Text(new string('\n', 20) + "        x += 1;"), references);
+            CSharpCompilation third = Compilation(path, TextWithAdded(), references);
             using (FileStream dll = File.Create(path + ".dll"), pdb = File.Create(path + ".pdb"))
             {
                 var options = new EmitOptions(debugInformationFormat: DebugInformationFormat.PortablePdb, pdbFilePath: path + ".pdb");
@@ -61,17 +70,24 @@ namespace Workloads
             {
                 sum += Before(burn);
             }
-            Update(assembly, path + ".dll", first, second);
+            EmitBaseline baseline = EmitBaseline.CreateInitialBaseline(ModuleMetadata.CreateFromFile(path + ".dll"), method => default);
+            baseline = Update(assembly, baseline, first, second);
             for (int i = 0; i < LeastRounds; i++)
             {
                 sum += After(burn);
             }
+            bool isSecond = burn(0) == ofFirst;
+            Update(assembly, baseline, second, third, "Added");
+            for (int i = 0; i < LeastRounds; i++)
+            {
+                sum += Later(burn);
+            }
             Console.WriteLine("updated");
             while (run.More())
             {
-                sum += After(burn);
+                sum += Later(burn);
             }
-            Workloads.Run.Result("updated", burn(0) == ofFirst);
+            Workloads.Run.Result("updated", isSecond && burn(1) == ofFirst);
             run.End();
             return sum == 0 ? 1 : 0;
         }
@@ -82,6 +98,9 @@ namespace Workloads
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static long After(Func<long, long> burn) => burn(1) + 2;
 
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static long Later(Func<long, long> burn) => burn(1) + 3;
+
         private static CSharpCompilation Compilation(string path, string text, IEnumerable<MetadataReference> references)
         {
             SyntaxTree tree = CSharpSyntaxTree.ParseText(SourceText.From(text, Encoding.UTF8), path: path + ".cs");
@@ -89,14 +108,18 @@ namespace Workloads
             return CSharpCompilation.Create("edited", new[] { tree }, references, options);
         }
 
-        private static void Update(Assembly assembly, string dll, Compilation first, Compilation second)
+        /// <summary>Changes `Burn`, and adds a method.</summary>
+        private static EmitBaseline Update(Assembly assembly, EmitBaseline baseline, Compilation from, Compilation to, string added = null)
         {
-            ISymbol Burn(Compilation of) => of.GetTypeByMetadataName("Edited").GetMembers("Burn").Single();
-            EmitBaseline baseline = EmitBaseline.CreateInitialBaseline(ModuleMetadata.CreateFromFile(dll), method => default);
-            var edits = new[] { new SemanticEdit(SemanticEditKind.Update, Burn(first), Burn(second)) };
+            ISymbol Method(Compilation of, string name) => of.GetTypeByMetadataName("Edited").GetMembers(name).Single();
+            var edits = new List<SemanticEdit> { new SemanticEdit(SemanticEditKind.Update, Method(from, "Burn"), Method(to, "Burn")) };
+            if (added != null)
+            {
+                edits.Add(new SemanticEdit(SemanticEditKind.Insert, null, Method(to, added)));
+            }
             using (MemoryStream metadata = new MemoryStream(), il = new MemoryStream(), pdb = new MemoryStream())
             {
-                EmitDifferenceResult emitted = second.EmitDifference(baseline, edits, symbol => false, metadata, il, pdb);
+                EmitDifferenceResult emitted = to.EmitDifference(baseline, edits, symbol => false, metadata, il, pdb);
                 if (!emitted.Success)
                 {
                     throw new InvalidOperationException(string.Join("\n", emitted.Diagnostics));
@@ -104,6 +127,7 @@ namespace Workloads
                 Type updater = Type.GetType("System.Reflection.Metadata.MetadataUpdater, System.Runtime.Loader");
                 var apply = (ApplyUpdate)Delegate.CreateDelegate(typeof(ApplyUpdate), updater.GetMethod("ApplyUpdate"));
                 apply(assembly, metadata.ToArray(), il.ToArray(), pdb.ToArray());
+                return emitted.Baseline;
             }
         }
     }

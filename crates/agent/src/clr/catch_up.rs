@@ -24,6 +24,7 @@ use recording::MethodKind;
 
 use super::Clr;
 use super::finalizer::Finalizer;
+use super::rewritten::HOT_RELOADED;
 use crate::base::proc;
 use crate::model::CodeBody;
 use crate::program::Program;
@@ -184,9 +185,13 @@ impl Clr {
     }
 
     /// Whether code may exist that no callback reports: it existed before the attach, another
-    /// profiler created it and only that one is notified, or JIT callbacks are disabled.
+    /// profiler created it and only that one is notified, JIT callbacks are disabled, or hot reload
+    /// replaced a method (from .NET 11 on only profilers with ReJIT are notified of the new body).
     pub(crate) fn has_unreported_code(&self) -> bool {
-        self.arrival() == LoadMode::Attached || self.is_beside() || self.discovers_code()
+        self.arrival() == LoadMode::Attached
+            || self.is_beside()
+            || self.discovers_code()
+            || self.is_modifiable()
     }
 
     /// Registers the unreported body at an address in a sample: a dynamic method or stub from
@@ -227,6 +232,9 @@ impl Clr {
                 MethodKind::Il
             };
             self.compiled(program, cx, function, rejit, kind);
+            if self.is_modifiable() && program.code.map().lookup(address).is_none() {
+                self.compiled(program, cx, function, HOT_RELOADED, kind);
+            }
             found = true;
         }
         self.gate.asking.store(false, Ordering::SeqCst);
@@ -371,6 +379,9 @@ impl Clr {
         let mut versions = info.get_rejit_ids(cx, function).unwrap_or_default();
         if !versions.contains(&RejitId::ORIGINAL) {
             versions.push(RejitId::ORIGINAL);
+        }
+        if self.is_modifiable() {
+            versions.push(HOT_RELOADED);
         }
         for version in versions {
             self.compiled(program, cx, function, version, MethodKind::Il);

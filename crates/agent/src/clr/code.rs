@@ -337,10 +337,8 @@ impl Clr {
             let Some((range, unwind)) = self.body_at(cx, function, code_start) else {
                 continue;
             };
-            if rejit != RejitId::ORIGINAL {
-                self.note_recompiled(cx, function, start);
-            } else if kind == MethodKind::Il && self.modifiable.load(Ordering::Relaxed) {
-                self.note_recompiled_under_hot_reload(cx, function, start);
+            if kind == MethodKind::Il {
+                self.note_il(cx, function, rejit, start);
             }
             let (facts, trigger) = self.collectible_facts(cx, function, kind, start);
             let of_this = self.tier(program, &unwind, kind, &regions);

@@ -7,9 +7,10 @@
 //! registers the body when a sample contains it (`catch_up`, [`Clr::discover`]).
 //!
 //! Callbacks stay enabled in a program that compiles fewer methods, has collectible modules, or has
-//! more than a few async methods. Those must be known before a sample contains them. Costs: the
-//! first samples of an async method have no chain (the awaiting methods behind it), which is
-//! counted. A dynamic method that is unloaded at once may have no name.
+//! more than a few async methods: those must be known before a sample contains them. They also stay
+//! enabled in a program with hot reload, whose new bodies the records attribute to the old version.
+//! Costs: the first samples of an async method have no chain (the awaiting methods behind it),
+//! which is counted. A dynamic method that is unloaded at once may have no name.
 //!
 //! Invariants: callbacks are disabled only after walks have begun to search the records. The
 //! records are trusted only if they have led to bodies that callbacks reported.
@@ -102,6 +103,7 @@ impl Clr {
             && self.discovery.of_chains.load(Ordering::Relaxed) * ASYNC_IN <= reported
             && !matches!(self.discovery.heaps.get(), Some(None))
             && !self.discovery.has_collectible.load(Ordering::Relaxed)
+            && !self.is_modifiable()
             && !self.expects();
         (self.discovery.are_jit_callbacks_off.load(Ordering::Relaxed) != disable).then_some(disable)
     }

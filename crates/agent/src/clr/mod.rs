@@ -175,6 +175,11 @@ impl Clr {
         self.modifiable.store(modifiable, Ordering::Relaxed);
     }
 
+    /// Whether hot reload may change the IL of its methods.
+    pub(super) fn is_modifiable(&self) -> bool {
+        self.modifiable.load(Ordering::Relaxed)
+    }
+
     /// Sets its tiering mode.
     pub(crate) fn set_tiering(&self, tiering: Tiering) {
         self.tiering.store(tiering as u8, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use corprof::context::Synchronous;
 use corprof::sys::CorIlMap;
-use corprof::{Cx, FunctionId};
+use corprof::{Cx, FunctionId, ModuleId, RejitId, Token};
 
 use super::{Clr, lock};
 use crate::base::proc::{self, Mapping};
@@ -20,6 +20,12 @@ type Offsets = Arc<[(u32, u32)]>;
 
 /// Maximum number of bodies of rewritten methods.
 const MAX_BODIES: usize = 64 * 1024;
+
+/// Stands for the versions of a method that hot reload has made. From .NET 11 on they have numbers,
+/// which the runtime does not report. It lists the code of all versions for a number that it does
+/// not know (`NativeCodeVersionIterator::Next`, src/coreclr/vm/codeversion.cpp), so the code that is
+/// new after the reported versions is an update's.
+pub(super) const HOT_RELOADED: RejitId = RejitId(usize::MAX);
 
 #[derive(Debug, Default)]
 pub(super) struct Rewritten {
@@ -43,37 +49,22 @@ impl Clr {
         rewritten.methods.insert((module, token), offsets.into());
     }
 
-    /// Records a compiled body that is not the method's first: it may have other IL.
-    pub(super) fn note_recompiled<'rt, C: Synchronous>(
-        &self,
-        cx: &Cx<'rt, C>,
-        function: FunctionId<'rt>,
-        code_start: u64,
-    ) {
-        let Ok(Some(found)) = cx.info().get_function_info2(cx, function) else {
-            return;
-        };
-        let Some(module) = found.module else {
-            return;
-        };
-        let mut rewritten = lock(&self.rewritten);
-        let key = (module.raw(), found.token.0);
-        if let Some(offsets) = rewritten.methods.get(&key).cloned()
-            && rewritten.bodies.len() < MAX_BODIES
-        {
-            rewritten.bodies.insert(code_start, offsets);
-        }
-    }
-
-    /// Records a compiled body in a runtime with hot reload. Its IL may be an update's, which the
-    /// runtime keeps outside of the file (`EditAndContinueModule::UpdateMethod`,
+    /// Records a compiled body that may have other IL than its file's: it is not the method's first
+    /// version, or the runtime has hot reload.
+    ///
+    /// The runtime keeps an update's IL outside of the file (`EditAndContinueModule::UpdateMethod`,
     /// src/coreclr/vm/encee.cpp).
-    pub(super) fn note_recompiled_under_hot_reload<'rt, C: Synchronous>(
+    pub(super) fn note_il<'rt, C: Synchronous>(
         &self,
         cx: &Cx<'rt, C>,
         function: FunctionId<'rt>,
+        version: RejitId,
         code_start: u64,
     ) {
+        let is_modifiable = self.is_modifiable();
+        if version == RejitId::ORIGINAL && !is_modifiable {
+            return;
+        }
         let info = cx.info();
         let Ok(Some(found)) = info.get_function_info2(cx, function) else {
             return;
@@ -81,20 +72,40 @@ impl Clr {
         let Some(module) = found.module else {
             return;
         };
-        let Some(facts) = self.module(module.raw()) else {
-            return;
-        };
-        let Ok(Some(il)) = info.get_il_function_body_address(cx, module, found.token) else {
-            return;
-        };
-        let file = || mapped(&proc::mappings(), facts.base);
-        let is_updated = is_outside_file(facts.mapped.get_or_init(file), il as u64);
+        let is_updated = version == HOT_RELOADED
+            || is_modifiable && self.has_updated_il(cx, module, found.token);
         let mut rewritten = lock(&self.rewritten);
         // The address may have been another body's before.
         rewritten.updated.remove(&code_start);
-        if is_updated && rewritten.updated.len() < MAX_BODIES {
-            rewritten.updated.insert(code_start);
+        rewritten.bodies.remove(&code_start);
+        let key = (module.raw(), found.token.0);
+        if is_updated {
+            if rewritten.updated.len() < MAX_BODIES {
+                rewritten.updated.insert(code_start);
+            }
+        } else if version != RejitId::ORIGINAL
+            && let Some(offsets) = rewritten.methods.get(&key).cloned()
+            && rewritten.bodies.len() < MAX_BODIES
+        {
+            rewritten.bodies.insert(code_start, offsets);
         }
+    }
+
+    /// Whether a method's present IL is outside of its module's file.
+    fn has_updated_il<'rt, C: Synchronous>(
+        &self,
+        cx: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+        method: Token,
+    ) -> bool {
+        let Some(facts) = self.module(module.raw()) else {
+            return false;
+        };
+        let Ok(Some(il)) = cx.info().get_il_function_body_address(cx, module, method) else {
+            return false;
+        };
+        let file = || mapped(&proc::mappings(), facts.base);
+        is_outside_file(facts.mapped.get_or_init(file), il as u64)
     }
 
     /// Whether a body's IL differs from its file's.
