@@ -457,6 +457,30 @@ impl<'rt> MetadataImport<'rt> {
         }
     }
 
+    /// The value blob of an item's custom attribute of this type (`GetCustomAttributeByName`);
+    /// `None` if it has none.
+    ///
+    /// # Errors
+    /// The failure that the runtime reports.
+    pub fn get_custom_attribute_by_name(
+        &self,
+        owner: Token,
+        type_name: &str,
+    ) -> Result<Option<Vec<u8>>> {
+        let name = wide(type_name);
+        let (mut value, mut length) = (core::ptr::null(), 0);
+        let answer = import!(
+            self,
+            get_custom_attribute_by_name(owner.0, name.as_ptr(), &mut value, &mut length)
+        );
+        answer.ok()?;
+        if answer == Hresult::S_FALSE {
+            return Ok(None);
+        }
+        // SAFETY: the blob is valid while the metadata is open, and `self` keeps it open.
+        Ok(Some(unsafe { bytes(value.cast(), length) }))
+    }
+
     /// The raw interface, for calls without a method here. It is borrowed: add a reference to store
     /// it.
     pub fn as_raw(&self) -> NonNull<IMetaDataImport2> {

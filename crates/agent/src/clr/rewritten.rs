@@ -22,10 +22,14 @@ type Offsets = Arc<[(u32, u32)]>;
 const MAX_BODIES: usize = 64 * 1024;
 
 /// Stands for the versions of a method that hot reload has made. From .NET 11 on they have numbers,
-/// which the runtime does not report. It lists the code of all versions for a number that it does
-/// not know (`NativeCodeVersionIterator::Next`, src/coreclr/vm/codeversion.cpp), so the code that is
-/// new after the reported versions is an update's.
+/// which the runtime does not report. For a number that it does not know it lists the code of all
+/// versions (`NativeCodeVersionIterator::Next`, src/coreclr/vm/codeversion.cpp). What is new in
+/// that list, after the reported versions, is an update's code.
 pub(super) const HOT_RELOADED: RejitId = RejitId(usize::MAX);
+
+/// The assembly that a module's metadata defines, and its attribute that compilers write.
+const ASSEMBLY: Token = Token(0x2000_0001);
+const DEBUGGABLE: &str = "System.Diagnostics.DebuggableAttribute";
 
 #[derive(Debug, Default)]
 pub(super) struct Rewritten {
@@ -53,7 +57,7 @@ impl Clr {
     /// version, or the runtime has hot reload.
     ///
     /// The runtime keeps an update's IL outside of the file (`EditAndContinueModule::UpdateMethod`,
-    /// src/coreclr/vm/encee.cpp).
+    /// src/coreclr/vm/encee.cpp), and from .NET 11 on as a version of the method.
     pub(super) fn note_il<'rt, C: Synchronous>(
         &self,
         cx: &Cx<'rt, C>,
@@ -61,8 +65,7 @@ impl Clr {
         version: RejitId,
         code_start: u64,
     ) {
-        let is_modifiable = self.is_modifiable();
-        if version == RejitId::ORIGINAL && !is_modifiable {
+        if version == RejitId::ORIGINAL && !self.is_modifiable() {
             return;
         }
         let info = cx.info();
@@ -72,8 +75,11 @@ impl Clr {
         let Some(module) = found.module else {
             return;
         };
-        let is_updated = version == HOT_RELOADED
-            || is_modifiable && self.has_updated_il(cx, module, found.token);
+        let is_updated = match version {
+            RejitId::ORIGINAL => self.has_updated_il(cx, module, found.token),
+            // No methods of such a module are traced.
+            _ => self.may_be_updated(cx, module),
+        };
         let mut rewritten = lock(&self.rewritten);
         // The address may have been another body's before.
         rewritten.updated.remove(&code_start);
@@ -108,6 +114,26 @@ impl Clr {
         is_outside_file(facts.mapped.get_or_init(file), il as u64)
     }
 
+    /// Whether hot reload may change a module: where it is on, all that were compiled without
+    /// optimisations, or that cannot be read (`Module::SetDebuggerInfoBits`,
+    /// src/coreclr/vm/ceeload.cpp). Rows that others add to the metadata of such a module move what
+    /// the next update refers to.
+    pub(crate) fn may_be_updated<'rt, C: Synchronous>(
+        &self,
+        cx: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> bool {
+        self.is_modifiable()
+            && match cx.info().get_module_meta_data(cx, module) {
+                Ok(Some(metadata)) => metadata
+                    .get_custom_attribute_by_name(ASSEMBLY, DEBUGGABLE)
+                    .map_or(true, |value| {
+                        value.is_some_and(|value| is_unoptimized(&value))
+                    }),
+                _ => true,
+            }
+    }
+
     /// Whether a body's IL differs from its file's.
     pub(super) fn is_rewritten(&self, code_start: u64) -> bool {
         let rewritten = lock(&self.rewritten);
@@ -129,6 +155,13 @@ impl Clr {
         }
         map
     }
+}
+
+/// Whether this value of the attribute switches optimisations off. Its fourth byte says so, by an
+/// argument of its own or as bit 0x100 of the first (`Assembly::GetDebuggingCustomAttributes`,
+/// src/coreclr/vm/assembly.cpp).
+fn is_unoptimized(value: &[u8]) -> bool {
+    value.get(3).is_some_and(|byte| byte & 1 != 0)
 }
 
 /// Returns the address ranges of the file mapped at `base`; empty if no file is mapped there.
@@ -185,6 +218,15 @@ mod tests {
         let map: IlMap = vec![(0, 0), (8, 20)].into();
         assert!(clr.in_own_il(0x1000, map.clone()).is_empty());
         assert_eq!(clr.in_own_il(0x2000, map.clone()), map);
+    }
+
+    #[test]
+    fn debug_builds_may_be_updated() {
+        // DebuggingModes 0x107 and 0x2, and the older form of two truth values.
+        assert!(is_unoptimized(&[1, 0, 7, 1, 0, 0, 0, 0]));
+        assert!(!is_unoptimized(&[1, 0, 2, 0, 0, 0, 0, 0]));
+        assert!(is_unoptimized(&[1, 0, 1, 1, 0, 0]));
+        assert!(!is_unoptimized(&[1, 0, 1, 0, 0, 0]) && !is_unoptimized(&[]));
     }
 
     #[test]

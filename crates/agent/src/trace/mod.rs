@@ -64,7 +64,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns the text for an error of the runtime.
 fn describe_error(error: Hresult) -> String {
-    format!("the runtime answers {error}")
+    match error {
+        // From .NET 9 on the runtime's own answer for such modules.
+        Hresult::CORPROF_E_MODULE_IS_ENC => {
+            "hot reload may change its module (DOTNET_MODIFIABLE_ASSEMBLIES=debug); start the \
+             program without hot reload"
+                .to_owned()
+        }
+        error => format!("the runtime answers {error}"),
+    }
 }
 
 /// Tracing state of a process: the patterns of the running session, and the traced methods.

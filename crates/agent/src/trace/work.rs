@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use corprof::context::RejitThread;
-use corprof::{Cx, ModuleKey, PreparedBodies, RejitFlags, Token};
+use corprof::{Cx, Hresult, ModuleKey, PreparedBodies, RejitFlags, Token};
 
 use super::bodies::{Bodies, MethodRequest, PreparedModule};
 use super::inlining::Inlining;
@@ -313,11 +313,16 @@ impl<'a, 'rt> TraceWork<'a, 'rt> {
     ) -> corprof::Result<bool> {
         let module = match &mut job.module {
             Some(module) => module,
-            none => none.insert(PreparedModule::open(
-                cx,
-                job.matches.module,
-                job.matches.age,
-            )?),
+            none => {
+                let ModuleMatches {
+                    task, module, age, ..
+                } = &job.matches;
+                let id = cx.info().id(*module);
+                if id.is_some_and(|id| task.clr.may_be_updated(cx, id)) {
+                    return Err(Hresult::CORPROF_E_MODULE_IS_ENC);
+                }
+                none.insert(PreparedModule::open(cx, *module, *age)?)
+            }
         };
         let kinds = job.left.iter().map(|(_, wanted)| RequestKind::of(wanted));
         if let Some((kind, count)) = self.pace.next(kinds) {

@@ -5,11 +5,12 @@ use std::fs;
 use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
 
 use crate::attach::{record, start, until_samples};
-use crate::tracing::stop;
+use crate::tracing::{stop, traced};
 
 on_each_web_runtime!(
     a_started_program_shows_changed_methods,
     a_running_program_shows_changed_methods,
+    methods_that_may_change_are_not_traced,
 );
 
 /// Lines of the loop in the first body. Those of later bodies are below them.
@@ -76,6 +77,29 @@ fn a_started_program_shows_changed_methods(runtime: &Runtime) {
         .options(SAMPLED)
         .run_complete();
     assert_eq!(recorded.answer.results(), [["updated", "True"]]);
+    assert_before(&recorded);
+    assert_after(&recorded);
+}
+
+/// Tracing writes into a module's metadata, and an update refers to the metadata of the file.
+fn methods_that_may_change_are_not_traced(runtime: &Runtime) {
+    let folder = test_folder("edited");
+    fs::write(folder.join("go"), "").unwrap();
+    let argument = format!("reload={}", folder.display());
+    let recorded = Recorder::workload(runtime, "roslyn", &[&argument, "1"])
+        .environment("DOTNET_MODIFIABLE_ASSEMBLIES", "debug")
+        .options(SAMPLED)
+        .options(["--trace", "Edited.*", "--trace", "Workloads.Reload.After"])
+        .run_complete();
+    assert_eq!(recorded.answer.results(), [["updated", "True"]]);
+    let said = &recorded.answer.stderr;
+    assert!(
+        said.contains("methods of edited.dll: hot reload may change its module"),
+        "{said}"
+    );
+    let traced = traced(&recorded);
+    let calls = traced.iter().filter_map(|one| one["calls"].as_u64());
+    assert_eq!(calls.sum::<u64>(), 10, "{traced:?}");
     assert_before(&recorded);
     assert_after(&recorded);
 }
