@@ -90,7 +90,8 @@ fn faults(health: &Health) -> Vec<(String, String)> {
     let cut = sum(&health.chains_cut);
     if cut > 0 {
         let share = percent(cut, health.chains);
-        add_as_it_is(format!("{cut} async stacks without all callers ({share})"));
+        let stacks = plural(cut, "async stack");
+        add_as_it_is(format!("{stacks} without all callers ({share})"));
     }
     if health.truncated > 0 {
         add_as_it_is(format!("{} truncated", health.truncated));

@@ -88,9 +88,9 @@ fn header(content: &WindowContent, view: &TopView) -> Vec<Line<'static>> {
             content.exceptions,
         )),
         Line::from(format!(
-            "the last {}: {} samples, {} broken",
+            "the last {}: {}, {} broken",
             units::seconds(std::time::Duration::from_nanos(content.span_ns)),
-            content.samples,
+            formats::plural(content.samples, "sample"),
             content.broken,
         )),
         Line::default(),
