@@ -6,6 +6,7 @@
 //! not at all, without a lock or an allocation.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -115,6 +116,18 @@ pub struct AsyncBody {
 }
 
 impl AsyncBody {
+    /// Whether it has the same code and facts as another.
+    fn is_same(&self, other: &AsyncBody) -> bool {
+        let facts = |body: &AsyncBody| {
+            let of_runtime = (body.gate, body.runtime, body.class);
+            (body.code, of_runtime, body.builder, body.object)
+        };
+        self.range == other.range
+            && facts(self) == facts(other)
+            && self.homes == other.homes
+            && self.held == other.held
+    }
+
     /// Returns the homes of its state machine's address that are live at an instruction.
     pub fn homes_at(&self, lookup: u64) -> impl Iterator<Item = &MachineHome> {
         let offset = lookup.wrapping_sub(self.range.start);
@@ -141,6 +154,13 @@ struct BodySlot {
     body: AtomicPtr<AsyncBody>,
 }
 
+impl BodySlot {
+    fn body(&self) -> Option<&'static AsyncBody> {
+        // SAFETY: null, or from a box that was leaked.
+        unsafe { self.body.load(Ordering::Acquire).as_ref() }
+    }
+}
+
 /// The table.
 #[derive(Debug)]
 pub struct AsyncBodies {
@@ -155,7 +175,7 @@ impl AsyncBodies {
     pub fn new() -> AsyncBodies {
         let slot = || BodySlot {
             piece: AtomicU64::new(0),
-            body: AtomicPtr::new(std::ptr::null_mut()),
+            body: AtomicPtr::new(ptr::null_mut()),
         };
         AsyncBodies {
             slots: std::iter::repeat_with(slot).take(2 * MAX_PIECES).collect(),
@@ -181,12 +201,10 @@ impl AsyncBodies {
                 return None;
             }
             if found == piece {
-                // SAFETY: a slot's pointer is stored before its piece, from a box that was leaked.
-                let body = unsafe { slot.body.load(Ordering::Relaxed).as_ref() };
                 let is_it = |body: &&AsyncBody| {
                     body.range.contains(&lookup) && !body.is_gone.load(Ordering::Relaxed)
                 };
-                if let Some(body) = body.filter(is_it) {
+                if let Some(body) = slot.body().filter(is_it) {
                     return Some(body);
                 }
             }
@@ -198,36 +216,57 @@ impl AsyncBodies {
     /// no room, or if it exists already.
     pub fn add(&self, body: AsyncBody) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
-        let pieces =
-            body.range.start >> PIECE_BITS..=body.range.end.saturating_sub(1) >> PIECE_BITS;
-        let count = usize::try_from(pieces.end() - pieces.start() + 1).unwrap_or(usize::MAX);
-        let has_room = self.taken.load(Ordering::Relaxed).saturating_add(count) <= MAX_PIECES;
-        if body.range.is_empty() || !has_room || self.at(body.range.start).is_some() {
+        let start = body.range.start;
+        if body.range.is_empty() || self.at(start).is_some() {
             return false;
         }
-        // Never freed: the handler may hold it at any time, and it lives as long as the code.
-        let body: *mut AsyncBody = Box::into_raw(Box::new(body));
+        let first = (start >> PIECE_BITS) + 1;
+        let pieces = first..=(body.range.end.saturating_sub(1) >> PIECE_BITS) + 1;
+        let is_new = |piece: &u64| self.slots_of_gone(*piece).next().is_none();
+        let count = pieces.clone().filter(is_new).count();
+        if self.taken.load(Ordering::Relaxed).saturating_add(count) > MAX_PIECES {
+            return false;
+        }
+        // The same body if the agent had left its runtime and is attached to it again. Never freed:
+        // the handler may hold it at any time, and it lives as long as the code.
+        let mut gone = self.slots_of_gone(first).filter_map(BodySlot::body);
+        let same = gone.find(|gone| gone.is_same(&body));
+        let body = same.unwrap_or_else(|| Box::leak(Box::new(body)));
         for piece in pieces {
+            let is_of = |slot: &&BodySlot| slot.piece.load(Ordering::Relaxed) == piece;
+            let has_it = |slot: &BodySlot| slot.body().is_some_and(|own| ptr::eq(own, body));
+            if self.places(piece).filter(is_of).any(has_it) {
+                continue;
+            }
             let is_free = |slot: &&BodySlot| slot.piece.load(Ordering::Relaxed) == 0;
-            if let Some(slot) = self.places(piece + 1).find(is_free) {
-                slot.body.store(body, Ordering::Relaxed);
-                // Release: pairs with the Acquire in `at`.
-                slot.piece.store(piece + 1, Ordering::Release);
-                self.taken.fetch_add(1, Ordering::Relaxed);
+            let of_gone = self.slots_of_gone(piece).next();
+            if let Some(slot) = of_gone.or_else(|| self.places(piece).find(is_free)) {
+                // Release: pairs with the Acquire in `at`, as the next one does.
+                let pointer = ptr::from_ref(body).cast_mut();
+                slot.body.store(pointer, Ordering::Release);
+                slot.piece.store(piece, Ordering::Release);
+                self.taken
+                    .fetch_add(usize::from(of_gone.is_none()), Ordering::Relaxed);
             }
         }
+        body.is_gone.store(false, Ordering::Relaxed);
         true
+    }
+
+    /// Returns the slots of this piece whose bodies are gone.
+    fn slots_of_gone(&self, piece: u64) -> impl Iterator<Item = &BodySlot> {
+        let is_gone = |body: &AsyncBody| body.is_gone.load(Ordering::Relaxed);
+        self.places(piece).filter(move |slot| {
+            slot.piece.load(Ordering::Relaxed) == piece && slot.body().is_some_and(is_gone)
+        })
     }
 
     /// Removes the bodies of a runtime that has ended. Its number and its code's addresses may be
     /// reused.
     pub fn forget(&self, runtime: u8) {
-        for slot in &self.slots {
-            // SAFETY: as in `at`.
-            let body = unsafe { slot.body.load(Ordering::Acquire).as_ref() };
-            if let Some(body) = body.filter(|body| body.runtime == runtime) {
-                body.is_gone.store(true, Ordering::Relaxed);
-            }
+        let bodies = self.slots.iter().filter_map(BodySlot::body);
+        for body in bodies.filter(|body| body.runtime == runtime) {
+            body.is_gone.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -288,6 +327,30 @@ mod tests {
         // Reused memory.
         assert!(bodies.add(body(0x7f00_0060..0x7f00_0200, 2)));
         assert_eq!(runtime_at(0x7f00_0100), Some(2));
+    }
+
+    #[test]
+    fn a_runtime_may_be_left_and_attached_to_any_number_of_times() {
+        let bodies = AsyncBodies::new();
+        let range = 0x7f00_0060..0x7f00_0700;
+        for _ in 0..1_000 {
+            assert!(bodies.add(body(range.clone(), 1)));
+            let found = bodies.at(0x7f00_06ff).map(|body| body.range.clone());
+            assert_eq!(found.as_ref(), Some(&range));
+            bodies.forget(1);
+        }
+        let pieces = 7;
+        assert_eq!(bodies.taken.load(Ordering::Relaxed), pieces);
+        // Other code there each time.
+        for end in 0x7f00_0100..0x7f00_0800 {
+            assert!(bodies.add(body(0x7f00_0070..end, 1)));
+            assert!(bodies.at(end - 1).is_some() && bodies.at(0x7f00_0060).is_none());
+            bodies.forget(1);
+        }
+        assert_eq!(bodies.taken.load(Ordering::Relaxed), pieces + 1);
+        // The first one again, in all its pieces.
+        assert!(bodies.add(body(range.clone(), 1)));
+        assert!(range.step_by(16).all(|at| bodies.at(at).is_some()));
     }
 
     #[test]
