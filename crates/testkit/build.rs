@@ -1,8 +1,8 @@
 //! Generates the macros that make one test for each runtime.
 //!
 //! They are `on_each_runtime!`, `on_each_runtime_for_glibc!`, `on_each_web_runtime!`,
-//! `on_each_runtime_async!` and `on_each_dumped_runtime!`. Tests of the composite program are compiled if it is there
-//! (`cfg(composite)`).
+//! `on_each_runtime_async!` and `on_each_dumped_runtime!`. Tests of the composite program are
+//! compiled if it is there (`cfg(composite)`).
 //!
 //! The list of runtimes comes from the set-up file (`target/setup.json`), so no test for a missing
 //! runtime exists that would have to be skipped. Without a set-up file the list has the two
