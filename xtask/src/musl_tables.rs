@@ -57,7 +57,7 @@ pub(crate) fn build(folder: &Path) -> Result<Vec<PathBuf>> {
     let compile = |(name, optimised, mut compiler): (&str, &str, Command)| {
         let library = folder.join(name).with_extension("so");
         compiler.current_dir(&musl).arg(optimised).args(FLAGS);
-        // What is there is called directly, as in musl.
+        // Calls within the library are direct, as in musl.
         compiler.args(["-Wl,-Bsymbolic", "-Wl,-z,undefs", "-o"]);
         run_quietly(compiler.arg(&library).arg(format!("@{}", list.display())))?;
         Ok(library)
@@ -69,7 +69,7 @@ pub(crate) fn build(folder: &Path) -> Result<Vec<PathBuf>> {
     })
 }
 
-/// Lists the library's sources. What there is for the processor replaces what there is for all.
+/// Lists the library's sources. A file for the processor replaces the one for all.
 fn sources(musl: &Path) -> Result<Vec<String>> {
     let mut own = BTreeSet::new();
     let mut common = BTreeSet::new();

@@ -205,7 +205,7 @@ impl<'a> Flow<'a> {
                 begins[index] |= next == Some(Effect::BpFromSp(0));
             }
             follows_last = match step.effect {
-                // What is called may not return.
+                // The called function may not return.
                 Effect::Call(_) | Effect::CallOut(_) | Effect::CallThrough => true,
                 Effect::Fill => follows_last,
                 _ => step.is_last(),
