@@ -118,9 +118,9 @@ fn wheel(dist: &Path, runtime: &Runtime) -> Result<()> {
         fs::remove_dir_all(&folder)?;
     }
     run_quietly(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
-    let wheel = dist.join(only(dist, ".whl")?);
     let mut pip = Command::new(folder.join("bin/pip"));
-    run_quietly(pip.args(["install", "--no-index", "--quiet"]).arg(wheel))?;
+    pip.args(["install", "--no-index", "--quiet", "--find-links"]);
+    run_quietly(pip.arg(dist).arg("sidewalk"))?;
     let program = runtime.command(&workload("shares").dll);
     let mut record = Command::new(folder.join("bin/sidewalk"));
     record
