@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use profile::Profile;
 use profile::model::{FrameId, StackId, ThreadId, Unit};
 use profile::ops::Weight;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::check_size;
 use crate::labels::Labels;
@@ -23,20 +23,20 @@ use crate::visible::{visible, write_json};
 const DEEPEST: usize = 2_000;
 
 #[derive(Serialize)]
-struct SpeedscopeFile {
+struct SpeedscopeFile<'a> {
     #[serde(rename = "$schema")]
     schema: &'static str,
     exporter: &'static str,
     name: String,
     #[serde(rename = "activeProfileIndex")]
     active_profile_index: u32,
-    shared: Shared,
-    profiles: Vec<Sampled>,
+    shared: Shared<'a>,
+    profiles: Vec<Sampled<'a>>,
 }
 
 #[derive(Serialize)]
-struct Shared {
-    frames: Vec<SpeedscopeFrame>,
+struct Shared<'a> {
+    frames: &'a [SpeedscopeFrame],
 }
 
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ struct SpeedscopeFrame {
 }
 
 #[derive(Serialize)]
-struct Sampled {
+struct Sampled<'a> {
     r#type: &'static str,
     name: String,
     unit: &'static str,
@@ -55,9 +55,20 @@ struct Sampled {
     start_value: u64,
     #[serde(rename = "endValue")]
     end_value: u64,
-    /// Frames, root first.
-    samples: Vec<Vec<u32>>,
+    samples: Samples<'a>,
     weights: Vec<u64>,
+}
+
+/// Stacks, whose frames are looked up when they are written.
+struct Samples<'a> {
+    frames: &'a FrameTable<'a, 'a>,
+    stacks: Vec<StackId>,
+}
+
+impl Serialize for Samples<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.stacks.iter().map(|&stack| self.frames.stack(stack)))
+    }
 }
 
 /// Writes the events of `profile`, the main one first, each with its threads, most samples first.
@@ -91,37 +102,48 @@ pub fn write(profile: &Profile, options: &OutputOptions, mut out: impl Write) ->
         known: HashMap::new(),
         cut: None,
         list: Vec::new(),
+        seen: vec![false; profile.stacks.len()],
     };
-    let mut profiles = Vec::new();
+    let mut tracks = Vec::new();
     for selection in &selections {
         let before = if several {
             format!("{}: ", selection.event.name())
         } else {
             String::new()
         };
-        profiles.extend(of_event(profile, &labels, &mut frames, selection, &before));
+        tracks.extend(of_event(profile, &labels, &mut frames, selection, &before));
     }
-    if profiles.is_empty() {
+    if tracks.is_empty() {
         // speedscope shows nothing at all, not even the name, without a profile.
-        profiles.push(Sampled {
-            r#type: "sampled",
+        tracks.push(Track {
             name: "no samples".to_owned(),
             unit: unit(&selections[0]),
-            start_value: 0,
             end_value: 0,
-            samples: Vec::new(),
+            stacks: Vec::new(),
             weights: Vec::new(),
         });
     }
+    let profiles = tracks.into_iter().map(|track| Sampled {
+        r#type: "sampled",
+        name: track.name,
+        unit: track.unit,
+        start_value: 0,
+        end_value: track.end_value,
+        samples: Samples {
+            frames: &frames,
+            stacks: track.stacks,
+        },
+        weights: track.weights,
+    });
     let file = SpeedscopeFile {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: concat!("sidewalk ", env!("CARGO_PKG_VERSION")),
         name: labels.title(options.title.as_deref()),
         active_profile_index: 0,
         shared: Shared {
-            frames: frames.list,
+            frames: &frames.list,
         },
-        profiles,
+        profiles: profiles.collect(),
     };
     write_json(&mut out, &file)?;
     out.flush()
@@ -137,6 +159,15 @@ fn unit(selection: &Selection) -> &'static str {
     }
 }
 
+/// A thread's samples of an event.
+struct Track {
+    name: String,
+    unit: &'static str,
+    end_value: u64,
+    stacks: Vec<StackId>,
+    weights: Vec<u64>,
+}
+
 /// The samples of one event, each thread a profile named `before` and the thread, most first.
 fn of_event(
     profile: &Profile,
@@ -144,7 +175,7 @@ fn of_event(
     frames: &mut FrameTable<'_, '_>,
     selection: &Selection,
     before: &str,
-) -> Vec<Sampled> {
+) -> Vec<Track> {
     let mut threads: BTreeMap<ThreadId, (Vec<StackId>, Vec<u64>)> = BTreeMap::new();
     for sample in selection.samples(profile) {
         let (stacks, weights) = threads.entry(sample.thread).or_default();
@@ -158,7 +189,7 @@ fn of_event(
             }
         }
     }
-    let mut profiles: Vec<Sampled> = threads
+    let mut tracks: Vec<Track> = threads
         .into_iter()
         .map(|(id, (stacks, weights))| {
             let thread = profile.thread(id);
@@ -166,24 +197,19 @@ fn of_event(
             if profile.processes.len() > 1 {
                 name = format!("{}: {name}", labels.process(thread.process));
             }
-            let samples = stacks
-                .into_iter()
-                .map(|stack| frames.stack(stack))
-                .collect();
+            stacks.iter().for_each(|&stack| frames.add(stack));
             let end_value = weights.iter().fold(0, |sum: u64, &w| sum.saturating_add(w));
-            Sampled {
-                r#type: "sampled",
+            Track {
                 name: format!("{before}{name}"),
                 unit: unit(selection),
-                start_value: 0,
                 end_value,
-                samples,
+                stacks,
                 weights,
             }
         })
         .collect();
-    profiles.sort_by_key(|p| std::cmp::Reverse(p.end_value));
-    profiles
+    tracks.sort_by_key(|track| std::cmp::Reverse(track.end_value));
+    tracks
 }
 
 /// Frames in order of first use.
@@ -195,23 +221,39 @@ struct FrameTable<'a, 'p> {
     /// The frame that stands for callers left out.
     cut: Option<u32>,
     list: Vec<SpeedscopeFrame>,
+    /// By stack: whether its frames are in the table.
+    seen: Vec<bool>,
 }
 
 impl FrameTable<'_, '_> {
-    fn stack(&mut self, stack: StackId) -> Vec<u32> {
-        let leaf_part = self.profile.frames_of(stack).take(DEEPEST);
-        let mut frames: Vec<u32> = leaf_part.map(|frame| self.frame(frame)).collect();
-        if self.profile.frames_of(stack).nth(DEEPEST).is_some() {
-            let cut = || SpeedscopeFrame {
+    /// Adds the frames of a stack.
+    fn add(&mut self, stack: StackId) {
+        if std::mem::replace(&mut self.seen[stack.0 as usize], true) {
+            return;
+        }
+        for frame in self.profile.frames_of(stack).take(DEEPEST) {
+            self.frame(frame);
+        }
+        if self.cut.is_none() && self.is_too_deep(stack) {
+            self.cut = Some(self.list.len() as u32);
+            self.list.push(SpeedscopeFrame {
                 name: "[cut: too deep for speedscope]".to_owned(),
                 file: None,
-            };
-            let at = *self.cut.get_or_insert_with(|| {
-                self.list.push(cut());
-                (self.list.len() - 1) as u32
             });
-            frames.push(at);
         }
+    }
+
+    fn is_too_deep(&self, stack: StackId) -> bool {
+        self.profile.frames_of(stack).nth(DEEPEST).is_some()
+    }
+
+    /// Returns the frames of an added stack, root first.
+    fn stack(&self, stack: StackId) -> Vec<u32> {
+        let leaf_part = self.profile.frames_of(stack).take(DEEPEST);
+        let mut frames: Vec<u32> = leaf_part
+            .map(|frame| self.known[&self.labels.method(frame)])
+            .collect();
+        frames.extend(self.cut.filter(|_| self.is_too_deep(stack)));
         frames.reverse();
         frames
     }

@@ -6,7 +6,7 @@
 mod proto;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use flate2::{Compression, GzBuilder};
 use profile::Profile;
@@ -36,16 +36,17 @@ use crate::wording::duration_ns;
 pub fn write(profile: &Profile, options: &OutputOptions, out: impl Write) -> io::Result<()> {
     let profile = &*with_stack_view(profile, options);
     check_size(profile::ops::expanded_frames(profile))?;
-    let encoded = Encoder::new(profile).encode(options).encode_to_vec();
     // The header has no time, so the same profile gives the same file.
-    let mut gzip = GzBuilder::new().write(out, Compression::default());
-    gzip.write_all(&encoded)?;
-    gzip.finish()?.flush()
+    let gzip = GzBuilder::new().write(out, Compression::default());
+    let mut gzip = BufWriter::with_capacity(1 << 16, gzip);
+    Encoder::new(profile).encode(options, &mut gzip)?;
+    gzip.into_inner()?.finish()?.flush()
 }
 
 struct Encoder<'p> {
     profile: &'p Profile,
     labels: Labels<'p>,
+    /// Everything but the samples, which are written one by one.
     out: proto::Profile,
     strings: HashMap<String, i64>,
     /// Function ids by method and source file.
@@ -71,7 +72,8 @@ impl<'p> Encoder<'p> {
         encoder
     }
 
-    fn encode(mut self, options: &OutputOptions) -> proto::Profile {
+    /// Writes the file. Messages of one type that follow each other are one message.
+    fn encode(mut self, options: &OutputOptions, to: &mut impl Write) -> io::Result<()> {
         let profile = self.profile;
         let mut present: Vec<Event> = events(profile)
             .into_iter()
@@ -87,7 +89,13 @@ impl<'p> Encoder<'p> {
             self.out.sample_type.extend(types);
         }
         self.program();
-        self.samples(&first_value);
+        let sample_type = std::mem::take(&mut self.out.sample_type);
+        let types = proto::Profile {
+            sample_type,
+            ..proto::Profile::default()
+        };
+        to.write_all(&types.encode_to_vec())?;
+        self.samples(&first_value, types.sample_type.len(), to)?;
 
         let shown = Selection::new(profile, options, false);
         let event = if present.contains(&shown.event) {
@@ -120,7 +128,7 @@ impl<'p> Encoder<'p> {
             .iter()
             .map(|comment| self.string(comment))
             .collect();
-        self.out
+        to.write_all(&self.out.encode_to_vec())
     }
 
     /// pprof takes the first mapping for the program.
@@ -151,7 +159,12 @@ impl<'p> Encoder<'p> {
         types.into_iter().map(pair).collect()
     }
 
-    fn samples(&mut self, first_value: &HashMap<Event, usize>) {
+    fn samples(
+        &mut self,
+        first_value: &HashMap<Event, usize>,
+        types: usize,
+        to: &mut impl Write,
+    ) -> io::Result<()> {
         let profile = self.profile;
         type SampleKey = (ThreadId, StackId, u8, Option<DetailId>);
         let mut sums: BTreeMap<SampleKey, (Event, Weight, f64)> = BTreeMap::new();
@@ -170,7 +183,6 @@ impl<'p> Encoder<'p> {
             }
         }
         let runtimes = runtime_labels(profile);
-        let types = self.out.sample_type.len();
         for ((thread, stack, _, detail), (event, sum, objects)) in sums {
             let mut value = vec![0; types];
             let first = first_value[&event];
@@ -205,12 +217,15 @@ impl<'p> Encoder<'p> {
                     }
                 }
             }
-            self.out.sample.push(proto::Sample {
+            let sample = proto::Sample {
                 location_id,
                 value,
                 label,
-            });
+            };
+            let sample = Some(sample);
+            to.write_all(&proto::ProfileOfOne { sample }.encode_to_vec())?;
         }
+        Ok(())
     }
 
     /// Locations, leaf first. Inlined functions share the location of the function that they are

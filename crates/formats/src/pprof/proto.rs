@@ -9,6 +9,7 @@
 pub(super) struct Profile {
     #[prost(message, repeated, tag = "1")]
     pub(super) sample_type: Vec<ValueType>,
+    /// Written by way of [`ProfileOfOne`].
     #[prost(message, repeated, tag = "2")]
     pub(super) sample: Vec<Sample>,
     #[prost(message, repeated, tag = "3")]
@@ -32,6 +33,13 @@ pub(super) struct Profile {
     pub(super) comment: Vec<i64>,
     #[prost(int64, tag = "14")]
     pub(super) default_sample_type: i64,
+}
+
+/// A [`Profile`] with one sample and nothing else.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ProfileOfOne {
+    #[prost(message, optional, tag = "2")]
+    pub(super) sample: Option<Sample>,
 }
 
 /// The type and unit of a value.
