@@ -196,6 +196,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     check_event(&profile, args.event, THIS_RECORDING)?;
     // The report contains the notes.
     let profile = apply_view(profile, view, args.event)?;
+    let profile = profile::ops::with_stack_view(profile, view.stacks.stacks);
     let options = OutputOptions {
         event: args.event,
         top: args.top,
@@ -274,7 +275,11 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     )?;
     check_event(&profile, args.event, THIS_RECORDING)?;
     print_notes(&profile, console);
-    let profile = apply_view(profile, view, args.event)?;
+    let mut profile = apply_view(profile, view, args.event)?;
+    if !has_page {
+        // Only the page shows both stacks of a sample. Other outputs would copy the profile.
+        profile = profile::ops::with_stack_view(profile, view.stacks.stacks);
+    }
     print_filter_note(&profile, view, console);
     let options = OutputOptions {
         event: args.event,

@@ -38,17 +38,23 @@ pub(crate) fn with_stack_view<'p>(
     }
 }
 
-/// Returns the profile with frames for the subjects of events, if the options select them.
+/// The same with frames for the subjects of events, if the options select them.
 pub(crate) fn with_details_shown<'p>(
     profile: &'p Profile,
     options: &OutputOptions,
 ) -> Cow<'p, Profile> {
-    let viewed = with_stack_view(profile, options);
-    let any = || profile.samples.iter().any(|s| s.detail.is_some());
-    if options.details && any() {
-        Cow::Owned(ops::with_details(viewed.into_owned()))
+    with_details(with_stack_view(profile, options), options)
+}
+
+/// Adds frames for the subjects of events, if the options select them.
+pub(crate) fn with_details<'p>(
+    profile: Cow<'p, Profile>,
+    options: &OutputOptions,
+) -> Cow<'p, Profile> {
+    if options.details && profile.samples.iter().any(|s| s.detail.is_some()) {
+        Cow::Owned(ops::with_details(profile.into_owned()))
     } else {
-        viewed
+        profile
     }
 }
 

@@ -516,9 +516,9 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "firefox: the rest of an interval is dropped",
-        file: "crates/formats/src/firefox.rs",
-        from: "*left = due - intervals * interval;",
-        to: "*left = 0;",
+        file: "crates/formats/src/firefox/file.rs",
+        from: "self.left = due - intervals * interval;",
+        to: "self.left = 0;",
         tests: &[default("formats::totals", "firefox_weighs_time")],
     },
     Break {

@@ -5,6 +5,8 @@
 //! little-endian groups of seven bits. Nodes are in preorder, so a chain of callers costs one
 //! byte and a subtree is a range. Frames that look alike are one frame: addresses are left out.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use profile::Profile;
@@ -18,7 +20,7 @@ use crate::forest::{MergedStacks, NONE};
 use crate::health::honest_line;
 use crate::labels::{FrameKeys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::{OutputOptions, Sides};
-use crate::select::Selection;
+use crate::select::{Selection, with_details};
 use crate::text::{LiveJson, live_json, notes};
 use crate::visible::visible;
 use crate::wording::duration_ns;
@@ -215,8 +217,7 @@ pub(super) fn encode(profile: &Profile, options: &OutputOptions, title: &str) ->
         let other = StackView::ALL.into_iter().find(|stacks| *stacks != first);
         other.unwrap_or(first)
     });
-    let with_details = options.details.then(|| ops::with_details(profile.clone()));
-    let profile = with_details.as_ref().unwrap_or(profile);
+    let profile = &*with_details(Cow::Borrowed(profile), options);
     let labels = Labels::new(profile);
     let runtimes = Runtimes::new(profile);
     let keys = FrameKeys::new(profile, |id| {
