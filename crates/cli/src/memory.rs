@@ -5,11 +5,17 @@
 //! failed allocation nothing is allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::libc;
+
+use crate::console::escaped;
 
 /// Process id of the recorded program while it runs, else 0.
 static PROGRAM_PID: AtomicI32 = AtomicI32::new(0);
@@ -20,6 +26,8 @@ const NONE: i32 = -1;
 const OUT_OF_MEMORY_AT_END: &[u8] =
     b"sidewalk: error: not enough memory to write the outputs; the recording is complete, and \
       sidewalk convert can read it on a machine with more\n";
+/// The recording, while it is in a temporary file.
+static RECORDING: OnceLock<TemporaryRecording> = OnceLock::new();
 const OUT_OF_MEMORY: &[u8] = b"sidewalk: error: there is not enough memory\n";
 
 /// Registers the started program.
@@ -31,6 +39,27 @@ pub(crate) fn set_program(pid: u32) {
 pub(crate) fn set_exit_code(code: i32) {
     EXIT_CODE.store(code, Ordering::Relaxed);
     PROGRAM_PID.store(0, Ordering::Relaxed);
+}
+
+/// A recording that gets a name if its outputs cannot be written.
+struct TemporaryRecording {
+    path: CString,
+    name: CString,
+    /// The message that says the name.
+    message: String,
+}
+
+/// Registers the complete recording at `path`, to be kept as `name` if the memory is exhausted from
+/// now on.
+pub(crate) fn set_recording(path: &Path, name: &Path) {
+    let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
+    if let (Some(path), Some(c_name)) = (text(path), text(name)) {
+        let _ = RECORDING.set(TemporaryRecording {
+            path,
+            name: c_name,
+            message: format!("sidewalk: the recording is kept as {}\n", escaped(name)),
+        });
+    }
 }
 
 /// The system's allocator, but a failed allocation ends the tool.
@@ -79,7 +108,7 @@ fn non_null_or_exit(pointer: *mut u8) -> *mut u8 {
 fn exit_out_of_memory() -> ! {
     let program = PROGRAM_PID.load(Ordering::Relaxed);
     let mut code = EXIT_CODE.load(Ordering::Relaxed);
-    let text = if code == NONE {
+    let text = if code == NONE && RECORDING.get().is_none() {
         OUT_OF_MEMORY
     } else {
         OUT_OF_MEMORY_AT_END
@@ -87,10 +116,17 @@ fn exit_out_of_memory() -> ! {
     if code == NONE {
         code = 1;
     }
-    // SAFETY: the text is a constant of that length; the rest are numbers, or a variable on our
-    // stack that is as large as what is written to it. None of these calls allocates.
+    // SAFETY: the texts live as long as the process and are of that length, or end in NUL; the rest
+    // are numbers, or a variable on our stack that is as large as what is written to it. None of
+    // these calls allocates.
     unsafe {
         libc::write(2, text.as_ptr().cast(), text.len());
+        if let Some(recording) = RECORDING.get()
+            && libc::rename(recording.path.as_ptr(), recording.name.as_ptr()) == 0
+        {
+            let message = recording.message.as_bytes();
+            libc::write(2, message.as_ptr().cast(), message.len());
+        }
         if program != 0 {
             // Closes the agents' connections, so that agents see the end of their reader.
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);

@@ -624,9 +624,12 @@ fn finish(
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
+    let kept = folder_of(sink.path()).join(name);
+    if sink.is_temporary() {
+        memory::set_recording(sink.path(), &kept);
+    }
     let made = make_outputs(args, &sink, console);
     if made.is_err() && sink.is_temporary() {
-        let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;
         console.note(format_args!("the recording is kept as {}", escaped(&kept)));
     }
