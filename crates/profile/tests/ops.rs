@@ -689,8 +689,9 @@ proptest! {
                 tree.walk(|_, _| { visited += 1; true });
                 prop_assert_eq!(visited, tree.nodes.len());
                 for (index, node) in tree.nodes.iter().enumerate() {
+                    let children = tree.children(index as u32).iter();
                     let children: Vec<_> =
-                        node.children.iter().map(|&child| &tree.nodes[child as usize]).collect();
+                        children.map(|&child| &tree.nodes[child as usize]).collect();
                     let mut below = sum(children.iter().map(|child| child.total));
                     below += node.own;
                     prop_assert_eq!(below, node.total);

@@ -43,7 +43,7 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
     // Sorted heaviest last, because the last is written next. Siblings are ordered by value, but
     // the weight may be samples.
     let below = |node: u32| -> Vec<u32> {
-        let children = &tree.nodes[node as usize].children;
+        let children = tree.children(node);
         let mut nodes: Vec<u32> = children.iter().rev().copied().filter(seen).collect();
         nodes.sort_by_key(|&node| total(node));
         nodes

@@ -29,8 +29,6 @@ pub struct Node {
     pub group: Option<u32>,
     /// The parent node, `None` for the root.
     pub parent: Option<u32>,
-    /// The child nodes, heaviest first.
-    pub children: Vec<u32>,
     /// Samples that end here.
     pub own: Weight,
     /// Samples that end here or below.
@@ -44,7 +42,7 @@ pub struct Node {
 /// let profile = profile::testing::tiny().profile();
 /// let tree = Tree::new(&profile, GroupBy::Method, Direction::Callees, |_| true);
 /// assert_eq!(tree.root().total.samples, 100);
-/// let heaviest = &tree.nodes[tree.root().children[0] as usize];
+/// let heaviest = &tree.nodes[tree.children(0)[0] as usize];
 /// assert_eq!(tree.label(heaviest), "start_thread");
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +51,10 @@ pub struct Tree {
     pub groups: Vec<Group>,
     /// The nodes, root first.
     pub nodes: Vec<Node>,
+    /// By node: where its children begin in `children`, with one more entry at the end.
+    first_child: Vec<u32>,
+    /// The children of each node, heaviest first.
+    children: Vec<u32>,
 }
 
 impl Tree {
@@ -81,18 +83,20 @@ impl Tree {
             Direction::Callees => growing.callees(profile, &of_frame, &own),
             Direction::Callers => growing.callers(profile, &of_frame, &own),
         }
-        let mut tree = Tree {
-            groups,
-            nodes: growing.nodes,
-        };
-        tree.sum();
-        tree
+        Tree::summed(groups, growing.finish())
     }
 
     /// The node that stands for all samples.
     #[must_use]
     pub fn root(&self) -> &Node {
         &self.nodes[0]
+    }
+
+    /// The children of a node, heaviest first.
+    #[must_use]
+    pub fn children(&self, node: u32) -> &[u32] {
+        let range = &self.first_child[node as usize..node as usize + 2];
+        &self.children[range[0] as usize..range[1] as usize]
     }
 
     /// The text to show for a node; `all` for the root.
@@ -108,34 +112,47 @@ impl Tree {
         let mut waiting = vec![(0u32, 0usize)];
         while let Some((index, depth)) = waiting.pop() {
             if visit(index, depth) {
-                let children = &self.nodes[index as usize].children;
-                waiting.extend(children.iter().rev().map(|&child| (child, depth + 1)));
+                waiting.extend(
+                    self.children(index)
+                        .iter()
+                        .rev()
+                        .map(|&child| (child, depth + 1)),
+                );
             }
         }
     }
 
-    /// Fills totals and children.
-    fn sum(&mut self) {
-        for index in (1..self.nodes.len()).rev() {
-            let node = &mut self.nodes[index];
+    /// Adds totals and children to nodes that have their own weights.
+    fn summed(groups: Vec<Group>, mut nodes: Vec<Node>) -> Tree {
+        for index in (1..nodes.len()).rev() {
+            let node = &mut nodes[index];
             let own = node.own;
             node.total += own;
             let (total, parent) = (node.total, node.parent.unwrap_or(0) as usize);
-            self.nodes[parent].total += total;
+            nodes[parent].total += total;
         }
-        let own = self.nodes[0].own;
-        self.nodes[0].total += own;
-        let mut order: Vec<u32> = (1..self.nodes.len() as u32).collect();
-        let ranks = ranks(&self.groups);
-        order.sort_unstable_by_key(|&index| {
-            let node = &self.nodes[index as usize];
+        let own = nodes[0].own;
+        nodes[0].total += own;
+        let ranks = ranks(&groups);
+        let mut children: Vec<u32> = (1..nodes.len() as u32).collect();
+        children.sort_unstable_by_key(|&index| {
+            let node = &nodes[index as usize];
             let rank = node.group.map(|group| ranks[group as usize]);
             // Siblings are of different groups, so no two of them are equal.
-            (Reverse(node.total), rank)
+            (node.parent, Reverse(node.total), rank)
         });
-        for index in order {
-            let parent = self.nodes[index as usize].parent.unwrap_or(0) as usize;
-            self.nodes[parent].children.push(index);
+        let mut first_child = vec![0; nodes.len() + 1];
+        for node in &nodes[1..] {
+            first_child[node.parent.unwrap_or(0) as usize + 1] += 1;
+        }
+        for node in 0..nodes.len() {
+            first_child[node + 1] += first_child[node];
+        }
+        Tree {
+            groups,
+            nodes,
+            first_child,
+            children,
         }
     }
 }
@@ -156,7 +173,6 @@ impl Node {
         Node {
             group,
             parent,
-            children: Vec::new(),
             own: Weight::default(),
             total: Weight::default(),
         }
@@ -170,6 +186,10 @@ struct Growing {
 }
 
 impl Growing {
+    fn finish(self) -> Vec<Node> {
+        self.nodes
+    }
+
     fn child(&mut self, parent: u32, group: u32) -> u32 {
         if self.merge_runs && self.nodes[parent as usize].group == Some(group) {
             return parent;
