@@ -17,7 +17,7 @@ use crate::visible::visible;
 /// The name of the markers' type.
 const MARKER_TYPE: &str = "sidewalk event";
 
-/// What the objects of a file are made of.
+/// A profile as the tracks of a file need it.
 pub(super) struct File<'a> {
     pub(super) profile: &'a Profile,
     /// Time 0 of the file.
