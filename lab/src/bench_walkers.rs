@@ -40,7 +40,7 @@ pub(crate) fn table(runtimes: &[Runtime], seconds: f64, folder: &Path) -> Result
         let mean = |sum: u64| sum as f64 / walks.max(1) as f64;
         let _ = writeln!(
             out,
-            "| {} | {walks} | {:.1} | {:.1} \u{b5}s | {:.1} | {:.1} \u{b5}s |",
+            "| {} | {walks} | {:.1} | {:.2} \u{b5}s | {:.1} | {:.2} \u{b5}s |",
             runtime.version,
             mean(snapshot_frames),
             mean(snapshot_ns) / 1000.0,
