@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
 use testkit::{Runtime, Setup};
-use xtask::{musl, runtimes, setup};
+use xtask::{runtimes, setup};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 /// Sets up what a command needs. Its runtimes are those for musl alone where these are meant.
 fn set_up(scope: setup::Scope, roots: &[PathBuf]) -> Result<Setup> {
     let mut setup = setup::run(scope, roots)?;
-    if musl::is_meant() {
+    if testkit::is_on_musl() {
         setup.runtimes.retain(Runtime::is_musl);
         ensure!(
             !setup.runtimes.is_empty(),

@@ -55,11 +55,7 @@ namespace Workloads
             using (FileStream dll = File.Create(path + ".dll"), pdb = File.Create(path + ".pdb"))
             {
                 var options = new EmitOptions(debugInformationFormat: DebugInformationFormat.PortablePdb, pdbFilePath: path + ".pdb");
-                EmitResult emitted = first.Emit(dll, pdb, options: options);
-                if (!emitted.Success)
-                {
-                    throw new InvalidOperationException(string.Join("\n", emitted.Diagnostics));
-                }
+                Check(first.Emit(dll, pdb, options: options));
             }
             Assembly assembly = Assembly.LoadFrom(path + ".dll");
             var burn = (Func<long, long>)Delegate.CreateDelegate(typeof(Func<long, long>), assembly.GetType("Edited").GetMethod("Burn"));
@@ -108,6 +104,14 @@ namespace Workloads
             return CSharpCompilation.Create("edited", new[] { tree }, references, options);
         }
 
+        private static void Check(EmitResult emitted)
+        {
+            if (!emitted.Success)
+            {
+                throw new InvalidOperationException(string.Join("\n", emitted.Diagnostics));
+            }
+        }
+
         /// <summary>Changes `Burn`, and adds a method.</summary>
         private static EmitBaseline Update(Assembly assembly, EmitBaseline baseline, Compilation from, Compilation to, string added = null)
         {
@@ -120,10 +124,7 @@ namespace Workloads
             using (MemoryStream metadata = new MemoryStream(), il = new MemoryStream(), pdb = new MemoryStream())
             {
                 EmitDifferenceResult emitted = to.EmitDifference(baseline, edits, symbol => false, metadata, il, pdb);
-                if (!emitted.Success)
-                {
-                    throw new InvalidOperationException(string.Join("\n", emitted.Diagnostics));
-                }
+                Check(emitted);
                 Type updater = Type.GetType("System.Reflection.Metadata.MetadataUpdater, System.Runtime.Loader");
                 var apply = (ApplyUpdate)Delegate.CreateDelegate(typeof(ApplyUpdate), updater.GetMethod("ApplyUpdate"));
                 apply(assembly, metadata.ToArray(), il.ToArray(), pdb.ToArray());

@@ -12,7 +12,7 @@ const RELEASED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
 
 /// Libraries that only tests load: an old profiler, the oracle, and doubles of other machines and
 /// programs.
-const DOUBLES: [&str; 6] = [
+pub(crate) const DOUBLES: [&str; 6] = [
     "v2-agent",
     "oracle",
     "tight-stacks",

@@ -118,9 +118,8 @@ fn run_lab(arguments: &[String]) -> Result<()> {
             value.as_deref() == Some("musl"),
             "--libc musl is the only one that can be named"
         );
-        musl::build()?;
         musl::build_for_tests()?;
-        lab.env("SIDEWALK_BIN_DIR", musl::folder());
+        lab.env("SIDEWALK_BIN_DIR", testkit::musl_dir());
     }
     run_command(lab.args(arguments))
 }

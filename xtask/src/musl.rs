@@ -9,7 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::build::cargo;
+use testkit::musl_dir;
+
+use crate::build::{DOUBLES, cargo};
 use crate::fetch::{Cache, check, only_file};
 use crate::process::{on_path, run, run_quietly};
 use crate::zig::Zig;
@@ -153,17 +155,6 @@ impl Musl {
     }
 }
 
-/// Returns the folder of what is built for musl here.
-pub fn folder() -> PathBuf {
-    testkit::target_dir().join("musl")
-}
-
-/// Whether a command is to try what has been built for musl, on the runtimes for it
-/// (`--libc musl`).
-pub fn is_meant() -> bool {
-    std::env::var_os("SIDEWALK_BIN_DIR").is_some_and(|set| Path::new(&set) == folder())
-}
-
 /// Builds the agent for musl, `target/musl/libsidewalk.so`, and the tool that runs on every Linux
 /// and carries both agents, `target/musl/sidewalk`.
 ///
@@ -172,41 +163,40 @@ pub fn is_meant() -> bool {
 pub fn build() -> Result<()> {
     // No other process gets anything from the cache while it is open.
     let musl = Cache::open()?.musl()?;
-    run(&mut musl.build(&folder(), &["libsidewalk"], Linking::Library, &[]))?;
+    run(&mut musl.build(&musl_dir(), &["libsidewalk"], Linking::Library, &[]))?;
     let agent = take("libsidewalk.so")?;
     let on_glibc = testkit::target_dir().join("release/libsidewalk.so");
     run(cargo(&["build", "--release"]).args(["--package", "libsidewalk"]))?;
-    let mut tool = musl.build(&folder(), &["sidewalk"], Linking::Static, &[]);
+    let mut tool = musl.build(&musl_dir(), &["sidewalk"], Linking::Static, &[]);
     tool.env("SIDEWALK_CARRY", on_glibc);
     run(tool.env("SIDEWALK_CARRY_MUSL", agent))?;
     take("sidewalk").map(drop)
 }
 
-/// Builds what else programs on musl load in tests, into the same folder, and links the libraries
-/// there that the machine lacks.
+/// Builds the same, and into the same folder what else programs on musl load in tests.
 ///
 /// # Errors
 /// The toolchain cannot be had, or a build fails.
 pub fn build_for_tests() -> Result<()> {
+    build()?;
     let musl = Cache::open()?.musl()?;
     // `runsxs` loads runtimes, so it is no static program, and finds their libraries beside it.
     let flags = ["-Clink-arg=-dynamic", "-Clink-arg=-Wl,-rpath,$ORIGIN"].map(str::to_owned);
-    run(&mut musl.build(&folder(), &FOR_TESTS, Linking::Library, &flags))?;
-    for package in FOR_TESTS {
-        match package {
-            "runsxs" => take(package)?,
-            library => take(&format!("lib{}.so", library.replace('-', "_")))?,
-        };
+    let packages = [&DOUBLES[..], &["runsxs"]].concat();
+    run(&mut musl.build(&musl_dir(), &packages, Linking::Library, &flags))?;
+    take("runsxs")?;
+    for library in DOUBLES {
+        take(&format!("lib{}.so", library.replace('-', "_")))?;
     }
     Ok(())
 }
 
 /// Links the libraries that runtimes need and the machine lacks into the folder of what is built.
 pub(crate) fn link(libraries: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder())?;
+    std::fs::create_dir_all(musl_dir())?;
     for entry in std::fs::read_dir(libraries)? {
         let library = entry?.path();
-        let link = folder().join(library.file_name().unwrap_or_default());
+        let link = musl_dir().join(library.file_name().unwrap_or_default());
         if std::fs::canonicalize(&link).ok() != std::fs::canonicalize(&library).ok() {
             std::fs::remove_file(&link).ok();
             std::os::unix::fs::symlink(&library, link)?;
@@ -215,23 +205,12 @@ pub(crate) fn link(libraries: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The packages of what programs load in tests, beside the agent.
-const FOR_TESTS: [&str; 7] = [
-    "fast-clocks",
-    "native-threads",
-    "oracle",
-    "runsxs",
-    "tight-stacks",
-    "v2-agent",
-    "watched-malloc",
-];
-
 /// Copies what has been built out of cargo's folder, and returns the copy.
 fn take(file: &str) -> Result<PathBuf> {
-    let taken = folder().join(file);
+    let taken = musl_dir().join(file);
     // Programs that have the one before it mapped go on.
     let new = taken.with_extension("new");
-    std::fs::copy(folder().join(TARGET).join("release").join(file), &new)?;
+    std::fs::copy(musl_dir().join(TARGET).join("release").join(file), &new)?;
     std::fs::rename(new, &taken)?;
     eprintln!("built {}", taken.display());
     Ok(taken)

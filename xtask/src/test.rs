@@ -190,18 +190,18 @@ fn on_musl(options: &TestOptions, roots: &[PathBuf]) -> Result<()> {
     );
     step("build");
     build_tests(&NO_LAB)?;
-    musl::build()?;
     musl::build_for_tests()?;
-    let with_tables = musl_tables::build(&musl::folder().join("with-tables"))?;
+    let built = testkit::musl_dir();
+    let with_tables = musl_tables::build(&built.join("with-tables"))?;
     step("tests");
     let mut tests = match options.is_full {
         true => nextest_full(&setup, BuildProfile::Development)?,
         false => nextest(&setup, BuildProfile::Development)?,
     };
     let filter = tiers::on_musl(&setup, options.is_full);
-    tests.args(NO_LAB).env("SIDEWALK_BIN_DIR", musl::folder());
+    tests.args(NO_LAB).env("SIDEWALK_BIN_DIR", &built);
     // Tests look for the file of the agent in what a program has mapped.
-    tests.env("SIDEWALK_AGENT_MUSL", musl::folder().join("libsidewalk.so"));
+    tests.env("SIDEWALK_AGENT_MUSL", built.join("libsidewalk.so"));
     let rows = "binary_id(stackwalk) & test(rows_say_what_tables_say)";
     tests.env("SIDEWALK_TEST_ROWS", std::env::join_paths(with_tables)?);
     let filter = format!("binary_id(testkit::musl) + ({rows}) + ({filter})");

@@ -31,6 +31,16 @@ pub fn profile_dir() -> PathBuf {
     target_dir().join(set("SIDEWALK_PROFILE").unwrap_or_else(|| "debug".into()))
 }
 
+/// The folder of what `cargo xtask` builds for musl.
+pub fn musl_dir() -> PathBuf {
+    target_dir().join("musl")
+}
+
+/// Whether the programs under test are on musl (`cargo xtask … --libc musl`).
+pub fn is_on_musl() -> bool {
+    profile_dir() == musl_dir()
+}
+
 /// The cache of fetched runtimes and compilers, shared by all checkouts of one
 /// user: `SIDEWALK_CACHE`, else `$XDG_CACHE_HOME/sidewalk`, else
 /// `~/.cache/sidewalk`, else a folder in the target folder.
@@ -71,7 +81,7 @@ pub fn agent() -> PathBuf {
 
 /// The variable that names the agent under test to the tool.
 pub fn agent_variable() -> &'static str {
-    match profile_dir() == target_dir().join("musl") {
+    match is_on_musl() {
         true => "SIDEWALK_AGENT_MUSL",
         false => "SIDEWALK_AGENT",
     }

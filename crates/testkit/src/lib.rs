@@ -24,8 +24,9 @@ pub use agree::{
     Agreement, Class, Costs, PairCounts, agree, agree_attached, attached_programs, oracle_programs,
 };
 pub use layout::{
-    agent, agent_variable, cache_dir, chromium, fast_clocks, find_chromium, native_threads,
-    profile_dir, repository, runsxs, sidewalk, target_dir, unpacked, v2_agent, watched_malloc,
+    agent, agent_variable, cache_dir, chromium, fast_clocks, find_chromium, is_on_musl, musl_dir,
+    native_threads, profile_dir, repository, runsxs, sidewalk, target_dir, unpacked, v2_agent,
+    watched_malloc,
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{JitBodies, JitBody};

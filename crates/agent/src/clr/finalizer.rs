@@ -139,10 +139,9 @@ fn has_managed_frame(tid: u32, stack_pointer: u64, map: &CodeMap) -> bool {
 /// ends with the block.
 fn thread_block(words: &[u64], stack_pointer: u64, tid: u32) -> Option<usize> {
     const MAX_WORDS: usize = 16;
+    let has_id = |word: &u64| *word as u32 == tid || (*word >> 32) as u32 == tid;
     let begins = |&at: &usize| {
-        let first = words[at..].iter().take(MAX_WORDS);
-        let has_id = |word: &u64| *word as u32 == tid || (*word >> 32) as u32 == tid;
-        words[at] == stack_pointer + 8 * at as u64 && first.into_iter().any(has_id)
+        words[at] == stack_pointer + 8 * at as u64 && words[at..].iter().take(MAX_WORDS).any(has_id)
     };
     // A pointer to itself beside the id may be on the stack too.
     (0..words.len()).rev().find(begins)

@@ -13,8 +13,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
-use nix::libc;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
@@ -153,15 +151,7 @@ impl Drop for Top {
 /// Returns the kernel's time, to which the agent's times are compared. A preloaded library
 /// (libfaketime) may have replaced the C library's function.
 fn now_ns() -> Result<u64> {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let clock = libc::CLOCK_MONOTONIC;
-    #[expect(unsafe_code, reason = "no crate that we have makes this call")]
-    // SAFETY: the kernel writes to `now`.
-    let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut now) };
-    Errno::result(read)?;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (seconds, rest) = (u64::try_from(now.tv_sec)?, u64::try_from(now.tv_nsec)?);
     Ok(seconds * 1_000_000_000 + rest)
 }

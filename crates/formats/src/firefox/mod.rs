@@ -93,29 +93,15 @@ fn shared_tables(profile: &Profile, labels: &Labels, categories: &Categories) ->
 
 /// The samples of each thread, by time.
 struct SamplesByThread {
-    /// By thread: where its samples begin in `order`, with one more entry at the end.
-    begin: Vec<u32>,
-    /// Indices of samples.
+    /// Indices of samples, by thread.
     order: Vec<u32>,
 }
 
 impl SamplesByThread {
     fn new(profile: &Profile) -> Self {
-        let mut begin = vec![0_u32; profile.threads.len() + 1];
-        for sample in &profile.samples {
-            begin[sample.thread.0 as usize + 1] += 1;
-        }
-        for thread in 0..profile.threads.len() {
-            begin[thread + 1] += begin[thread];
-        }
-        let mut next = begin.clone();
-        let mut order = vec![0_u32; profile.samples.len()];
-        for (at, sample) in profile.samples.iter().enumerate() {
-            let place = &mut next[sample.thread.0 as usize];
-            order[*place as usize] = at as u32;
-            *place += 1;
-        }
-        Self { begin, order }
+        let mut order: Vec<u32> = (0..profile.samples.len() as u32).collect();
+        order.sort_unstable_by_key(|&at| (profile.samples[at as usize].thread, at));
+        Self { order }
     }
 
     fn of<'p>(
@@ -123,9 +109,10 @@ impl SamplesByThread {
         profile: &'p Profile,
         thread: ThreadId,
     ) -> impl ExactSizeIterator<Item = &'p Sample> {
-        let thread = thread.0 as usize;
-        let range = self.begin[thread] as usize..self.begin[thread + 1] as usize;
-        self.order[range]
+        let of = |at: &u32| profile.samples[*at as usize].thread;
+        let from = self.order.partition_point(|at| of(at) < thread);
+        let to = self.order.partition_point(|at| of(at) <= thread);
+        self.order[from..to]
             .iter()
             .map(|&at| &profile.samples[at as usize])
     }

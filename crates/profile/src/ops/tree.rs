@@ -83,7 +83,7 @@ impl Tree {
             Direction::Callees => growing.callees(profile, &of_frame, &own),
             Direction::Callers => growing.callers(profile, &of_frame, &own),
         }
-        Tree::summed(groups, growing.finish())
+        Tree::summed(groups, growing.nodes)
     }
 
     /// The node that stands for all samples.
@@ -186,10 +186,6 @@ struct Growing {
 }
 
 impl Growing {
-    fn finish(self) -> Vec<Node> {
-        self.nodes
-    }
-
     fn child(&mut self, parent: u32, group: u32) -> u32 {
         if self.merge_runs && self.nodes[parent as usize].group == Some(group) {
             return parent;
