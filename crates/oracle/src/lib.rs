@@ -16,8 +16,13 @@ use agent::Library;
 use agent::record::Channel;
 use agent::session::{AgentEnd, AgentState, Begun, oracle_session};
 use corprof::AgentCx;
+use dlmalloc::GlobalDlmalloc;
 
 use crate::agree::WalkerComparison;
+
+/// The agent's allocator: the walks that are timed allocate, and the `malloc` of musl is slow.
+#[global_allocator]
+static HEAP: GlobalDlmalloc = GlobalDlmalloc;
 
 static ORACLE: Library = Library {
     main,

@@ -146,8 +146,12 @@ fn walk_into(
     };
     let left_out = words.len() - kept.len();
     let chain = chain.and_then(|chain| chain::without_oldest(chain, left_out));
-    let all = kept.iter().copied().chain(chain.into_iter().flatten());
-    (all.collect(), EndCode(EndCode::of(end)))
+    // Of the final size, so that the result is allocated once.
+    let links = chain.as_ref().map_or(0, |chain| chain.size_hint().0);
+    let mut all = Vec::with_capacity(kept.len() + links);
+    all.extend_from_slice(kept);
+    all.extend(chain.into_iter().flatten());
+    (all.into_boxed_slice(), EndCode(EndCode::of(end)))
 }
 
 /// Returns the stack without the frames between managed code and the callback, if the callback came
