@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use testkit::musl_dir;
+use testkit::{Runtime, Setup, cache_dir, musl_dir, repository, target_dir};
 
 use crate::build::{DOUBLES, cargo};
 use crate::fetch::{Cache, check, only_file};
@@ -55,6 +55,16 @@ const RUST: [Package; 6] = [
         "6221ca25ad5abcfbe1965801029d85a88b4775320384b4b716de8fab7a4d2f7a",
     ),
 ];
+
+/// A shell and small programs that need no C library.
+const BUSYBOX: Package = (
+    "busybox-static",
+    "1:1.35.0-4+deb12u1+b1",
+    "3d3fdbe91d4660c873e14b092c213fe81c1da6362daa236eb25d0171eb108744",
+);
+
+/// The program that runs tests so that their programs see no glibc.
+const IN_ROOT: &str = "in-musl-root";
 
 /// The place of musl's loader, which is also its C library.
 pub const LOADER: &str = "/lib/ld-musl-x86_64.so.1";
@@ -165,7 +175,7 @@ pub fn build() -> Result<()> {
     let musl = Cache::open()?.musl()?;
     run(&mut musl.build(&musl_dir(), &["libsidewalk"], Linking::Library, &[]))?;
     let agent = take("libsidewalk.so")?;
-    let on_glibc = testkit::target_dir().join("release/libsidewalk.so");
+    let on_glibc = target_dir().join("release/libsidewalk.so");
     run(cargo(&["build", "--release"]).args(["--package", "libsidewalk"]))?;
     let mut tool = musl.build(&musl_dir(), &["sidewalk"], Linking::Static, &[]);
     tool.env("SIDEWALK_CARRY", on_glibc);
@@ -185,10 +195,40 @@ pub fn build_for_tests() -> Result<()> {
     let packages = [&DOUBLES[..], &["runsxs"]].concat();
     run(&mut musl.build(&musl_dir(), &packages, Linking::Library, &flags))?;
     take("runsxs")?;
+    run(&mut musl.build(&musl_dir(), &["testkit"], Linking::Static, &[]))?;
+    take(IN_ROOT)?;
     for library in DOUBLES {
         take(&format!("lib{}.so", library.replace('-', "_")))?;
     }
     Ok(())
+}
+
+/// Returns the command that runs tests in such a way that the programs that they start on musl, and
+/// the tool, see a root with musl, the runtimes and a static busybox, and no glibc.
+///
+/// # Errors
+/// The busybox cannot be had.
+pub(crate) fn in_root(tests: &Command, setup: &Setup) -> Result<Command> {
+    let busybox = Cache::open()?.debian("busybox-1.35.0", "a static busybox", &[BUSYBOX])?;
+    let runtimes = setup.runtimes.iter().filter(|runtime| runtime.is_musl());
+    let mut command = Command::new(musl_dir().join(IN_ROOT));
+    command
+        .args([Path::new(LOADER), &busybox.join("bin/busybox")])
+        .args([repository(), &target_dir(), &cache_dir()])
+        .args(runtimes.clone().map(Runtime::root))
+        .arg("--")
+        .args(["sidewalk", "runsxs"].map(|file| musl_dir().join(file)))
+        .args(runtimes.map(|runtime| &runtime.dotnet))
+        .arg("--")
+        .arg(tests.get_program())
+        .args(tests.get_args());
+    for (name, value) in tests.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    Ok(command)
 }
 
 /// Links the libraries that runtimes need and the machine lacks into the folder of what is built.

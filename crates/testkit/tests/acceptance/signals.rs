@@ -150,9 +150,9 @@ fn a_program_that_registers_for_sigprof_hears_only_its_own() {
 /// It has two less than bare while it is recorded, three where there are many.
 fn few_descriptors_are_the_programs(runtime: &Runtime) {
     for (limit, ours) in [(100, 2.0), (1000, 3.0)] {
-        let limit = format!("--nofile={limit}");
+        let limit = format!("ulimit -n {limit}; exec \"$@\"");
         let program = Recorder::workload(runtime, "rude", &["0.3", "counts"]);
-        let limited = program.under(["prlimit", &limit]);
+        let limited = program.under(["sh", "-c", &limit, "sh"]);
         let bare = limited.run_bare().measured("descriptors");
         for way in [WAYS[0], WAYS[2], WAYS[3]] {
             let recorded = limited.clone().options(way.iter().copied()).run_complete();
