@@ -139,7 +139,7 @@ impl DeployedLibrary {
                 });
             match put {
                 Ok((folder, lock)) => {
-                    sweep(&folder, Some(&name));
+                    sweep(&folder, std::slice::from_ref(&name));
                     return Ok(Self {
                         library: path.join(&name),
                         copied: Some(Copied {
@@ -172,7 +172,7 @@ impl DeployedLibrary {
     pub fn clean_up(self) {
         if let Some(Copied { folder, _lock }) = self.copied {
             drop(_lock);
-            sweep(&folder, None);
+            sweep(&folder, &[]);
         }
     }
 }
@@ -306,8 +306,9 @@ fn write(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes our files from a folder, unless a process maps them or names them in its environment.
-fn sweep(folder: &Folder, but: Option<&str>) {
+/// Removes our files from a folder, unless they are to be kept, or a process maps them or names them
+/// in its environment.
+fn sweep(folder: &Folder, kept: &[String]) {
     let Ok(entries) = fs::read_dir(folder.path()) else {
         return;
     };
@@ -316,7 +317,7 @@ fn sweep(folder: &Folder, but: Option<&str>) {
         .filter_map(|entry| entry.file_name().into_string().ok());
     let ours = names.filter(|name| {
         let is_whole = name.starts_with(PREFIX) && name.ends_with(".so");
-        Some(&**name) != but && (is_whole || name.starts_with(UNFINISHED))
+        !kept.contains(name) && (is_whole || name.starts_with(UNFINISHED))
     });
     let ours: Vec<String> = ours.collect();
     if ours.is_empty() {

@@ -67,12 +67,14 @@ impl AgentLibrary {
             })?;
             return Ok(Some(Self::at(std::path::absolute(path)?)));
         }
+        let all = [embedded.glibc, embedded.musl].into_iter().flatten();
+        let hashes: Vec<&str> = all.map(|agent| agent.hash).collect();
         let embedded = match libc {
             Libc::Glibc(_) => embedded.glibc,
             Libc::Musl => embedded.musl,
         };
         if let Some(EmbeddedAgent { content, hash }) = embedded {
-            let unpacked = UnpackedLibrary::new(content, hash)?;
+            let unpacked = UnpackedLibrary::new(content, hash, &hashes)?;
             return Ok(Some(Self {
                 path: unpacked.library().to_owned(),
                 _unpacked: Some(unpacked),

@@ -142,13 +142,13 @@ fn what_nobody_maps_is_removed_and_what_is_locked_is_not() {
     old.set_modified(SystemTime::now() - 2 * UNFINISHED_AGE)
         .unwrap();
     fs::write(place.path().join("libother.so"), "").unwrap();
-    sweep(&folder, None);
+    sweep(&folder, &[]);
     let left = [".libsidewalk-now", "libother.so", "libsidewalk-held.so"];
     assert_eq!(names(place.path()), left);
     drop(held);
-    sweep(&folder, Some("libsidewalk-held.so"));
+    sweep(&folder, &["libsidewalk-held.so".to_owned()]);
     assert_eq!(names(place.path()), left);
-    sweep(&folder, None);
+    sweep(&folder, &[]);
     assert_eq!(names(place.path()), left[..2]);
 }
 

@@ -36,21 +36,30 @@ pub struct UnpackLibraryError {
 
 impl UnpackedLibrary {
     /// Unpacks a library whose [`hash_of`] is `hash` where programs of this user can load it,
-    /// unless the file exists. Removes other versions that are no longer needed.
+    /// unless the file exists. Removes other versions that are no longer needed, but not those
+    /// whose hashes are in `kept`.
     ///
     /// # Errors
     /// No folder is both loadable from and writable by this user alone.
-    pub fn new(content: &[u8], hash: &str) -> Result<Self, UnpackLibraryError> {
-        in_first_usable(&own_folders(), |place| Self::below(place, content, hash))
+    pub fn new(content: &[u8], hash: &str, kept: &[&str]) -> Result<Self, UnpackLibraryError> {
+        in_first_usable(&own_folders(), |place| {
+            Self::below(place, content, hash, kept)
+        })
     }
 
-    fn below(place: &Path, content: &[u8], hash: &str) -> Result<Self, &'static str> {
+    fn below(
+        place: &Path,
+        content: &[u8],
+        hash: &str,
+        kept: &[&str],
+    ) -> Result<Self, &'static str> {
         let (path, folder) = private_folder(place)?;
         let loader = Loader::current().ok_or("cannot be checked without /proc")?;
         loader.check(&folder)?;
         let name = file_name_for(hash);
         let lock = write_and_lock(&folder, &name, content, &loader, FolderAccess::Private)?;
-        sweep(&folder, Some(&name));
+        let kept = kept.iter().copied().chain([hash]).map(file_name_for);
+        sweep(&folder, &kept.collect::<Vec<_>>());
         Ok(Self {
             library: path.join(name),
             _lock: lock,
@@ -169,7 +178,7 @@ mod tests {
     }
 
     fn unpack(place: &Path, content: &[u8]) -> Result<UnpackedLibrary, &'static str> {
-        UnpackedLibrary::below(place, content, &hash_of(content))
+        UnpackedLibrary::below(place, content, &hash_of(content), &[])
     }
 
     fn names(path: &Path) -> Vec<String> {
@@ -275,6 +284,25 @@ mod tests {
         drop(used);
         unpack(&place, b"another").unwrap();
         assert_eq!(names(&place), [name_of(last.library())]);
+    }
+
+    #[test]
+    fn libraries_of_one_tool_leave_each_other() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("agents");
+        let contents: [&[u8]; 2] = [b"for glibc", b"for musl"];
+        let hashes = contents.map(hash_of);
+        let kept = hashes.each_ref().map(String::as_str);
+        let inode = |at: usize| {
+            UnpackedLibrary::below(&place, contents[at], kept[at], &kept).unwrap();
+            let unpacked = place.join(file_name_for(kept[at]));
+            fs::metadata(unpacked).unwrap().ino()
+        };
+        let first = [0, 1].map(inode);
+        assert_eq!([0, 1].map(inode), first);
+        // They go with the tool.
+        unpack(&place, b"newer").unwrap();
+        assert_eq!(names(&place).len(), 1);
     }
 
     #[test]
