@@ -34,6 +34,26 @@ fn an_attached_recording_shows_its_progress() {
     running.end_well();
 }
 
+/// Beneath libfaketime the tool's clocks are others than the agent's.
+#[test]
+fn times_are_compared_by_the_kernels_clock() {
+    let mut program = Runtime::net8().command(&workload("shares").dll);
+    program.arg("attached");
+    let running = Running::start(program);
+    let mut command = Command::new(sidewalk());
+    command
+        .args(["top", &running.pid().to_string()])
+        .env("LD_PRELOAD", testkit::fast_clocks())
+        .env("MONOTONIC_AHEAD", "1");
+    let mut top = Terminal::start(command);
+    top.wait_for("methods", |shown| shown.contains("BurnHalf"));
+    top.press("q");
+    let (left, _, status) = top.end();
+    assert!(status.success(), "{status}: {left}");
+    let (output, status) = running.end();
+    assert!(status.success(), "{status}: {output}");
+}
+
 /// Time limit, far longer than a refresh takes.
 const WAIT: Duration = Duration::from_secs(20);
 const ROWS: u16 = 40;
