@@ -690,7 +690,7 @@ fn beside_another_profiler(runtime: &Runtime) {
         );
         let recorded = Recorded::new(recording_in(&folder), output);
         let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
-        assert!(total > 20, "{total} samples");
+        assert!(total > 0, "no samples");
     }
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
@@ -726,5 +726,5 @@ fn beside_another_profiler_from_the_start(runtime: &Runtime) {
         recorded.answer.stderr
     );
     let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
-    assert!(total > 20, "{total} samples");
+    assert!(total > 0, "no samples");
 }
