@@ -378,7 +378,7 @@ impl Cache {
     /// The commands that check the dependencies, from the cache.
     pub fn dependency_checks(&self) -> Result<[Command; 2]> {
         let mut deny = Command::new(self.wheel(&DENY)?.join(DENY.executable));
-        // What is built has been fetched.
+        // All dependencies have been fetched by a build.
         deny.args(["--offline", "check", "bans", "licenses", "sources"]);
         let mut shear = Command::new(self.wheel(&SHEAR)?.join(SHEAR.executable));
         shear.args(["--offline", "--deny-warnings"]);

@@ -306,8 +306,8 @@ fn write(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes our files from a folder, unless they are to be kept, or a process maps them or names them
-/// in its environment.
+/// Removes our files from a folder, unless they are to be kept, or a process maps them or names
+/// them in its environment.
 fn sweep(folder: &Folder, kept: &[String]) {
     let Ok(entries) = fs::read_dir(folder.path()) else {
         return;

@@ -391,7 +391,13 @@ pub(crate) fn pause(slot: &Slot) {
     resume(slot);
 }
 
-/// Replaces the timer of a thread that handles faults by the reader's clock. The reader checks
+/// Whether the kernel sends the thread's ticks by a POSIX timer. Handler.
+pub(crate) fn is_timed_by_kernel(slot: &Slot) -> bool {
+    let timer = Timer::from_word(slot.timer.load(Ordering::Relaxed));
+    matches!(timer, Some(Timer::Posix(_)))
+}
+
+/// Replaces the timer of a thread that has faults by the reader's clock. The reader checks
 /// [`guard`] right before it sends a signal; the kernel cannot. Handler, inside the slot's gate.
 pub(crate) fn replace_timer_by_clock(slot: &Slot) {
     // Acquire: pairs with the Release in `arm_posix`.

@@ -10,6 +10,7 @@
 //! The handler and the reader apply the result. Invariants: the checks read the kernel's own data.
 //! No handler is replaced; of other code's masks and flags only the necessary ones are changed.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::HoldReason;
@@ -47,6 +48,20 @@ pub(crate) fn hold_reason(global: &Global, slot: &Slot) -> Option<HoldReason> {
 pub(crate) fn handles_fault(held_off: u64) -> bool {
     let frequent = FAULTS.iter().take(FREQUENT);
     frequent.fold(0, |set, fault| set | sys::bit(*fault)) & held_off != 0
+}
+
+/// Whether the kernel has ever written a signal's frame to this alternate stack. That of a managed
+/// thread is for faults. Handler.
+///
+/// The frame's FPU state, whose end `FP_XSTATE_MAGIC2` marks, ends within 68 bytes below the end of
+/// the stack (`fpu__alloc_mathframe`, arch/x86/kernel/fpu/signal.c). The mark stays when the frame
+/// is left: frames of handlers are below it.
+pub(crate) fn has_held_frame(alternate: &Range<u64>) -> bool {
+    const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
+    let mut last = [0u64; 9];
+    let start = (alternate.end & !7).saturating_sub(size_of_val(&last) as u64);
+    let is_mark = |word: &u64| [*word as u32, (*word >> 32) as u32].contains(&FP_XSTATE_MAGIC2);
+    start >= alternate.start && sys::read_own(start, &mut last) && last.iter().any(is_mark)
 }
 
 /// As [`hold_reason`], after a check of what changes most often, cheap enough for each signal. Our
@@ -222,6 +237,46 @@ pub(crate) fn choose_own_signal(shared: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alternate_stack_tells_whether_it_has_held_a_frame() {
+        extern "C" fn nothing(_: i32) {}
+        // Its end has any alignment.
+        for less in [0, 8, 40, 61] {
+            std::thread::spawn(move || {
+                let mut memory = vec![0u8; 64 * 1024];
+                let stack = libc::stack_t {
+                    ss_sp: memory.as_mut_ptr().cast(),
+                    ss_flags: 0,
+                    ss_size: memory.len() - less,
+                };
+                let none = libc::stack_t {
+                    ss_flags: libc::SS_DISABLE,
+                    ..stack
+                };
+                let low = memory.as_ptr() as u64;
+                let alternate = low..low + stack.ss_size as u64;
+                // SAFETY: all-zero is a valid sigaction; a handler that does nothing.
+                let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+                action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+                action.sa_flags = libc::SA_ONSTACK;
+                // SAFETY: memory of this function, which has another stack before that is freed.
+                unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
+                assert!(!has_held_frame(&alternate));
+                // SAFETY: as above; the handler stays, and no other test has this signal.
+                unsafe {
+                    libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+                    libc::raise(libc::SIGUSR2);
+                    libc::sigaltstack(&raw const none, std::ptr::null_mut());
+                }
+                assert!(has_held_frame(&alternate), "{less}");
+            })
+            .join()
+            .unwrap();
+        }
+        assert!(!has_held_frame(&(0..0)));
+        assert!(!has_held_frame(&(4096..8192)));
+    }
 
     #[test]
     fn a_handler_of_faults_is_safe_where_it_holds_the_signal_off_or_has_no_stack_of_its_own() {

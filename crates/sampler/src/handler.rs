@@ -201,11 +201,13 @@ unsafe fn handle_own_signal(
     unsafe { run_inside_gate(global, slot, token, tick, context, started, known) };
     // A change since the last tick is detected before the next.
     let held = guard::hold_reason_now(global, slot);
-    if !slot.on_own_signal.load(Ordering::Relaxed) {
+    if !slot.on_own_signal.load(Ordering::Relaxed) && engine::is_timed_by_kernel(slot) {
         // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this
         // field.
         let held_off = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
-        if guard::handles_fault(held_off) {
+        // SAFETY: the caller's promise.
+        let alternate = unsafe { alternate_stack(context) };
+        if guard::handles_fault(held_off) || guard::has_held_frame(&alternate) {
             engine::replace_timer_by_clock(slot);
         }
     }

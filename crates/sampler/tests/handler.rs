@@ -5,8 +5,8 @@ use common::*;
 use sampler::{
     Config, Counters, DiscardReason, HoldReason, Holder, Reader, Sampler, Scratch, WalkResult,
 };
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Sends a foreign signal to the calling thread.
@@ -265,24 +265,36 @@ fn on_alternate_stack(walk: bool) {
         walk_alternate_stack: walk,
         ..config(64)
     };
-    let (sampler, mut reader) = Sampler::start(config, counting_walk).unwrap();
+    let (sampler, reader) = Sampler::start(config, counting_walk).unwrap();
     let slot = sampler.register(tid(), Some(stack())).unwrap();
     let mut total = Total::default();
-    burn_until("six ticks", || {
-        send_foreign(libc::SIGUSR2);
-        let counters = total.take(&mut reader);
-        let refused = counters.discarded(DiscardReason::AlternateStack);
-        let walked = ALTERNATE_WALKS.load(Ordering::Relaxed);
-        let (hits, misses) = if walk {
-            (walked, refused)
-        } else {
-            (refused, walked)
-        };
-        assert_eq!(misses, 0, "{counters:?}");
-        hits > 5
+    let reader = Mutex::new(reader);
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The reader sends the ticks, because the thread's alternate stack has held a frame.
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                reader.lock().unwrap().tick(now_ns());
+                std::thread::yield_now();
+            }
+        });
+        burn_until("six ticks", || {
+            send_foreign(libc::SIGUSR2);
+            let counters = total.take(&mut reader.lock().unwrap());
+            let refused = counters.discarded(DiscardReason::AlternateStack);
+            let walked = ALTERNATE_WALKS.load(Ordering::Relaxed);
+            let (hits, misses) = if walk {
+                (walked, refused)
+            } else {
+                (refused, walked)
+            };
+            assert_eq!(misses, 0, "{counters:?}");
+            hits > 5
+        });
+        has_ended.store(true, Ordering::Relaxed);
     });
     sampler.unregister(slot);
-    let counters = total.take(&mut reader);
+    let counters = total.take(&mut reader.lock().unwrap());
     let refused = counters.discarded(DiscardReason::AlternateStack);
     assert_eq!(counters.lost(), refused, "{counters:?}");
 }
