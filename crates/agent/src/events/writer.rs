@@ -27,7 +27,7 @@ const SEARCH_CPU_NS: u64 = 5_000_000;
 /// The same limit in elapsed time.
 const SEARCH_NS: u64 = 1_000_000_000;
 /// Maximum number of remembered details.
-const MAX_DETAILS: usize = 16 * 1024;
+const MAX_DETAILS: usize = recording::limits::DETAILS;
 
 type DetailKey = (Event, Arc<str>, String);
 

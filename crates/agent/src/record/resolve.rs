@@ -33,9 +33,9 @@ use crate::program::{Program, chains};
 /// Maximum number of addresses with a cached frame: 24 bytes each, so about 1.5 MiB.
 const MAX_ADDRESSES: usize = 64 * 1024;
 /// Maximum number of frames cached by value.
-const MAX_FRAMES: usize = 64 * 1024;
+const MAX_FRAMES: usize = recording::limits::FRAMES;
 /// Maximum number of cached methods and modules.
-const MAX_METHODS: usize = 64 * 1024;
+const MAX_METHODS: usize = recording::limits::METHODS;
 /// Maximum number of frames from the leaf to the runtime's exception handling, or to code that
 /// reports an event.
 const MAX_DISPATCH: usize = 24;
@@ -67,6 +67,8 @@ pub(super) struct WrittenTables {
     methods: NumberMap<(u32, usize), u32>,
     /// Dynamic methods by runtime and name.
     dynamic_methods: HashMap<(u8, String), u32>,
+    /// Methods written since the tables were empty, unloaded ones too ([`recording::limits`]).
+    numbered_methods: usize,
     /// Roles of methods that have any, and of their frames.
     method_roles: NumberMap<u32, Roles>,
     frame_roles: NumberMap<u32, Roles>,
@@ -110,7 +112,7 @@ impl WrittenTables {
         self.by_address.len() >= MAX_ADDRESSES
             || self.young.len() >= MAX_ADDRESSES
             || self.frames.len() >= MAX_FRAMES
-            || self.methods.len() + self.dynamic_methods.len() >= MAX_METHODS
+            || self.numbered_methods >= MAX_METHODS
             || self.managed_modules.len() >= MAX_METHODS
             || self.precompiled.len() >= MAX_METHODS
     }
@@ -687,6 +689,7 @@ impl Recorder {
             .map(|facts| self.managed_module(facts));
         let method = self.next.method;
         self.next.method = self.next.method.wrapping_add(1);
+        self.written.numbered_methods += 1;
         let kind = if kind == MethodKind::Dynamic && names.name.starts_with("IL_STUB") {
             MethodKind::IlStub
         } else {

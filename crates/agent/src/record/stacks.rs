@@ -11,7 +11,7 @@ use crate::base::numbers::NumberMap;
 
 /// Maximum number of stacks kept for sharing: 8 bytes each, and 13 to 26 more in the table for
 /// those that are not the first callee of their caller.
-const MAX_STACKS: usize = 128 * 1024;
+const MAX_STACKS: usize = recording::limits::STACKS;
 
 /// The numbered stacks.
 #[derive(Debug, Default)]
