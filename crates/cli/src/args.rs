@@ -23,6 +23,10 @@ pub(crate) use diff::{DiffArgs, DiffOutputFormat};
 /// and more, most programs fewer than these.
 const FIND_CODE: u32 = 3000;
 
+/// Lengths of intervals that `record --every` takes.
+const EVERY: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(10)..=Duration::from_secs(3600);
+
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
 /// Headings of `record`'s, in the order of its fields.
@@ -233,6 +237,22 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) duration: Option<Duration>,
 
+    /// Write a recording of each TIME, 10s to 1h, while recording continues. The names of outputs
+    /// get the time of its begin (docs/fleet.md)
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::duration,
+        conflicts_with_all = ["open", "symbols", "dump"],
+        help_heading = KEPT
+    )]
+    pub(crate) every: Option<Duration>,
+
+    /// Accept any interval in --every
+    // For tests.
+    #[arg(long, hide = true, requires = "every")]
+    pub(crate) short_intervals: bool,
+
     /// Start recording after TIME. A started program runs without the agent until then; its .NET
     /// processes are then recorded by attaching
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
@@ -283,7 +303,7 @@ pub(crate) struct RecordArgs {
             "outputs", "format", "open", "duration", "start_after", "until_signal", "frequency", "interval", "engine", "walker",
             "alloc_interval", "live_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
             "find_code",
-            "symbols", "trace",
+            "symbols", "trace", "every",
         ],
         help_heading = RUNNING
     )]
@@ -382,7 +402,14 @@ impl RecordArgs {
         let by_bytes = |event: &Event| matches!(event, Event::Alloc | Event::Live);
         let by_method = |event: &Event| matches!(event, Event::Exception | Event::Jit);
         let finds = matches!(self.find_code, Some(FindCode::After(_)));
-        if self.walker == "snapshot" && self.events.iter().any(by_time) {
+        let is_length = |every| self.short_intervals || EVERY.contains(&every);
+        if self.every.is_some_and(|every| !is_length(every)) {
+            Some(
+                "--every takes 10s to 1h: shorter intervals cost too much, longer ones come too late",
+            )
+        } else if self.every.is_some() && self.outputs.iter().any(Destination::is_stdout) {
+            Some("--every writes one file for each interval: give -o a file name in place of -")
+        } else if self.walker == "snapshot" && self.events.iter().any(by_time) {
             Some(
                 "--walker snapshot walks the thread that an event happens on, and cannot walk by \
                  time: give other events (--event exception), or another walker",
@@ -973,6 +1000,12 @@ mod tests {
             (&["--find-code", "5", "--trace", "A.B"], false),
             (&["--find-code", "never", "--trace", "A.B"], true),
             (&["--walker", "seeded", "-e", "exception,wall"], true),
+            (&["--every", "9999ms"], false),
+            (&["--every", "10s", "-o", "x.swk"], true),
+            (&["--every", "1h"], true),
+            (&["--every", "61m"], false),
+            (&["--every", "1s", "--short-intervals"], true),
+            (&["--every", "1m", "-o", "-"], false),
             (&[], true),
         ] {
             assert_eq!(

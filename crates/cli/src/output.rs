@@ -71,6 +71,14 @@ impl Destination {
         Ok(Self { path, kind })
     }
 
+    /// The ending that selects its kind, with its dot.
+    pub(crate) fn ending(&self) -> &'static str {
+        match self.kind {
+            OutputKind::Recording => RECORDING,
+            OutputKind::Converted(format) => format.ending(),
+        }
+    }
+
     /// Whether the output was requested as `-`.
     pub(crate) fn is_stdout(&self) -> bool {
         self.path == Path::new(STDOUT)

@@ -20,7 +20,7 @@ fn clocks(time_ns: u64) -> ClockReading {
     }
 }
 
-/// What an interval or a stream says, with ids replaced by what they mean.
+/// Content of an interval or a stream, with ids replaced by what they mean.
 #[derive(Default, Debug, PartialEq, Clone)]
 struct Content {
     /// Sorted samples.
@@ -211,7 +211,7 @@ impl Content {
     }
 }
 
-/// What an agent does next.
+/// A step of an agent.
 #[derive(Clone, Debug)]
 enum Step {
     Sample {
@@ -312,6 +312,7 @@ impl Agent {
         ] {
             write(agent.key, record);
         }
+        agent.totals(write);
         agent
     }
 

@@ -13,12 +13,14 @@ mod descendants;
 mod environment;
 mod init;
 mod rendezvous;
+mod rotation;
 mod session;
 mod signals;
 mod sink;
 mod symbols;
 mod trials;
 mod unrecorded;
+mod worker;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -46,9 +48,10 @@ pub(crate) use trials::{check_environment, try_socket};
 
 use self::environment::Obstacles;
 use self::rendezvous::Rendezvous;
+use self::rotation::Rotation;
 use self::session::{EndReason, ProcessFilter, Session};
 use self::signals::Signals;
-use self::sink::Sink;
+use self::sink::{BlockSink, Sink};
 use self::unrecorded::UnrecordedProcesses;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
 use crate::console::{self, Console, escaped};
@@ -103,7 +106,10 @@ fn run_command(
         servers::check()?;
     }
     for output in &args.outputs {
-        output.check_writable()?;
+        match args.every {
+            None => output.check_writable()?,
+            Some(_) => output.stamped_with("0").check_writable()?,
+        }
     }
     let file = check_program(program)?;
     let agents = CommandAgents::find(embedded, diagnostics::libc_of_program(&file))?;
@@ -129,7 +135,7 @@ fn run_command(
         path: socket,
         folder: _folder,
     } = Rendezvous::create()?;
-    let mut sink = make_sink(args)?;
+    let mut store = Store::prepare(args)?;
     console.share();
 
     let signals = Signals::take().context("cannot take signals over")?;
@@ -152,11 +158,7 @@ fn run_command(
     let pid = child.id();
     memory::set_program(pid);
     let name = recording_name(program, arguments, pid);
-    if let Some(path) = final_path(args, &name)
-        && let Err(error) = path.and_then(|path| sink.keep_as(&path))
-    {
-        console.warning(format_args!("{error:#}"));
-    }
+    store.begin(args, &name, console);
     let wanted = ProcessFilter {
         first: args.no_children,
         only: &args.only,
@@ -180,7 +182,9 @@ fn run_command(
                 .map(|targets| joined = targets)
         }
     };
-    let recorded = begun.and_then(|()| session.record(&mut sink, args.duration));
+    let recorded = begun
+        .and_then(|()| store.blocks())
+        .and_then(|blocks| session.record(blocks, args.duration));
     for target in &joined {
         attach::detach(target);
     }
@@ -193,7 +197,12 @@ fn run_command(
             let processes = session.processes;
             // A panic of the tool must not replace the program's exit code either.
             let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                finish(args, sink, &name, processes, &unrecorded, &signals, console)
+                let end = RecordingEnd {
+                    name: &name,
+                    processes,
+                    unrecorded: &unrecorded,
+                };
+                store.finish(args, &end, &signals, console)
             }))
             .unwrap_or_else(|_| {
                 Err(anyhow!(
@@ -206,9 +215,7 @@ fn run_command(
             written
         }
         Err(error) => {
-            if !sink.has_blocks() {
-                sink.discard();
-            }
+            store.discard_empty();
             Err(error)
         }
     };
@@ -306,13 +313,16 @@ fn run_attached(
     console: &Console,
 ) -> Result<ExitCode> {
     for output in &args.outputs {
-        output.check_writable()?;
+        match args.every {
+            None => output.check_writable()?,
+            Some(_) => output.stamped_with("0").check_writable()?,
+        }
     }
     if args.symbols {
         servers::check()?;
     }
     let targets = attach::targets(&args.pids)?;
-    let mut sink = make_sink(args)?;
+    let mut store = Store::prepare(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
     let configuration = environment::configuration(args);
     let mut session = Session::without_command(&signals, console);
@@ -349,15 +359,12 @@ fn run_attached(
         |(program, arguments)| (program.as_os_str(), arguments),
     );
     let name = recording_name(program, arguments, first.pid());
-    if show.is_none()
-        && let Some(path) = final_path(args, &name)
-        && let Err(error) = path.and_then(|path| sink.keep_as(&path))
-    {
-        console.warning(format_args!("{error:#}"));
+    if show.is_none() {
+        store.begin(args, &name, console);
     }
     session.join(streams)?;
     session.top = show.map(|open| open(name.clone())).transpose()?;
-    session.record(&mut sink, args.duration)?;
+    session.record(store.blocks()?, args.duration)?;
     let processes = session.processes;
     let has_all = session.unfinished == 0;
     // Restores the terminal.
@@ -380,14 +387,18 @@ fn run_attached(
     if args.symbols {
         detach();
     }
-    let written = match top {
-        None => {
-            let unrecorded = UnrecordedProcesses::default();
-            finish(args, sink, &name, processes, &unrecorded, &signals, console)
+    let written = match (top, store) {
+        (None, store) => {
+            let end = RecordingEnd {
+                name: &name,
+                processes,
+                unrecorded: &UnrecordedProcesses::default(),
+            };
+            store.finish(args, &end, &signals, console)
         }
-        Some(true) => keep_recording(sink, &name, console),
-        Some(false) => {
-            sink.discard();
+        (Some(true), Store::Whole(sink)) => keep_recording(sink, &name, console),
+        (Some(_), store) => {
+            store.discard();
             Ok(())
         }
     };
@@ -451,7 +462,7 @@ pub(crate) fn dump(
         sink.discard();
         bail!("process {} ended during the dump", target.pid());
     }
-    symbols::append(&mut sink).context("cannot name native frames")?;
+    symbols::append_to(&mut sink).context("cannot name native frames")?;
     let profile = saved::read(sink.path(), Some(u64::MAX));
     if profile
         .as_ref()
@@ -521,6 +532,96 @@ fn report_still_running(pid: u32, ended: EndReason, console: &Console) {
     }
 }
 
+/// The place of what is recorded: one file, or one for each interval.
+#[expect(clippy::large_enum_variant, reason = "there is one")]
+enum Store {
+    Whole(Sink),
+    /// Intervals of this length, with temporary files in this folder, before they begin.
+    Prepared(Duration, PathBuf),
+    Intervals(Rotation),
+}
+
+impl Store {
+    /// Checks and prepares the place before a command starts.
+    fn prepare(args: &RecordArgs) -> Result<Store> {
+        let sink = make_sink(args)?;
+        Ok(match args.every {
+            None => Store::Whole(sink),
+            // Its folder can be written.
+            Some(every) => Store::Prepared(every, folder_of(sink.path()).to_owned()),
+        })
+    }
+
+    /// Gives the recording its final name, or begins the first interval.
+    fn begin(&mut self, args: &RecordArgs, name: &str, console: &Console) {
+        let begun = match self {
+            Store::Whole(sink) => match final_path(args, name) {
+                None => Ok(()),
+                Some(path) => path.and_then(|path| sink.keep_as(&path)),
+            },
+            Store::Prepared(every, folder) => {
+                let mut outputs = args.outputs.clone();
+                if outputs.is_empty() {
+                    outputs.push(Destination {
+                        path: folder.join(name),
+                        kind: OutputKind::Recording,
+                    });
+                }
+                Rotation::begin(*every, folder, outputs)
+                    .map(|rotation| *self = Store::Intervals(rotation))
+            }
+            Store::Intervals(_) => Ok(()),
+        };
+        if let Err(error) = begun {
+            console.warning(format_args!("{error:#}"));
+        }
+    }
+
+    fn blocks(&mut self) -> Result<&mut dyn BlockSink> {
+        match self {
+            Store::Whole(sink) => Ok(sink),
+            Store::Intervals(rotation) => Ok(rotation),
+            Store::Prepared(..) => bail!("nothing was recorded: the first interval did not begin"),
+        }
+    }
+
+    /// Writes the outputs, or the rest of them.
+    fn finish(
+        self,
+        args: &RecordArgs,
+        end: &RecordingEnd<'_>,
+        signals: &Signals,
+        console: &Console,
+    ) -> Result<()> {
+        match self {
+            Store::Whole(sink) => finish(args, sink, end, signals, console),
+            Store::Intervals(rotation) => {
+                for text in end.unrecorded.texts() {
+                    console.warning(text);
+                }
+                match rotation.finish(console) {
+                    Ok(0) => Err(nothing_recorded(end.processes, end.unrecorded)),
+                    other => other.map(|_| ()),
+                }
+            }
+            Store::Prepared(..) => Ok(()),
+        }
+    }
+
+    fn discard(self) {
+        if let Store::Whole(sink) = self {
+            sink.discard();
+        }
+    }
+
+    fn discard_empty(self) {
+        match self {
+            Store::Whole(sink) if sink.has_blocks() => {}
+            store => store.discard(),
+        }
+    }
+}
+
 /// Makes the file to record into. It gets its final name after the command has started, so that a
 /// failed start does not replace an older recording.
 fn make_sink(args: &RecordArgs) -> Result<Sink> {
@@ -536,6 +637,9 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
         return Sink::temporary_in(beside);
     };
     let target = resolved_file(&output.path)?;
+    if args.every.is_some() {
+        return Sink::temporary_in(folder_of(&target));
+    }
     let is_special = std::fs::metadata(&target).is_ok_and(|file| !file.is_file());
     if is_special {
         return Sink::at(&target);
@@ -586,22 +690,34 @@ fn recording_output(args: &RecordArgs) -> Option<&Destination> {
 
 /// Keeps the shown recording under its name.
 fn keep_recording(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
-    symbols::append(&mut sink).context("cannot name native frames")?;
+    symbols::append_to(&mut sink).context("cannot name native frames")?;
     sink.keep_as(Path::new(name))?;
     console.note(format_args!("wrote {}", escaped(sink.path())));
     Ok(())
+}
+
+/// Facts about a recording that has ended.
+struct RecordingEnd<'a> {
+    /// The default name of its file.
+    name: &'a str,
+    /// Number of processes that connected.
+    processes: u32,
+    unrecorded: &'a UnrecordedProcesses,
 }
 
 /// Writes the outputs of a finished recording.
 fn finish(
     args: &RecordArgs,
     mut sink: Sink,
-    name: &str,
-    processes: u32,
-    unrecorded: &UnrecordedProcesses,
+    end: &RecordingEnd<'_>,
     signals: &Signals,
     console: &Console,
 ) -> Result<()> {
+    let RecordingEnd {
+        name,
+        processes,
+        unrecorded,
+    } = *end;
     let failure = sink.failure().map(|error| {
         anyhow!(
             "recording stopped: cannot write {}: {error}",
@@ -622,7 +738,7 @@ fn finish(
         if args.symbols {
             servers::fetch_for(sink.path(), console, &|| signals.is_end_requested());
         }
-        symbols::append(&mut sink).context("cannot name native frames")?;
+        symbols::append_to(&mut sink).context("cannot name native frames")?;
     }
     let kept = folder_of(sink.path()).join(name);
     if sink.is_temporary() {

@@ -24,14 +24,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Pid, geteuid};
-use recording::BlockSplitter;
+use recording::{BlockSplitter, ProcessKey};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::attach;
 use super::descendants::Descendants;
 use super::init::{self, Init};
 use super::signals::{Received, Signals};
-use super::sink::Sink;
+use super::sink::BlockSink;
 use crate::console::Console;
 use crate::filter_args::NamePattern;
 use crate::memory;
@@ -78,6 +78,8 @@ struct Connection {
     stream: UnixStream,
     splitter: BlockSplitter,
     pid: i32,
+    /// The process in the recording, from its first block on.
+    key: Option<ProcessKey>,
     /// Readable when the process has ended. `None` if the process is in another namespace, or had
     /// already ended.
     process: Option<OwnedFd>,
@@ -226,6 +228,7 @@ impl<'s> Session<'s> {
             stream,
             splitter: BlockSplitter::new(),
             pid,
+            key: None,
             process,
             has_ended: false,
             is_open: true,
@@ -240,7 +243,7 @@ impl<'s> Session<'s> {
     /// Polling or waiting fails. The child is not waited for in this case.
     pub(super) fn record(
         &mut self,
-        sink: &mut Sink,
+        sink: &mut dyn BlockSink,
         duration: Option<Duration>,
     ) -> Result<EndReason> {
         let end_at = duration.and_then(|duration| self.started.checked_add(duration));
@@ -263,6 +266,9 @@ impl<'s> Session<'s> {
                 break EndReason::Duration;
             }
             let mut wake = end_at;
+            if let Some(due) = sink.turn(self.console)? {
+                wake = Some(wake.map_or(due, |end| end.min(due)));
+            }
             if let Some(top) = &mut self.top {
                 if !top.turn()? {
                     break EndReason::Duration;
@@ -310,7 +316,7 @@ impl<'s> Session<'s> {
     }
 
     /// Waits for one event (at most until `wake`) and handles it.
-    fn turn(&mut self, sink: &mut Sink, wake: Option<Instant>) -> Result<()> {
+    fn turn(&mut self, sink: &mut dyn BlockSink, wake: Option<Instant>) -> Result<()> {
         self.poll_once(wake)?;
         // Processes that connected before the child ended must still be read, so accept first.
         self.accept()?;
@@ -417,7 +423,7 @@ impl<'s> Session<'s> {
     }
 
     /// Reads received data, and drops connections that have ended.
-    fn receive(&mut self, sink: &mut Sink) {
+    fn receive(&mut self, sink: &mut dyn BlockSink) {
         let mut notes = Vec::new();
         for connection in &mut self.connections {
             let received = connection.receive(sink, &mut self.top, &mut self.buffer, &mut notes);
@@ -437,6 +443,10 @@ impl<'s> Session<'s> {
             }
         }
         for connection in self.connections.extract_if(.., |one| !one.is_open) {
+            connection
+                .key
+                .into_iter()
+                .for_each(|key| sink.disconnected(key));
             self.stale_sockets
                 .extend(connection.process.zip(connection.control_socket));
         }
@@ -562,7 +572,7 @@ impl<'s> Session<'s> {
     }
 
     /// Waits for the remaining agents to send their data.
-    fn finish(&mut self, sink: &mut Sink, ended: EndReason) -> Result<()> {
+    fn finish(&mut self, sink: &mut dyn BlockSink, ended: EndReason) -> Result<()> {
         // Reads processes that connected before the end, and blocks already sent.
         if ended != EndReason::SinkFailed {
             self.accept()?;
@@ -593,6 +603,10 @@ impl<'s> Session<'s> {
             self.turn(sink, Some(deadline))?;
         }
         for connection in self.connections.drain(..) {
+            connection
+                .key
+                .into_iter()
+                .for_each(|key| sink.disconnected(key));
             let pid = connection.pid;
             let target = u32::try_from(pid)
                 .ok()
@@ -605,7 +619,7 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    fn show_progress(&self, sink: &Sink) {
+    fn show_progress(&self, sink: &dyn BlockSink) {
         let processes = match self.processes {
             0 => "no .NET process yet".to_owned(),
             1 => "1 process".to_owned(),
@@ -668,7 +682,7 @@ impl Connection {
     /// false after the last byte.
     fn receive(
         &mut self,
-        sink: &mut Sink,
+        sink: &mut dyn BlockSink,
         top: &mut Option<Top>,
         buffer: &mut [u8],
         notes: &mut Vec<String>,
@@ -685,6 +699,7 @@ impl Connection {
                     self.splitter.feed(buffer.get(..length).unwrap_or_default());
                     while let Some(block) = self.splitter.next_block().map_err(|e| e.to_string())? {
                         sink.append_block(&block);
+                        self.key = Some(block.process);
                         notes.extend(block.notes());
                         if let Some(top) = top {
                             top.block(block.bytes);

@@ -8,13 +8,43 @@ use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use recording::{Block, ProcessKey, Record, Writer, file_header};
+use recording::{Block, BlockSplitter, ProcessKey, Record, Writer, file_header};
 use tempfile::TempPath;
 
-use crate::console::escaped;
+use crate::console::{Console, escaped};
 use crate::output::open_resolved;
+
+/// The destination of a session's blocks.
+pub(super) trait BlockSink {
+    /// Appends an agent's block.
+    fn append_block(&mut self, block: &Block<'_>);
+
+    /// Notes that the connection to a process has closed.
+    fn disconnected(&mut self, _process: ProcessKey) {}
+
+    /// The error that ended writing, if any. Nothing more is written after it.
+    fn failure(&self) -> Option<&io::Error>;
+
+    /// Number of bytes written.
+    fn length(&self) -> u64;
+
+    /// Remembers a note as seen by the user. Returns false if it was already.
+    fn see_note(&mut self, text: &str) -> bool;
+
+    /// Appends a note of the tool that the user has seen.
+    fn note(&mut self, text: &str);
+
+    /// Does what is due, and returns when to call it again.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn turn(&mut self, _console: &Console) -> Result<Option<Instant>> {
+        Ok(None)
+    }
+}
 
 /// A recording that is being written.
 pub(super) struct Sink {
@@ -110,27 +140,18 @@ impl Sink {
         self.temporary.is_some()
     }
 
-    /// Number of bytes written.
-    pub(super) fn length(&self) -> u64 {
-        self.length
-    }
-
     /// Whether anything but the file's header was written.
     pub(super) fn has_blocks(&self) -> bool {
         self.blocks > 0
     }
 
-    /// The error that ended writing, if any. Nothing more is written after it.
-    pub(super) fn failure(&self) -> Option<&io::Error> {
-        self.failure.as_ref()
-    }
-
-    /// Appends an agent's block.
-    pub(super) fn append_block(&mut self, block: &Block<'_>) {
-        self.next
-            .insert(block.process, block.sequence.wrapping_add(1));
-        self.append(block.bytes);
-        self.blocks += 1;
+    /// Appends whole blocks.
+    pub(super) fn append_blocks(&mut self, bytes: &[u8]) {
+        let mut splitter = BlockSplitter::new();
+        splitter.feed(bytes);
+        while let Ok(Some(block)) = splitter.next_block() {
+            self.append_block(&block);
+        }
     }
 
     /// Returns a writer that continues after the last block of `process`.
@@ -139,30 +160,9 @@ impl Sink {
         Writer::resume(process, next)
     }
 
-    /// Remembers a note as seen by the user. Returns false if it was already.
-    pub(super) fn see_note(&mut self, text: &str) -> bool {
-        self.seen_notes.insert(text.to_owned())
-    }
-
     /// Whether the user has seen a note.
     pub(super) fn has_seen_note(&self, text: &str) -> bool {
         self.seen_notes.contains(text)
-    }
-
-    /// Appends a note of the tool that the user has seen, to the process that came first.
-    pub(super) fn note(&mut self, text: &str) {
-        self.see_note(text);
-        let Some(process) = self.next.keys().min().copied() else {
-            return;
-        };
-        let mut writer = self.writer(process);
-        let _ = writer.push(&Record::Note { text: text.into() });
-        if let Some(block) = writer.take_block() {
-            self.next
-                .entry(process)
-                .and_modify(|next| *next = next.wrapping_add(1));
-            self.append(&block);
-        }
     }
 
     /// Appends whole blocks made by the tool.
@@ -177,6 +177,43 @@ impl Sink {
                 let _ = self.file.set_len(self.length);
                 self.failure = Some(error);
             }
+        }
+    }
+}
+
+impl BlockSink for Sink {
+    fn append_block(&mut self, block: &Block<'_>) {
+        self.next
+            .insert(block.process, block.sequence.wrapping_add(1));
+        self.append(block.bytes);
+        self.blocks += 1;
+    }
+
+    fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn see_note(&mut self, text: &str) -> bool {
+        self.seen_notes.insert(text.to_owned())
+    }
+
+    /// Appends it to the process that came first.
+    fn note(&mut self, text: &str) {
+        self.see_note(text);
+        let Some(process) = self.next.keys().min().copied() else {
+            return;
+        };
+        let mut writer = self.writer(process);
+        let _ = writer.push(&Record::Note { text: text.into() });
+        if let Some(block) = writer.take_block() {
+            self.next
+                .entry(process)
+                .and_modify(|next| *next = next.wrapping_add(1));
+            self.append(&block);
         }
     }
 }

@@ -33,12 +33,19 @@ enum CodeLocation {
     Await { method: u32, state: i32 },
 }
 
-/// Looks up every frame of the recording and appends the results.
+/// Looks up every frame of a recording and appends the results.
 ///
 /// # Errors
 /// The recording cannot be read back.
-pub(super) fn append(sink: &mut Sink) -> Result<()> {
-    let mut symbolizer = Symbolizer::new(names::options());
+pub(super) fn append_to(sink: &mut Sink) -> Result<()> {
+    append(sink, &mut Symbolizer::new(names::options()))
+}
+
+/// As [`append_to`], with a symbolizer that keeps what it has looked up.
+///
+/// # Errors
+/// The recording cannot be read back.
+pub(super) fn append(sink: &mut Sink, symbolizer: &mut Symbolizer) -> Result<()> {
     let processes = read(sink)?;
     let mut opened = HashSet::new();
     let modules = processes.iter().flat_map(|(process, lookups)| {

@@ -1,4 +1,4 @@
-//! What the intervals need of one process: its definitions, its live objects, its totals.
+//! State of one process that its intervals share: definitions, live objects, totals.
 
 use std::collections::BTreeMap;
 

@@ -114,7 +114,7 @@ mod tests {
         for interval in 1..200 {
             for _ in 0..9 {
                 table.define(next, ());
-                // What the agent has written since its table was empty.
+                // The agent's table.
                 for id in next.saturating_sub(10)..=next {
                     assert!(table.get(id).is_some(), "{id} in {interval}");
                 }

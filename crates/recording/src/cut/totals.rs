@@ -117,6 +117,11 @@ impl Totals {
     /// Writes the totals of the interval that ends. The agent sends its own once a second, not at
     /// the end of the interval: in between, samples say how much CPU time passed.
     pub(super) fn write(&mut self, out: &mut Out<'_>, time_ns: u64) {
+        if self.last.is_none() {
+            // The agent has sent no totals yet: this interval has none.
+            let due_ns = self.given.due_ns.saturating_add(self.sampled_after);
+            self.given.due_ns = due_ns.saturating_sub(self.next_before);
+        }
         if let Some(last) = self.last {
             let mut now = last;
             let due_ns = last.due_ns.saturating_add(self.sampled_after);

@@ -61,6 +61,7 @@ mod found;
 mod held_up;
 mod hot_reload;
 mod house;
+mod intervals;
 mod limits;
 mod list;
 mod live;

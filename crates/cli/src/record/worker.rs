@@ -1,0 +1,314 @@
+//! Thread that writes the outputs of finished intervals, in order.
+//!
+//! Invariants: handing an interval over never waits. At most [`MAX_WAITING`] intervals wait; the
+//! oldest is dropped and counted. The thread prints nothing itself: the main thread owns the
+//! terminal.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use profile::Profile;
+use symbolize::Symbolizer;
+
+use super::sink::Sink;
+use super::symbols;
+use crate::console::{Console, escaped};
+use crate::names;
+use crate::output::{Destination, ExistingMode, OutputKind, write_whole};
+use crate::saved;
+
+/// Maximum number of intervals that wait for the one being written.
+const MAX_WAITING: usize = 8;
+
+/// The recording of an interval.
+pub(super) struct Finished {
+    pub(super) file: Sink,
+    /// Its begin, in nanoseconds since 1970.
+    pub(super) unix_ns: u64,
+}
+
+/// Numbers of intervals.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Outcome {
+    pub(super) written: u64,
+    /// Those of which an output is missing.
+    pub(super) failed: u64,
+    /// Those that were dropped because outputs took too long.
+    pub(super) dropped: u64,
+}
+
+/// A message for the user.
+enum Message {
+    Note(String),
+    Warning(String),
+}
+
+/// The thread and what waits for it.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Finished>,
+    is_closed: bool,
+    outcome: Outcome,
+    messages: Vec<Message>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next interval. `None`: there will be none.
+    fn next(&self) -> Option<Finished> {
+        let mut state = self.state();
+        loop {
+            if let Some(next) = state.waiting.pop_front() {
+                return Some(next);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Worker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub(super) fn start(outputs: Vec<Destination>) -> Result<Worker> {
+        let shared = Arc::<Shared>::default();
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("outputs".into())
+            .spawn(move || run(&for_thread, &outputs))
+            .context("cannot start a thread")?;
+        Ok(Worker {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands an interval over.
+    pub(super) fn hand_over(&self, finished: Finished) {
+        let mut state = self.shared.state();
+        if state.waiting.len() >= MAX_WAITING {
+            // Its file goes with it.
+            state.waiting.pop_front();
+            state.outcome.dropped += 1;
+            if state.outcome.dropped.is_power_of_two() {
+                let text = format!(
+                    "outputs take longer than an interval: {} dropped so far",
+                    formats::plural(state.outcome.dropped, "interval")
+                );
+                state.messages.push(Message::Warning(text));
+            }
+        }
+        state.waiting.push_back(finished);
+        self.shared.changed.notify_one();
+    }
+
+    /// Prints what the thread has to say.
+    pub(super) fn print_messages(&self, console: &Console) {
+        let messages = std::mem::take(&mut self.shared.state().messages);
+        for message in messages {
+            match message {
+                Message::Note(text) => console.note(text),
+                Message::Warning(text) => console.warning(text),
+            }
+        }
+    }
+
+    /// Waits until all intervals are written.
+    pub(super) fn finish(mut self, console: &Console) -> Outcome {
+        self.shared.state().is_closed = true;
+        self.shared.changed.notify_one();
+        let has_panicked = self.thread.take().is_some_and(|it| it.join().is_err());
+        self.print_messages(console);
+        let mut outcome = self.shared.state().outcome;
+        if has_panicked {
+            console.warning("internal error in sidewalk: outputs are missing");
+            outcome.failed += 1;
+        }
+        outcome
+    }
+}
+
+fn run(shared: &Shared, outputs: &[Destination]) {
+    // Names that were looked up serve all intervals.
+    let mut symbolizer = Symbolizer::new(names::options());
+    while let Some(mut finished) = shared.next() {
+        let mut messages = Vec::new();
+        let written = write(&mut finished, outputs, &mut symbolizer, &mut messages);
+        let mut state = shared.state();
+        match written {
+            Ok(()) => state.outcome.written += 1,
+            Err(error) => {
+                state.outcome.failed += 1;
+                messages.push(Message::Warning(format!("{error:#}")));
+            }
+        }
+        state.messages.append(&mut messages);
+    }
+}
+
+/// Writes the outputs of an interval. A failure does not prevent the other outputs.
+///
+/// # Errors
+/// The first failure.
+fn write(
+    finished: &mut Finished,
+    outputs: &[Destination],
+    symbolizer: &mut Symbolizer,
+    messages: &mut Vec<Message>,
+) -> Result<()> {
+    let file = &mut finished.file;
+    symbols::append(file, symbolizer).context("cannot name native frames")?;
+    let stamp = utc_stamp(finished.unix_ns);
+    let mut profile: Option<Profile> = None;
+    let mut first_failure = Ok(());
+    for output in outputs {
+        let path = output.stamped(&stamp);
+        let written = match output.kind {
+            OutputKind::Recording => write_whole(&path, ExistingMode::Replaced, |out| {
+                std::io::copy(&mut File::open(file.path())?, out)?;
+                Ok(())
+            }),
+            OutputKind::Converted(format) => {
+                if profile.is_none() {
+                    let read = saved::read(file.path(), Some(u64::MAX))?;
+                    profile = Some(profile::ops::with_runtime_work(read));
+                }
+                let options = formats::OutputOptions::default();
+                profile.as_ref().map_or(Ok(()), |profile| {
+                    write_whole(&path, ExistingMode::Kept, |out| {
+                        Ok(formats::write(format, profile, &options, out)?)
+                    })
+                })
+            }
+        };
+        let shown = escaped(&path);
+        match written {
+            Ok(()) => messages.push(Message::Note(format!("wrote {shown}"))),
+            Err(error) => {
+                let failed = Err(error.context(format!("cannot write {shown}")));
+                first_failure = first_failure.and(failed);
+            }
+        }
+    }
+    first_failure
+}
+
+/// The time as part of a file name, `20261129T003407.125Z`: by name is by time.
+fn utc_stamp(unix_ns: u64) -> String {
+    let ms = unix_ns / 1_000_000;
+    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
+    let (year, month, day) = date_of(days);
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, ms) = (of_day / 1_000 % 60, of_day % 1_000);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{ms:03}Z")
+}
+
+/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
+fn date_of(mut days: u64) -> (u64, u64, u64) {
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [
+        31,
+        28 + u64::from(is_leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
+    let mut month = 1;
+    for length in lengths {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+impl Destination {
+    /// The same with a time in its path.
+    pub(super) fn stamped_with(&self, stamp: &str) -> Destination {
+        Destination {
+            path: self.stamped(stamp),
+            kind: self.kind,
+        }
+    }
+
+    /// The path with a time before its ending: `app.swk` becomes `app-20261129T003407.125Z.swk`.
+    pub(super) fn stamped(&self, stamp: &str) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().as_bytes();
+        let (stem, ending) = name.split_at(name.len().saturating_sub(self.ending().len()));
+        let stamped = [stem, b"-", stamp.as_bytes(), ending].concat();
+        self.path.with_file_name(OsStr::from_bytes(&stamped))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps() {
+        for (seconds, stamp) in [
+            (0, "19700101T000000.007Z"),
+            (951_782_399, "20000228T235959.007Z"),
+            (951_782_400, "20000229T000000.007Z"),
+            (1_798_761_599, "20261231T235959.007Z"),
+            (4_107_542_400, "21000301T000000.007Z"),
+        ] {
+            assert_eq!(utc_stamp(seconds * 1_000_000_000 + 7_000_000), stamp);
+        }
+    }
+
+    #[test]
+    fn stamped_paths() {
+        for (path, stamped) in [
+            ("x.swk", "x-T.swk"),
+            ("a b/my.app.PB.GZ", "a b/my.app-T.PB.GZ"),
+            ("/tmp/x.speedscope.json", "/tmp/x-T.speedscope.json"),
+        ] {
+            let output = Destination::parse(path.into()).unwrap();
+            assert_eq!(output.stamped("T"), PathBuf::from(stamped));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Recordings that are cut into intervals while they run (`record --every`): together they have
+//! what the program counts itself, no time is in two of them, and each can be read alone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use recording::Record;
+use testkit::{Recorder, Runtime, sidewalk, stdout_of, test_folder};
+
+use crate::attach::{ends_well, running, until};
+use crate::records;
+
+on_each_runtime!(intervals_of_a_program_add_up_to_its_own_count);
+on_net8_and_core31!(intervals_of_an_attached_program);
+
+/// Options that cut often: some intervals have no totals of the agent.
+const OFTEN: [&str; 4] = ["--every", "200ms", "--short-intervals", "--event-limit=0"];
+
+/// The files of the intervals with this ending, by time.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.to_str().unwrap().ends_with(ending));
+    files.sort();
+    files
+}
+
+/// Checks that intervals follow each other without a gap. Returns how many there are.
+fn assert_no_gap(files: &[PathBuf]) -> usize {
+    let mut last = None;
+    for file in files {
+        let (mut begin, mut end, mut newest) = (None, None, 0);
+        for record in records(file).unwrap() {
+            match record {
+                Record::Process { time_ns, .. } => begin = Some(time_ns),
+                Record::End { time_ns } => end = Some(time_ns),
+                Record::Sample { time_ns, .. } => newest = newest.max(time_ns),
+                _ => {}
+            }
+        }
+        let name = file.display();
+        assert!(begin.is_some() && end >= begin, "{name}");
+        assert!(last.is_none() || begin == last, "a gap before {name}");
+        assert!(newest <= end.unwrap(), "{name}");
+        last = end;
+    }
+    files.len()
+}
+
+/// The samples of an event by name of the frames' methods, self and total, in these recordings.
+fn samples(files: &[PathBuf], event: &str) -> BTreeMap<String, (u64, u64)> {
+    let mut report = Command::new(sidewalk());
+    report.args([
+        "report", "--json", "--top", "100000", "--event", event, "--by", "method",
+    ]);
+    let report = stdout_of(report.args(files));
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let rows = report["rows"].as_array().unwrap().iter();
+    let number = |row: &serde_json::Value, key: &str| row[key].as_u64().unwrap();
+    rows.map(|row| {
+        let counts = (number(row, "self_samples"), number(row, "total_samples"));
+        (row["name"].as_str().unwrap().to_owned(), counts)
+    })
+    .collect()
+}
+
+fn intervals_of_a_program_add_up_to_its_own_count(runtime: &Runtime) {
+    let recorder = Recorder::workload(runtime, "exceptions", &["2"])
+        .options(["-e", "cpu,exception"])
+        .options(OFTEN);
+    let recorded = recorder.run_complete();
+    let intervals = files(recorded.recording.parent().unwrap(), ".swk");
+    // The program runs 2 s, and the longest interval is one of 0.2 s and the time until its cut.
+    assert!(assert_no_gap(&intervals) >= 3, "{intervals:?}");
+    let thrown = recorded.answer.measured("thrown") as u64;
+    let by_method = samples(&intervals, "exception");
+    let of = |name: &str| {
+        let row = by_method.iter().find(|(method, _)| method.contains(name));
+        row.map_or((0, 0), |(_, counts)| *counts)
+    };
+    assert_eq!(of("Exceptions.Main").1, thrown);
+    assert_eq!(of("Exceptions.CatchDeep").1, thrown / 4);
+    // The same from each alone.
+    let mut alone = 0;
+    for interval in &intervals {
+        let inspect = stdout_of(Command::new(sidewalk()).arg("inspect").arg(interval));
+        assert!(
+            !inspect.contains("damaged") && !inspect.contains("did not say"),
+            "{inspect}"
+        );
+        let is_one = |record: &Record<'_>| {
+            matches!(
+                record,
+                Record::Sample {
+                    event: recording::Event::Exception,
+                    ..
+                }
+            )
+        };
+        let has_one = records(interval).unwrap().iter().any(is_one);
+        if has_one {
+            let rows = samples(std::slice::from_ref(interval), "exception");
+            alone += rows
+                .iter()
+                .find(|(method, _)| method.contains("Exceptions.Main"))
+                .map_or(0, |(_, counts)| counts.1);
+        }
+    }
+    assert_eq!(alone, thrown);
+}
+
+fn intervals_of_an_attached_program(runtime: &Runtime) {
+    let folder = test_folder("intervals-attached");
+    let program = running(runtime, "exceptions", &[]);
+    let pid = program.pid();
+    let mut tool = Command::new(sidewalk());
+    tool.args(["record", "--pid", &pid.to_string(), "-e", "cpu"]);
+    tool.args(&OFTEN[..3]).arg("-o").arg(folder.join("x.swk"));
+    tool.arg("-o").arg(folder.join("x.collapsed"));
+    tool.arg("--until-signal").stderr(Stdio::piped());
+    let tool = tool.spawn().unwrap();
+    until("four intervals", || files(&folder, ".swk").len() >= 4);
+    let stopped = Command::new("kill")
+        .args(["-USR1", &tool.id().to_string()])
+        .status();
+    assert!(stopped.unwrap().success());
+    let output = tool.wait_with_output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{message}");
+    assert!(
+        message.contains("the agent has detached from process"),
+        "{message}"
+    );
+    let intervals = files(&folder, ".swk");
+    assert_no_gap(&intervals);
+    assert_eq!(files(&folder, ".collapsed").len(), intervals.len());
+    let by_method = samples(&intervals, "cpu");
+    let main = by_method
+        .iter()
+        .find(|(method, _)| method.contains("Exceptions.Main"));
+    assert!(
+        main.is_some_and(|(_, counts)| counts.1 > 0),
+        "{by_method:?}"
+    );
+    ends_well(program, "\nmeasured rounds");
+}
