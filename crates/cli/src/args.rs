@@ -27,11 +27,15 @@ const FIND_CODE: u32 = 3000;
 const EVERY: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(10)..=Duration::from_secs(3600);
 
+/// The length of intervals that are pushed, if none is given.
+const PUSH_EVERY: Duration = Duration::from_secs(15);
+
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
 /// Headings of `record`'s, in the order of its fields.
 const RECORDED: &str = "Events and samples";
 const KEPT: &str = "Outputs and duration";
+const ALWAYS: &str = "Always on";
 const RUNNING: &str = "Running programs";
 const STARTED: &str = "Programs that record starts";
 const HOW: &str = "Engine and walker";
@@ -219,7 +223,8 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) outputs: Vec<Destination>,
 
-    /// Format of -o -, by its ending: html, pb.gz, … [default: collapsed]
+    /// Format of -o - and of --push file:///FOLDER, by its ending: html, pb.gz, … [default:
+    /// collapsed; --push: pb.gz]
     #[arg(
         long,
         value_name = "NAME",
@@ -236,22 +241,6 @@ pub(crate) struct RecordArgs {
     /// Stop recording after TIME (30s, 5m); the program continues
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) duration: Option<Duration>,
-
-    /// Write a recording of each TIME, 10s to 1h, while recording continues. The names of outputs
-    /// get the time of its begin (docs/fleet.md)
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = units::duration,
-        conflicts_with_all = ["open", "symbols", "dump"],
-        help_heading = KEPT
-    )]
-    pub(crate) every: Option<Duration>,
-
-    /// Accept any interval in --every
-    // For tests.
-    #[arg(long, hide = true, requires = "every")]
-    pub(crate) short_intervals: bool,
 
     /// Start recording after TIME. A started program runs without the agent until then; its .NET
     /// processes are then recorded by attaching
@@ -278,6 +267,56 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) native: NativeFrames,
 
+    /// Write a recording of each TIME, 10s to 1h, while recording continues. The names of outputs
+    /// get the time of its begin (docs/fleet.md) [default with --push: 15s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::duration,
+        conflicts_with_all = ["open", "symbols", "dump"],
+        help_heading = ALWAYS
+    )]
+    pub(crate) every: Option<Duration>,
+
+    /// Push a profile of each interval: file:///FOLDER (docs/fleet.md). May be given several times
+    #[arg(
+        long = "push",
+        value_name = "URL",
+        value_parser = push::Target::parse,
+        conflicts_with_all = ["open", "symbols", "dump"],
+        help_heading = ALWAYS
+    )]
+    pub(crate) pushes: Vec<push::Target>,
+
+    /// Maximum number of profiles in the folder of --push file:///FOLDER; the oldest go first
+    #[arg(long, value_name = "N", requires = "pushes", help_heading = ALWAYS)]
+    pub(crate) keep: Option<usize>,
+
+    /// Maximum size of the profiles in that folder [default: 1g, if no other limit is given]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "pushes",
+        value_parser = units::size,
+        help_heading = ALWAYS
+    )]
+    pub(crate) keep_size: Option<u64>,
+
+    /// Maximum age of the profiles in that folder (7d is 168h)
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "pushes",
+        value_parser = units::duration,
+        help_heading = ALWAYS
+    )]
+    pub(crate) keep_age: Option<Duration>,
+
+    /// Accept any interval in --every
+    // For tests.
+    #[arg(long, hide = true, requires = "every")]
+    pub(crate) short_intervals: bool,
+
     /// Record a running program, by PID or the name of its program or .dll; may be given several
     /// times. The program is left as it was
     #[arg(
@@ -303,7 +342,7 @@ pub(crate) struct RecordArgs {
             "outputs", "format", "open", "duration", "start_after", "until_signal", "frequency", "interval", "engine", "walker",
             "alloc_interval", "live_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
             "find_code",
-            "symbols", "trace", "every",
+            "symbols", "trace", "every", "pushes",
         ],
         help_heading = RUNNING
     )]
@@ -396,6 +435,39 @@ impl RecordArgs {
         }
     }
 
+    /// The length of intervals, if the recording is cut.
+    pub(crate) fn every(&self) -> Option<Duration> {
+        self.every
+            .or_else(|| (!self.pushes.is_empty()).then_some(PUSH_EVERY))
+    }
+
+    /// Whether profiles are pushed to a folder.
+    pub(crate) fn has_folder(&self) -> bool {
+        let is_folder = |target: &push::Target| matches!(target, push::Target::Folder(_));
+        self.pushes.iter().any(is_folder)
+    }
+
+    /// Opens the folders to push to.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub(crate) fn folders(&self) -> anyhow::Result<Vec<push::Folder>> {
+        use anyhow::Context as _;
+        let limits = push::FolderLimits {
+            files: self.keep,
+            bytes: self.keep_size,
+            age: self.keep_age,
+        };
+        let mut folders = Vec::new();
+        for target in &self.pushes {
+            let push::Target::Folder(path) = target;
+            let opened = push::Folder::open(path, limits);
+            let shown = crate::console::escaped(path);
+            folders.push(opened.with_context(|| format!("cannot push into {shown}"))?);
+        }
+        Ok(folders)
+    }
+
     /// An option that would do nothing beside the events that are asked for.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         let by_time = |event: &Event| matches!(event, Event::Cpu | Event::Wall);
@@ -407,8 +479,15 @@ impl RecordArgs {
             Some(
                 "--every takes 10s to 1h: shorter intervals cost too much, longer ones come too late",
             )
-        } else if self.every.is_some() && self.outputs.iter().any(Destination::is_stdout) {
-            Some("--every writes one file for each interval: give -o a file name in place of -")
+        } else if self.every().is_some() && self.outputs.iter().any(Destination::is_stdout) {
+            Some(
+                "--every and --push write one file for each interval: give -o a file name in place \
+                 of -",
+            )
+        } else if (self.keep.is_some() || self.keep_size.is_some() || self.keep_age.is_some())
+            && !self.has_folder()
+        {
+            Some("--keep applies to a folder: give --push file:///FOLDER")
         } else if self.walker == "snapshot" && self.events.iter().any(by_time) {
             Some(
                 "--walker snapshot walks the thread that an event happens on, and cannot walk by \
@@ -1006,6 +1085,11 @@ mod tests {
             (&["--every", "61m"], false),
             (&["--every", "1s", "--short-intervals"], true),
             (&["--every", "1m", "-o", "-"], false),
+            (&["--push", "file:///p", "-o", "-"], false),
+            (
+                &["--push", "file:///p", "--keep", "9", "-o", "x.html"],
+                true,
+            ),
             (&[], true),
         ] {
             assert_eq!(

@@ -129,9 +129,10 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         return Cli::try_parse_from(words);
     }
     let contradiction = match &mut cli.command {
-        Command::Record(args) => args
-            .contradiction()
-            .or_else(|| apply_format(&mut args.outputs, args.format)),
+        Command::Record(args) => args.contradiction().or_else(|| match args.has_folder() {
+            true => None,
+            false => apply_format(&mut args.outputs, args.format),
+        }),
         Command::Convert(args) => apply_format(&mut args.outputs, args.format),
         _ => None,
     };

@@ -722,11 +722,11 @@ fn a_killed_process_has_no_end_and_no_later_interval() {
 /// A program that never stops making new stacks.
 #[test]
 fn old_definitions_are_dropped() {
-    let mut cutter = Cutter::new(clocks(0), 1);
+    let mut cutter = Cutter::new(clocks(1_000), 1_001);
     let mut agent = Agent::new(1, &mut |key, record| cutter.record(key, &record));
     agent.thread(0, &mut |key, record| cutter.record(key, &record));
     let frame = agent.frame(4, &mut |key, record| cutter.record(key, &record));
-    let (mut stack, mut end_ns) = (0, 1);
+    let (mut stack, mut end_ns) = (0, 1_001);
     let write = |cutter: &mut Cutter, parent, stack| {
         cutter.record(
             ProcessKey(1),
@@ -769,4 +769,27 @@ fn old_definitions_are_dropped() {
         "{}",
         cutter.definitions()
     );
+}
+
+/// It is not in the interval that has ended and is not cut yet.
+#[test]
+fn a_process_begins_between_the_end_of_an_interval_and_its_cut() {
+    for has_ended in [false, true] {
+        let mut cutter = Cutter::new(clocks(500), 900);
+        let mut agent = Agent::new(1, &mut |key, record| cutter.record(key, &record));
+        let lost = Step::Lost(3);
+        agent.step(&lost, &mut |key, record| cutter.record(key, &record));
+        if has_ended {
+            agent.end(&mut |key, record| cutter.record(key, &record));
+        }
+        let mut first = file_header("test");
+        cutter.cut(clocks(1_000), 1_300, &mut first);
+        assert_eq!(first, file_header("test"));
+        let mut second = file_header("test");
+        cutter.finish(1_200, &mut second);
+        let second = Content::of_file(&second);
+        assert_eq!(second.begun, [(1, 1_000, UNIX + 1_000)]);
+        assert_eq!(second.sums.get("1 lost ring full"), Some(&3));
+        assert_eq!(second.ended.len(), usize::from(has_ended));
+    }
 }

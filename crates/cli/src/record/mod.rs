@@ -17,6 +17,7 @@ mod rotation;
 mod session;
 mod signals;
 mod sink;
+mod store;
 mod symbols;
 mod trials;
 mod unrecorded;
@@ -48,10 +49,10 @@ pub(crate) use trials::{check_environment, try_socket};
 
 use self::environment::Obstacles;
 use self::rendezvous::Rendezvous;
-use self::rotation::Rotation;
 use self::session::{EndReason, ProcessFilter, Session};
 use self::signals::Signals;
-use self::sink::{BlockSink, Sink};
+use self::sink::{BlockSink as _, Sink};
+use self::store::{RecordingEnd, Store};
 use self::unrecorded::UnrecordedProcesses;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
 use crate::console::{self, Console, escaped};
@@ -106,7 +107,7 @@ fn run_command(
         servers::check()?;
     }
     for output in &args.outputs {
-        match args.every {
+        match args.every() {
             None => output.check_writable()?,
             Some(_) => output.stamped_with("0").check_writable()?,
         }
@@ -313,7 +314,7 @@ fn run_attached(
     console: &Console,
 ) -> Result<ExitCode> {
     for output in &args.outputs {
-        match args.every {
+        match args.every() {
             None => output.check_writable()?,
             Some(_) => output.stamped_with("0").check_writable()?,
         }
@@ -532,96 +533,6 @@ fn report_still_running(pid: u32, ended: EndReason, console: &Console) {
     }
 }
 
-/// The place of what is recorded: one file, or one for each interval.
-#[expect(clippy::large_enum_variant, reason = "there is one")]
-enum Store {
-    Whole(Sink),
-    /// Intervals of this length, with temporary files in this folder, before they begin.
-    Prepared(Duration, PathBuf),
-    Intervals(Rotation),
-}
-
-impl Store {
-    /// Checks and prepares the place before a command starts.
-    fn prepare(args: &RecordArgs) -> Result<Store> {
-        let sink = make_sink(args)?;
-        Ok(match args.every {
-            None => Store::Whole(sink),
-            // Its folder can be written.
-            Some(every) => Store::Prepared(every, folder_of(sink.path()).to_owned()),
-        })
-    }
-
-    /// Gives the recording its final name, or begins the first interval.
-    fn begin(&mut self, args: &RecordArgs, name: &str, console: &Console) {
-        let begun = match self {
-            Store::Whole(sink) => match final_path(args, name) {
-                None => Ok(()),
-                Some(path) => path.and_then(|path| sink.keep_as(&path)),
-            },
-            Store::Prepared(every, folder) => {
-                let mut outputs = args.outputs.clone();
-                if outputs.is_empty() {
-                    outputs.push(Destination {
-                        path: folder.join(name),
-                        kind: OutputKind::Recording,
-                    });
-                }
-                Rotation::begin(*every, folder, outputs)
-                    .map(|rotation| *self = Store::Intervals(rotation))
-            }
-            Store::Intervals(_) => Ok(()),
-        };
-        if let Err(error) = begun {
-            console.warning(format_args!("{error:#}"));
-        }
-    }
-
-    fn blocks(&mut self) -> Result<&mut dyn BlockSink> {
-        match self {
-            Store::Whole(sink) => Ok(sink),
-            Store::Intervals(rotation) => Ok(rotation),
-            Store::Prepared(..) => bail!("nothing was recorded: the first interval did not begin"),
-        }
-    }
-
-    /// Writes the outputs, or the rest of them.
-    fn finish(
-        self,
-        args: &RecordArgs,
-        end: &RecordingEnd<'_>,
-        signals: &Signals,
-        console: &Console,
-    ) -> Result<()> {
-        match self {
-            Store::Whole(sink) => finish(args, sink, end, signals, console),
-            Store::Intervals(rotation) => {
-                for text in end.unrecorded.texts() {
-                    console.warning(text);
-                }
-                match rotation.finish(console) {
-                    Ok(0) => Err(nothing_recorded(end.processes, end.unrecorded)),
-                    other => other.map(|_| ()),
-                }
-            }
-            Store::Prepared(..) => Ok(()),
-        }
-    }
-
-    fn discard(self) {
-        if let Store::Whole(sink) = self {
-            sink.discard();
-        }
-    }
-
-    fn discard_empty(self) {
-        match self {
-            Store::Whole(sink) if sink.has_blocks() => {}
-            store => store.discard(),
-        }
-    }
-}
-
 /// Makes the file to record into. It gets its final name after the command has started, so that a
 /// failed start does not replace an older recording.
 fn make_sink(args: &RecordArgs) -> Result<Sink> {
@@ -631,13 +542,13 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
         let beside = match args.outputs.iter().find(|output| !output.is_stdout()) {
             Some(output) => folder_of(&output.path),
             // If output goes to stdout, nothing here needs to be writable.
-            None if !args.outputs.is_empty() => &temporary,
+            None if !args.outputs.is_empty() || !args.pushes.is_empty() => &temporary,
             None => default.as_deref().unwrap_or(Path::new(".")),
         };
         return Sink::temporary_in(beside);
     };
     let target = resolved_file(&output.path)?;
-    if args.every.is_some() {
+    if args.every().is_some() {
         return Sink::temporary_in(folder_of(&target));
     }
     let is_special = std::fs::metadata(&target).is_ok_and(|file| !file.is_file());
@@ -694,15 +605,6 @@ fn keep_recording(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
     sink.keep_as(Path::new(name))?;
     console.note(format_args!("wrote {}", escaped(sink.path())));
     Ok(())
-}
-
-/// Facts about a recording that has ended.
-struct RecordingEnd<'a> {
-    /// The default name of its file.
-    name: &'a str,
-    /// Number of processes that connected.
-    processes: u32,
-    unrecorded: &'a UnrecordedProcesses,
 }
 
 /// Writes the outputs of a finished recording.

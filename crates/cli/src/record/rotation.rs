@@ -16,9 +16,8 @@ use anyhow::{Context as _, Result, bail};
 use recording::{Block, ClockReading, Cutter, Item, ProcessKey, Reader, file_header};
 
 use super::sink::{BlockSink, Sink};
-use super::worker::{Finished, Worker};
+use super::worker::{Finished, IntervalOutputs, Worker};
 use crate::console::Console;
-use crate::output::Destination;
 
 /// Time from the end of an interval to its cut, in which its last records arrive. Agents send at
 /// least every 0.1 s; later records go into the next interval.
@@ -53,7 +52,7 @@ impl Rotation {
     pub(super) fn begin(
         every: Duration,
         folder: &Path,
-        outputs: Vec<Destination>,
+        outputs: IntervalOutputs,
     ) -> Result<Rotation> {
         let now = now()?;
         let part = every.mul_f64(0.1 + 0.9 * fastrand::f64());
@@ -86,10 +85,9 @@ impl Rotation {
         while self.cutter.has_next() {
             self.cut(now, console);
         }
-        let end_ns = now.time_ns.min(self.end_ns);
         let start = self.cutter.start();
         let mut blocks = std::mem::take(&mut self.blocks);
-        self.cutter.finish(end_ns, &mut blocks);
+        self.cutter.finish(now.time_ns, &mut blocks);
         let file = self.file.take().map(|mut file| {
             file.append_blocks(&blocks);
             file

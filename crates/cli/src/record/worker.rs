@@ -4,15 +4,17 @@
 //! oldest is dropped and counted. The thread prints nothing itself: the main thread owns the
 //! terminal.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
+use formats::{Format, OutputOptions};
 use profile::Profile;
 use symbolize::Symbolizer;
 
@@ -24,7 +26,18 @@ use crate::output::{Destination, ExistingMode, OutputKind, write_whole};
 use crate::saved;
 
 /// Maximum number of intervals that wait for the one being written.
-const MAX_WAITING: usize = 8;
+const MAX_WAITING: usize = 64;
+
+/// Outputs of each interval.
+pub(super) struct IntervalOutputs {
+    /// First part of the names of pushed profiles.
+    pub(super) name: String,
+    /// Files, with the time in their names.
+    pub(super) files: Vec<Destination>,
+    /// Folders to push to, in this format.
+    pub(super) folders: Vec<push::Folder>,
+    pub(super) format: Format,
+}
 
 /// The recording of an interval.
 pub(super) struct Finished {
@@ -97,7 +110,7 @@ impl Worker {
     ///
     /// # Errors
     /// The system has no more threads.
-    pub(super) fn start(outputs: Vec<Destination>) -> Result<Worker> {
+    pub(super) fn start(outputs: IntervalOutputs) -> Result<Worker> {
         let shared = Arc::<Shared>::default();
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -155,7 +168,7 @@ impl Worker {
     }
 }
 
-fn run(shared: &Shared, outputs: &[Destination]) {
+fn run(shared: &Shared, outputs: &IntervalOutputs) {
     // Names that were looked up serve all intervals.
     let mut symbolizer = Symbolizer::new(names::options());
     while let Some(mut finished) = shared.next() {
@@ -179,90 +192,73 @@ fn run(shared: &Shared, outputs: &[Destination]) {
 /// The first failure.
 fn write(
     finished: &mut Finished,
-    outputs: &[Destination],
+    outputs: &IntervalOutputs,
     symbolizer: &mut Symbolizer,
     messages: &mut Vec<Message>,
 ) -> Result<()> {
     let file = &mut finished.file;
     symbols::append(file, symbolizer).context("cannot name native frames")?;
-    let stamp = utc_stamp(finished.unix_ns);
-    let mut profile: Option<Profile> = None;
-    let mut first_failure = Ok(());
-    for output in outputs {
-        let path = output.stamped(&stamp);
-        let written = match output.kind {
-            OutputKind::Recording => write_whole(&path, ExistingMode::Replaced, |out| {
-                std::io::copy(&mut File::open(file.path())?, out)?;
-                Ok(())
-            }),
-            OutputKind::Converted(format) => {
-                if profile.is_none() {
-                    let read = saved::read(file.path(), Some(u64::MAX))?;
-                    profile = Some(profile::ops::with_runtime_work(read));
-                }
-                let options = formats::OutputOptions::default();
-                profile.as_ref().map_or(Ok(()), |profile| {
-                    write_whole(&path, ExistingMode::Kept, |out| {
-                        Ok(formats::write(format, profile, &options, out)?)
-                    })
-                })
-            }
-        };
-        let shown = escaped(&path);
-        match written {
-            Ok(()) => messages.push(Message::Note(format!("wrote {shown}"))),
-            Err(error) => {
-                let failed = Err(error.context(format!("cannot write {shown}")));
-                first_failure = first_failure.and(failed);
-            }
+    let stamp = push::utc_stamp(finished.unix_ns);
+    let profile = OnceCell::new();
+    let profile = || match profile.get() {
+        Some(profile) => Ok(profile),
+        None => {
+            let read = saved::read(file.path(), Some(u64::MAX))?;
+            Ok(profile.get_or_init(|| profile::ops::with_runtime_work(read)))
         }
+    };
+    let mut first_failure = Ok(());
+    let mut add = |written: Result<PathBuf>| match written {
+        Ok(path) => messages.push(Message::Note(format!("wrote {}", escaped(path)))),
+        Err(error) if first_failure.is_ok() => first_failure = Err(error),
+        Err(error) => messages.push(Message::Warning(format!("{error:#}"))),
+    };
+    for output in &outputs.files {
+        let output = output.stamped_with(&stamp);
+        add(write_file(&output, file.path(), &profile));
+    }
+    for folder in &outputs.folders {
+        let content = profile().and_then(|profile| pushed(outputs.format, profile));
+        let pushed = content.and_then(|content| {
+            let ending = outputs.format.ending();
+            folder
+                .push(&outputs.name, finished.unix_ns, ending, &content)
+                .context("cannot push a profile")
+        });
+        add(pushed);
     }
     first_failure
 }
 
-/// The time as part of a file name, `20261129T003407.125Z`: by name is by time.
-fn utc_stamp(unix_ns: u64) -> String {
-    let ms = unix_ns / 1_000_000;
-    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = date_of(days);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, ms) = (of_day / 1_000 % 60, of_day % 1_000);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{ms:03}Z")
+/// Writes an output of an interval whose recording is at `recording`.
+fn write_file<'a>(
+    output: &Destination,
+    recording: &Path,
+    profile: &dyn Fn() -> Result<&'a Profile>,
+) -> Result<PathBuf> {
+    let written = match output.kind {
+        OutputKind::Recording => write_whole(&output.path, ExistingMode::Replaced, |out| {
+            std::io::copy(&mut File::open(recording)?, out)?;
+            Ok(())
+        }),
+        OutputKind::Converted(format) => {
+            let options = OutputOptions::default();
+            profile().and_then(|profile| {
+                write_whole(&output.path, ExistingMode::Kept, |out| {
+                    Ok(formats::write(format, profile, &options, out)?)
+                })
+            })
+        }
+    };
+    written.with_context(|| format!("cannot write {}", escaped(&output.path)))?;
+    Ok(output.path.clone())
 }
 
-/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
-fn date_of(mut days: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let lengths = [
-        31,
-        28 + u64::from(is_leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
+/// Returns a pushed profile in a format.
+fn pushed(format: Format, profile: &Profile) -> Result<Vec<u8>> {
+    let mut content = Vec::new();
+    formats::write(format, profile, &OutputOptions::default(), &mut content)?;
+    Ok(content)
 }
 
 impl Destination {
@@ -286,19 +282,6 @@ impl Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stamps() {
-        for (seconds, stamp) in [
-            (0, "19700101T000000.007Z"),
-            (951_782_399, "20000228T235959.007Z"),
-            (951_782_400, "20000229T000000.007Z"),
-            (1_798_761_599, "20261231T235959.007Z"),
-            (4_107_542_400, "21000301T000000.007Z"),
-        ] {
-            assert_eq!(utc_stamp(seconds * 1_000_000_000 + 7_000_000), stamp);
-        }
-    }
 
     #[test]
     fn stamped_paths() {

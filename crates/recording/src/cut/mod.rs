@@ -152,7 +152,8 @@ impl Cutter {
     pub fn record(&mut self, key: ProcessKey, record: &Record<'_>) {
         let process = self.processes.entry(key).or_default();
         let end_ns = self.next.start.time_ns;
-        let in_next = process::time_of(record).is_some_and(|time_ns| time_ns >= end_ns);
+        let is_late = process::time_of(record).is_some_and(|time_ns| time_ns >= end_ns);
+        let in_next = is_late || process.begins_at() >= end_ns;
         match process.sort(record) {
             Sorted::Kept => {}
             Sorted::Heading => {
@@ -243,6 +244,10 @@ impl Cutter {
     fn close(&mut self, end_ns: u64, is_last: bool, out: &mut Vec<u8>) {
         let (current, next) = (&mut self.current, &self.next);
         self.processes.retain(|key, process| {
+            let has_part = current.writers.contains_key(key);
+            if !is_last && !has_part && process.begins_at() >= end_ns {
+                return true;
+            }
             let has_next = !is_last && next.writers.contains_key(key);
             let mut place = current.open(*key, process);
             process.close(

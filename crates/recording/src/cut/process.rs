@@ -195,6 +195,14 @@ impl ProcessCut {
         Sorted::Heading
     }
 
+    /// The time of [`Record::Process`]; 0 if there was none.
+    pub(super) fn begins_at(&self) -> u64 {
+        match self.process {
+            Some(Record::Process { time_ns, .. }) => time_ns,
+            _ => 0,
+        }
+    }
+
     /// Counts a sample for the totals.
     pub(super) fn count(&mut self, record: &Record<'_>, in_next: bool) {
         if let Record::Sample { event, value, .. } = record {

@@ -91,10 +91,12 @@ impl Totals {
                 threads,
                 cpu_ns,
             } => {
-                if self.unseen.len() < MAX_NAMES || self.unseen.contains_key(&**reason) {
-                    let known = self.unseen.entry(reason.to_string()).or_default();
-                    (known.0, known.1) = (*threads, *cpu_ns);
+                let has_room = self.unseen.len() < MAX_NAMES;
+                if !has_room && !self.unseen.contains_key(&**reason) {
+                    return;
                 }
+                let known = self.unseen.entry(reason.to_string()).or_default();
+                (known.0, known.1) = (*threads, *cpu_ns);
             }
             Record::Cost {
                 part,
@@ -104,11 +106,12 @@ impl Totals {
                 name,
             } => {
                 let key = (*part, name.to_string());
-                if self.cost.len() < MAX_NAMES || self.cost.contains_key(&key) {
-                    let known = self.cost.entry(key).or_default();
-                    known.modelled |= modelled;
-                    (known.count, known.cpu_ns) = (*count, *cpu_ns);
+                if self.cost.len() >= MAX_NAMES && !self.cost.contains_key(&key) {
+                    return;
                 }
+                let known = self.cost.entry(key).or_default();
+                known.modelled |= modelled;
+                (known.count, known.cpu_ns) = (*count, *cpu_ns);
             }
             _ => {}
         }

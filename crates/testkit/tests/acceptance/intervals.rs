@@ -1,5 +1,6 @@
 //! Recordings that are cut into intervals while they run (`record --every`): together they have
-//! what the program counts itself, no time is in two of them, and each can be read alone.
+//! what the program counts itself, no time is in two of them, and each can be read alone. They are
+//! pushed to where they are wanted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,10 @@ use crate::attach::{ends_well, running, until};
 use crate::records;
 
 on_each_runtime!(intervals_of_a_program_add_up_to_its_own_count);
-on_net8_and_core31!(intervals_of_an_attached_program);
+on_net8_and_core31!(
+    intervals_of_an_attached_program,
+    profiles_in_a_folder_are_limited,
+);
 
 /// Options that cut often: some intervals have no totals of the agent.
 const OFTEN: [&str; 4] = ["--every", "200ms", "--short-intervals", "--event-limit=0"];
@@ -145,4 +149,24 @@ fn intervals_of_an_attached_program(runtime: &Runtime) {
         "{by_method:?}"
     );
     ends_well(program, "\nmeasured rounds");
+}
+
+fn profiles_in_a_folder_are_limited(runtime: &Runtime) {
+    let folder = test_folder("pushed").join("made");
+    let url = format!("file://{}", folder.display());
+    let recorded = Recorder::workload(runtime, "exceptions", &["2"])
+        .options(["-e", "exception", "--push", &url, "--keep", "3"])
+        .options(OFTEN)
+        .run_complete();
+    let messages = recorded.answer.stderr.lines();
+    let pushed: Vec<&str> = messages
+        .filter_map(|line| line.strip_prefix("sidewalk: wrote "))
+        .filter(|path| path.ends_with(".pb.gz"))
+        .collect();
+    assert!(pushed.len() > 3, "{pushed:?}");
+    let left: Vec<String> = files(&folder, "")
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    assert_eq!(left, pushed[pushed.len() - 3..]);
 }
