@@ -278,7 +278,8 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) every: Option<Duration>,
 
-    /// Push a profile of each interval: file:///FOLDER (docs/fleet.md). May be given several times
+    /// Push a profile of each interval to file:///FOLDER, otlp+http(s)://HOST:PORT or
+    /// pprof+http(s)://HOST:PORT/PATH (docs/fleet.md). May be given several times
     #[arg(
         long = "push",
         value_name = "URL",
@@ -311,6 +312,14 @@ pub(crate) struct RecordArgs {
         help_heading = ALWAYS
     )]
     pub(crate) keep_age: Option<Duration>,
+
+    /// Send the token in this file with each push over HTTP, as Authorization: Bearer
+    #[arg(long, value_name = "FILE", requires = "pushes", help_heading = ALWAYS)]
+    pub(crate) push_token_file: Option<PathBuf>,
+
+    /// Send the headers in this file (Name: value, one a line) with each push over HTTP
+    #[arg(long, value_name = "FILE", requires = "pushes", help_heading = ALWAYS)]
+    pub(crate) push_header_file: Option<PathBuf>,
 
     /// Accept any interval in --every
     // For tests.
@@ -445,27 +454,6 @@ impl RecordArgs {
     pub(crate) fn has_folder(&self) -> bool {
         let is_folder = |target: &push::Target| matches!(target, push::Target::Folder(_));
         self.pushes.iter().any(is_folder)
-    }
-
-    /// Opens the folders to push to.
-    ///
-    /// # Errors
-    /// One cannot be written.
-    pub(crate) fn folders(&self) -> anyhow::Result<Vec<push::Folder>> {
-        use anyhow::Context as _;
-        let limits = push::FolderLimits {
-            files: self.keep,
-            bytes: self.keep_size,
-            age: self.keep_age,
-        };
-        let mut folders = Vec::new();
-        for target in &self.pushes {
-            let push::Target::Folder(path) = target;
-            let opened = push::Folder::open(path, limits);
-            let shown = crate::console::escaped(path);
-            folders.push(opened.with_context(|| format!("cannot push into {shown}"))?);
-        }
-        Ok(folders)
     }
 
     /// An option that would do nothing beside the events that are asked for.

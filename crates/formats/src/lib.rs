@@ -17,6 +17,7 @@ pub mod html;
 mod inspect;
 mod labels;
 mod options;
+pub mod otlp;
 pub mod pprof;
 mod select;
 pub mod speedscope;

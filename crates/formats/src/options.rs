@@ -75,6 +75,10 @@ pub struct OutputOptions {
     pub details: bool,
     /// The stacks of samples in async methods. The page has both, and shows this one first.
     pub stacks: StackView,
+    /// `pprof`: as stores of profiles take it. Each label becomes a series there, so there are none
+    /// of threads and subjects (these are the leaves of stacks), and names have no `-`. No command
+    /// line is written.
+    pub for_store: bool,
     /// `text`: JSON instead of a table.
     pub json: bool,
     /// `html`: recordings are compared, of which the profile was made.
@@ -112,6 +116,7 @@ impl Default for OutputOptions {
             sort: Sort::Own,
             details: true,
             stacks: StackView::Logical,
+            for_store: false,
             json: false,
             sides: None,
             sources: std::collections::BTreeMap::new(),

@@ -9,11 +9,17 @@
 )]
 
 mod folder;
+mod retry;
+mod sender;
 mod stamp;
 
 use std::path::PathBuf;
 
+use http_client::Address;
+
 pub use folder::{Folder, FolderLimits};
+pub use retry::Pacing;
+pub use sender::{Credentials, Delivery, Endpoint, Sender};
 pub use stamp::utc_stamp;
 
 /// A place to push to, as its address names it.
@@ -21,10 +27,17 @@ pub use stamp::utc_stamp;
 pub enum Target {
     /// `file:///folder`.
     Folder(PathBuf),
+    /// `pprof+http(s)://…`: each profile is posted to the address.
+    Pprof(Address),
+    /// `otlp+http(s)://…`: the address that takes OTLP profiles.
+    Otlp(Address),
 }
 
 /// The forms of [`Target::parse`], for messages.
-const FORMS: &str = "file:///FOLDER";
+const FORMS: &str = "file:///FOLDER, otlp+http(s)://HOST:PORT or pprof+http(s)://HOST:PORT/PATH";
+
+/// Path of OTLP profiles on a server.
+const OTLP_PATH: &str = "/v1development/profiles";
 
 impl Target {
     /// Parses an address.
@@ -38,6 +51,59 @@ impl Target {
                 false => Err("a folder is given by its whole path: file:///FOLDER".into()),
             };
         }
+        let parse = |address: &str| {
+            Address::parse(address).map_err(|why| match why.contains("password") {
+                true => "a password in an address is seen by all users of the machine: use \
+                         --push-token-file or --push-header-file"
+                    .to_owned(),
+                false => why,
+            })
+        };
+        if let Some(address) = address.strip_prefix("pprof+") {
+            return Ok(Target::Pprof(parse(address)?));
+        }
+        if let Some(address) = address.strip_prefix("otlp+") {
+            let base = address.trim_end_matches('/');
+            // As OTEL_EXPORTER_OTLP_ENDPOINT: a base, unless it is whole already.
+            return Ok(Target::Otlp(match base.ends_with("/profiles") {
+                true => parse(base)?,
+                false => parse(&format!("{base}{OTLP_PATH}"))?,
+            }));
+        }
         Err(format!("expected {FORMS}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        let pprof = |address| Target::Pprof(Address::parse(address).unwrap());
+        let otlp = |address| Target::Otlp(Address::parse(address).unwrap());
+        for (address, target) in [
+            ("file:///var/p", Target::Folder("/var/p".into())),
+            ("pprof+https://a/in?name=x", pprof("https://a/in?name=x")),
+            (
+                "otlp+http://a:4318",
+                otlp("http://a:4318/v1development/profiles"),
+            ),
+            (
+                "otlp+https://a/b/",
+                otlp("https://a/b/v1development/profiles"),
+            ),
+            ("otlp+http://a/v1/profiles", otlp("http://a/v1/profiles")),
+        ] {
+            assert_eq!(Target::parse(address), Ok(target), "{address}");
+        }
+        for wrong in ["", "http://a", "file://p", "otlp+ftp://a", "otlp+http://"] {
+            assert!(Target::parse(wrong).is_err(), "{wrong}");
+        }
+        let why = Target::parse("pprof+http://me:secret@a").unwrap_err();
+        assert!(
+            why.contains("--push-token-file") && !why.contains("secret"),
+            "{why}"
+        );
     }
 }

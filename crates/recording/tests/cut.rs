@@ -793,3 +793,25 @@ fn a_process_begins_between_the_end_of_an_interval_and_its_cut() {
         assert_eq!(second.ended.len(), usize::from(has_ended));
     }
 }
+
+/// An interval that begins after the clock was set has the new time.
+#[test]
+fn a_step_of_the_wall_clock_is_followed_and_noise_is_not() {
+    let mut cutter = Cutter::new(clocks(1_000), 2_000);
+    let _agent = Agent::new(1, &mut |key, record| cutter.record(key, &record));
+    let mut begun = Vec::new();
+    let (hour, noise) = (3_600_000_000_000, 999_999);
+    for (at, offset) in [noise, 0, hour, hour, hour + noise].into_iter().enumerate() {
+        let end_ns = 2_000 + 1_000 * at as u64;
+        let mut file = file_header("test");
+        let now = ClockReading {
+            time_ns: end_ns,
+            unix_ns: UNIX + end_ns + offset,
+        };
+        cutter.cut(now, end_ns + 1_000, &mut file);
+        let (_, time_ns, unix_ns) = Content::of_file(&file).begun[0];
+        begun.push(unix_ns - UNIX - time_ns);
+    }
+    // The interval that was open had begun by the old time.
+    assert_eq!(begun, [0, 0, 0, 0, hour]);
+}

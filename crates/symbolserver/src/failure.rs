@@ -90,16 +90,6 @@ pub(crate) fn failure_of(error: Error, silence: Duration) -> Failure {
     }
 }
 
-/// An address without the user and password that may be in it.
-pub(crate) fn without_user(address: &str) -> String {
-    let (scheme, rest) = match address.split_once("//") {
-        Some((scheme, rest)) => (format!("{scheme}//"), rest),
-        None => (String::new(), address),
-    };
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    format!("{scheme}{rest}")
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -11,7 +11,6 @@
 mod download;
 mod failure;
 mod folder;
-mod http_client;
 mod partial;
 mod run;
 mod server;

@@ -19,8 +19,10 @@ use ureq::Agent;
 use crate::download::download;
 use crate::failure::Failure;
 use crate::partial::PartialDownload;
-use crate::{Limits, Server, folder, http_client};
+use crate::{Limits, Server, folder};
 
+/// A server may redirect a request so often.
+const MAX_REDIRECTS: u32 = 5;
 /// Files that are got at once.
 const WORKERS: usize = 4;
 /// How often whoever waits is asked.
@@ -92,8 +94,12 @@ impl Fetch {
         variable: &dyn Fn(&str) -> Option<OsString>,
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Vec<FileOutcome> {
+        let settings = http_client::Settings {
+            silence: self.limits.silence,
+            redirects: MAX_REDIRECTS,
+        };
         let servers = self.servers.iter().map(|server| {
-            let client = http_client::new(server, self.limits, variable);
+            let client = http_client::client(server.at(), settings, variable);
             (server.clone(), client)
         });
         let work = Arc::new(FetchJob {

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use http_client::Address;
 use symbolize::MissingFile;
 
 /// Protocol of a server.
@@ -21,7 +22,7 @@ enum Protocol {
 pub struct Server {
     protocol: Protocol,
     /// Without a slash at its end.
-    address: String,
+    address: Address,
 }
 
 /// A build-id has this many bytes in a key, or more.
@@ -47,45 +48,23 @@ impl Server {
     }
 
     fn new(protocol: Protocol, address: &str) -> Result<Self, String> {
-        let rest = address
-            .strip_prefix("https://")
-            .or_else(|| address.strip_prefix("http://"))
-            .ok_or("it does not begin with https:// or http://")?;
-        let host = rest.split('/').next().unwrap_or_default();
-        if host.is_empty() {
-            return Err("it has no host".into());
-        }
-        if host.contains('@') {
-            return Err("it has a user name, and servers with a password are not supported".into());
-        }
-        if !address.bytes().all(|byte| byte.is_ascii_graphic()) || address.contains(['?', '#']) {
+        Address::parse(address)?;
+        let address = Address::parse(address.trim_end_matches('/'))?;
+        if address.as_str().contains('?') {
             return Err("it is not the address of a server".into());
         }
-        Ok(Self {
-            protocol,
-            address: address.trim_end_matches('/').to_owned(),
-        })
+        Ok(Self { protocol, address })
     }
 
     /// Its address.
     #[must_use]
     pub fn address(&self) -> &str {
+        self.address.as_str()
+    }
+
+    /// Its address.
+    pub(crate) fn at(&self) -> &Address {
         &self.address
-    }
-
-    /// Whether what it sends is enciphered.
-    pub(crate) fn is_secure(&self) -> bool {
-        self.address.starts_with("https://")
-    }
-
-    /// Its host's name, without a port.
-    pub(crate) fn host(&self) -> &str {
-        let rest = self.address.split("//").nth(1).unwrap_or_default();
-        let host = rest.split('/').next().unwrap_or_default();
-        match host.strip_prefix('[') {
-            Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
-            None => host.split(':').next().unwrap_or_default(),
-        }
     }
 
     /// Where it has this file, if it has such files.
@@ -104,7 +83,7 @@ impl Server {
                 format!("{name}/{}FFFFFFFF/{name}", guid(id)?)
             }
         };
-        Some(format!("{}/{path}", self.address))
+        Some(format!("{}/{path}", self.address()))
     }
 }
 
@@ -195,13 +174,13 @@ mod tests {
             Some("http://localhost:8002/buildid/ab01/debuginfo")
         );
         assert_eq!(server.address_of(&pdb("foo.pdb")), None);
-        assert_eq!(server.host(), "localhost");
+        assert_eq!(server.at().host(), "localhost");
     }
 
     #[test]
     fn a_pdbs_name_leads_nowhere_else() {
         let server = Server::symbol_store("http://[::1]:80").unwrap();
-        assert_eq!(server.host(), "::1");
+        assert_eq!(server.at().host(), "::1");
         for name in ["", ".", "..", &"x".repeat(256)] {
             assert_eq!(server.address_of(&pdb(name)), None, "{name}");
         }

@@ -102,6 +102,10 @@ impl Rotation {
                 formats::plural(outcome.written + missing, "interval"),
             );
         }
+        if outcome.undelivered > 0 {
+            let undelivered = formats::plural(outcome.undelivered, "pushed profile");
+            bail!("{undelivered} did not arrive; the messages above say why");
+        }
         Ok(outcome.written)
     }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use formats::Format;
 
+use super::pushes::PushPlan;
 use super::rotation::Rotation;
 use super::signals::Signals;
 use super::sink::{BlockSink, Sink};
@@ -23,8 +23,8 @@ pub(super) struct Prepared {
     every: Duration,
     /// The folder of temporary files, which can be written.
     folder: PathBuf,
-    /// The folders to push to.
-    folders: Vec<push::Folder>,
+    /// `None` once the first interval has begun.
+    pushes: Option<PushPlan>,
 }
 
 /// Facts about a recording that has ended.
@@ -54,7 +54,7 @@ impl Store {
             Some(every) => Store::Prepared(Prepared {
                 every,
                 folder: folder_of(sink.path()).to_owned(),
-                folders: args.folders()?,
+                pushes: Some(PushPlan::check(args)?),
             }),
         })
     }
@@ -74,13 +74,13 @@ impl Store {
                         kind: OutputKind::Recording,
                     });
                 }
-                let outputs = IntervalOutputs {
-                    name: name.trim_end_matches(".swk").to_owned(),
-                    files,
-                    folders: std::mem::take(&mut prepared.folders),
-                    format: args.format.unwrap_or(Format::Pprof),
-                };
-                Rotation::begin(prepared.every, &prepared.folder, outputs)
+                let plan = prepared.pushes.take().unwrap_or_default();
+                let pushes = plan.start(name.trim_end_matches(".swk"));
+                pushes
+                    .and_then(|pushes| {
+                        let outputs = IntervalOutputs { files, pushes };
+                        Rotation::begin(prepared.every, &prepared.folder, outputs)
+                    })
                     .map(|rotation| *self = Store::Intervals(rotation))
             }
             Store::Intervals(_) => Ok(()),

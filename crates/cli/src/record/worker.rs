@@ -14,10 +14,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use formats::{Format, OutputOptions};
+use formats::OutputOptions;
 use profile::Profile;
 use symbolize::Symbolizer;
 
+use super::pushes::Pushes;
 use super::sink::Sink;
 use super::symbols;
 use crate::console::{Console, escaped};
@@ -30,13 +31,10 @@ const MAX_WAITING: usize = 64;
 
 /// Outputs of each interval.
 pub(super) struct IntervalOutputs {
-    /// First part of the names of pushed profiles.
-    pub(super) name: String,
     /// Files, with the time in their names.
     pub(super) files: Vec<Destination>,
-    /// Folders to push to, in this format.
-    pub(super) folders: Vec<push::Folder>,
-    pub(super) format: Format,
+    /// Places to push to.
+    pub(super) pushes: Pushes,
 }
 
 /// The recording of an interval.
@@ -54,6 +52,8 @@ pub(super) struct Outcome {
     pub(super) failed: u64,
     /// Those that were dropped because outputs took too long.
     pub(super) dropped: u64,
+    /// Profiles that did not arrive at the stores that they were pushed to.
+    pub(super) undelivered: u64,
 }
 
 /// A message for the user.
@@ -115,7 +115,7 @@ impl Worker {
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("outputs".into())
-            .spawn(move || run(&for_thread, &outputs))
+            .spawn(move || run(&for_thread, outputs))
             .context("cannot start a thread")?;
         Ok(Worker {
             shared,
@@ -168,12 +168,12 @@ impl Worker {
     }
 }
 
-fn run(shared: &Shared, outputs: &IntervalOutputs) {
+fn run(shared: &Shared, mut outputs: IntervalOutputs) {
     // Names that were looked up serve all intervals.
     let mut symbolizer = Symbolizer::new(names::options());
     while let Some(mut finished) = shared.next() {
         let mut messages = Vec::new();
-        let written = write(&mut finished, outputs, &mut symbolizer, &mut messages);
+        let written = write(&mut finished, &mut outputs, &mut symbolizer, &mut messages);
         let mut state = shared.state();
         match written {
             Ok(()) => state.outcome.written += 1,
@@ -184,6 +184,12 @@ fn run(shared: &Shared, outputs: &IntervalOutputs) {
         }
         state.messages.append(&mut messages);
     }
+    let (missing, warnings) = outputs.pushes.finish();
+    let mut state = shared.state();
+    state.outcome.undelivered = missing;
+    state
+        .messages
+        .extend(warnings.into_iter().map(Message::Warning));
 }
 
 /// Writes the outputs of an interval. A failure does not prevent the other outputs.
@@ -192,7 +198,7 @@ fn run(shared: &Shared, outputs: &IntervalOutputs) {
 /// The first failure.
 fn write(
     finished: &mut Finished,
-    outputs: &IntervalOutputs,
+    outputs: &mut IntervalOutputs,
     symbolizer: &mut Symbolizer,
     messages: &mut Vec<Message>,
 ) -> Result<()> {
@@ -217,15 +223,14 @@ fn write(
         let output = output.stamped_with(&stamp);
         add(write_file(&output, file.path(), &profile));
     }
-    for folder in &outputs.folders {
-        let content = profile().and_then(|profile| pushed(outputs.format, profile));
-        let pushed = content.and_then(|content| {
-            let ending = outputs.format.ending();
-            folder
-                .push(&outputs.name, finished.unix_ns, ending, &content)
-                .context("cannot push a profile")
-        });
-        add(pushed);
+    if !outputs.pushes.is_empty() {
+        let pushed = profile().and_then(|profile| outputs.pushes.push(profile, finished.unix_ns));
+        match pushed {
+            Ok(files) => files.into_iter().for_each(|file| add(Ok(file))),
+            Err(error) => add(Err(error)),
+        }
+        let warnings = outputs.pushes.warnings();
+        messages.extend(warnings.into_iter().map(Message::Warning));
     }
     first_failure
 }
@@ -252,13 +257,6 @@ fn write_file<'a>(
     };
     written.with_context(|| format!("cannot write {}", escaped(&output.path)))?;
     Ok(output.path.clone())
-}
-
-/// Returns a pushed profile in a format.
-fn pushed(format: Format, profile: &Profile) -> Result<Vec<u8>> {
-    let mut content = Vec::new();
-    formats::write(format, profile, &OutputOptions::default(), &mut content)?;
-    Ok(content)
 }
 
 impl Destination {

@@ -35,11 +35,19 @@ use crate::wording::duration_ns;
 /// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &OutputOptions, out: impl Write) -> io::Result<()> {
     let profile = &*with_stack_view(profile, options);
+    let with_subjects;
+    let profile = match options.for_store {
+        true => {
+            with_subjects = profile::ops::with_details(profile.clone());
+            &with_subjects
+        }
+        false => profile,
+    };
     check_size(profile::ops::expanded_frames(profile))?;
     // The header has no time, so the same profile gives the same file.
     let gzip = GzBuilder::new().write(out, Compression::default());
     let mut gzip = BufWriter::with_capacity(1 << 16, gzip);
-    Encoder::new(profile).encode(options, &mut gzip)?;
+    Encoder::new(profile, options.for_store).encode(options, &mut gzip)?;
     gzip.into_inner()?.finish()?.flush()
 }
 
@@ -54,12 +62,15 @@ struct Encoder<'p> {
     /// Location ids by frames, innermost first.
     locations: HashMap<Vec<FrameId>, u64>,
     mappings: HashMap<ModuleId, u64>,
+    /// [`OutputOptions::for_store`].
+    for_store: bool,
 }
 
 impl<'p> Encoder<'p> {
-    fn new(profile: &'p Profile) -> Self {
+    fn new(profile: &'p Profile, for_store: bool) -> Self {
         let mut encoder = Self {
             profile,
+            for_store,
             labels: Labels::new(profile),
             out: proto::Profile::default(),
             strings: HashMap::new(),
@@ -103,7 +114,8 @@ impl<'p> Encoder<'p> {
         } else {
             present[0]
         };
-        let by_value = shown.by_value && has_value(event);
+        let is_time = self.for_store && event == Event::Cpu;
+        let by_value = (shown.by_value || is_time) && has_value(event);
         let shown = if by_value {
             value_name(event)
         } else {
@@ -121,7 +133,11 @@ impl<'p> Encoder<'p> {
             .first()
             .map_or(0, |p| signed(p.start_unix_ns));
         self.out.duration_nanos = signed(duration_ns(profile));
-        let mut comments = vec![self.labels.title(options.title.as_deref())];
+        let title = match (self.for_store, &options.title) {
+            (true, None) => "sidewalk".to_owned(),
+            (_, title) => self.labels.title(title.as_deref()),
+        };
+        let mut comments = vec![title];
         comments.extend(notes(profile));
         comments.push(honest_line(&profile.health));
         self.out.comment = comments
@@ -149,8 +165,17 @@ impl<'p> Encoder<'p> {
     /// The count of an event's samples and its value; the value alone where that is a count too.
     fn value_types(&mut self, event: Event) -> Vec<proto::ValueType> {
         let mut types = vec![(count_name(event), "count")];
+        if self.for_store && event == Event::Cpu {
+            // Stores multiply a count by the period, but a sample stands for its own time.
+            types.clear();
+        }
         if has_value(event) {
             types.push((value_name(event), unit_name(event.unit())));
+        }
+        if self.for_store {
+            for (name, _) in &mut types {
+                *name = name.replace('-', "_");
+            }
         }
         let pair = |(name, unit): (String, &str)| proto::ValueType {
             r#type: self.string(&name),
@@ -169,12 +194,13 @@ impl<'p> Encoder<'p> {
         type SampleKey = (ThreadId, StackId, u8, Option<DetailId>);
         let mut sums: BTreeMap<SampleKey, (Event, Weight, f64)> = BTreeMap::new();
         for sample in &profile.samples {
-            let at = (
-                sample.thread,
-                sample.stack,
-                sample.event as u8,
-                sample.detail,
-            );
+            let at = match self.for_store {
+                true => (ThreadId(0), sample.stack, sample.event as u8, None),
+                false => {
+                    let thread = sample.thread;
+                    (thread, sample.stack, sample.event as u8, sample.detail)
+                }
+            };
             let nothing = (sample.event, Weight::default(), 0.0);
             let (_, sum, objects) = sums.entry(at).or_insert(nothing);
             *sum += Weight::of(sample.value);
@@ -186,19 +212,28 @@ impl<'p> Encoder<'p> {
         for ((thread, stack, _, detail), (event, sum, objects)) in sums {
             let mut value = vec![0; types];
             let first = first_value[&event];
+            let has_count = !(self.for_store && event == Event::Cpu);
             // An event that is only counted may be counted many times by one sample.
-            value[first] = signed(match event {
+            let count = signed(match event {
                 // A cast to the nearest whole number that there is.
                 event if of_objects(event) => objects.round() as u64,
                 event if has_value(event) => sum.samples,
                 _ => sum.value,
             });
-            if let Some(amount) = value.get_mut(first + 1).filter(|_| has_value(event)) {
-                *amount = signed(sum.value);
+            let numbers = [
+                has_count.then_some(count),
+                has_value(event).then_some(signed(sum.value)),
+            ];
+            let places = value.iter_mut().skip(first);
+            for (place, number) in places.zip(numbers.into_iter().flatten()) {
+                *place = number;
             }
             let frames: Vec<FrameId> = profile.frames_of(stack).collect();
             let location_id = self.stack(&frames);
-            let mut label = self.thread_labels(thread);
+            let mut label = match self.for_store {
+                true => Vec::new(),
+                false => self.thread_labels(thread),
+            };
             let runtime = frames
                 .iter()
                 .find_map(|&frame| profile.frame(frame).runtime);
@@ -207,6 +242,7 @@ impl<'p> Encoder<'p> {
                 let str = self.string(&visible(&runtimes[runtime.0 as usize]));
                 label.push(proto::Label { key, str, num: 0 });
             }
+            let detail = detail.filter(|_| !self.for_store);
             if let Some(detail) = detail.map(|id| profile.detail(id)) {
                 for (key, text) in [("detail", detail.name), ("detail text", detail.text)] {
                     let text = profile.string(text);
@@ -380,7 +416,7 @@ fn of_objects(event: Event) -> bool {
 }
 
 /// The sample type of an event's values: where others have a name for it, theirs.
-fn value_name(event: Event) -> String {
+pub(crate) fn value_name(event: Event) -> String {
     match event {
         Event::Alloc => "alloc_space".to_owned(),
         Event::Live => "inuse_space".to_owned(),
@@ -502,6 +538,28 @@ mod tests {
         insta::assert_snapshot!("live", written(&profile::testing::live().profile()));
         insta::assert_snapshot!("awaits", written(&profile::testing::awaits().profile()));
         insta::assert_snapshot!("empty", written(&Profile::default()));
+    }
+
+    /// Samples of one stack in two threads are one, and nothing names a thread, a subject or the
+    /// command line.
+    #[test]
+    fn files_for_stores() {
+        let mut profile = profile::testing::events().profile();
+        profile.processes[0].command = vec!["app".into(), "--password=secret".into()];
+        let options = OutputOptions {
+            for_store: true,
+            ..OutputOptions::default()
+        };
+        let mut file = Vec::new();
+        write(&profile, &options, &mut file).expect("a Vec takes everything");
+        let text = read(&file);
+        assert!(!text.contains("secret"), "{text}");
+        let types = text.lines().next().unwrap_or_default();
+        assert!(
+            !types.contains('-') && !types.contains(" samples/count"),
+            "{types}"
+        );
+        insta::assert_snapshot!("for_stores", text);
     }
 
     /// Inlined functions are lines of the location that they are inlined into.

@@ -20,6 +20,9 @@ use self::process::{ProcessCut, Sorted};
 use crate::record::{ProcessKey, Record};
 use crate::writer::{PushOutcome, Writer};
 
+/// Smallest change between the clocks that counts.
+const CLOCK_STEP_NS: u64 = 1_000_000;
+
 /// One instant by two clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockReading {
@@ -231,7 +234,10 @@ impl Cutter {
             process.sweep(number);
         }
         let end_ns = end_ns.max(boundary.time_ns.saturating_add(1));
-        let after = Interval::new(number.wrapping_add(1), now.at(end_ns));
+        // Less is the time between the readings of both clocks.
+        let has_step = now.unix_ns.abs_diff(boundary.at(now.time_ns).unix_ns) >= CLOCK_STEP_NS;
+        let clocks = if has_step { now } else { boundary };
+        let after = Interval::new(number.wrapping_add(1), clocks.at(end_ns));
         self.current = std::mem::replace(&mut self.next, after);
     }
 

@@ -4,9 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use prost::Message as _;
 use recording::Record;
 use testkit::{Recorder, Runtime, sidewalk, stdout_of, test_folder};
 
@@ -16,6 +21,7 @@ use crate::records;
 on_each_runtime!(intervals_of_a_program_add_up_to_its_own_count);
 on_net8_and_core31!(
     intervals_of_an_attached_program,
+    profiles_sent_over_http_add_up,
     profiles_in_a_folder_are_limited,
 );
 
@@ -169,4 +175,117 @@ fn profiles_in_a_folder_are_limited(runtime: &Runtime) {
         .map(|path| path.display().to_string())
         .collect();
     assert_eq!(left, pushed[pushed.len() - 3..]);
+}
+
+/// Requests that a server accepted: head and body.
+type Accepted = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// Starts a server that is busy at first. Returns its port.
+fn busy_server() -> (u16, Accepted) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepted = Accepted::default();
+    let shared = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        let mut is_busy = true;
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).unwrap() > 0 {}
+            let head = head.to_lowercase();
+            let length = head.split("content-length: ").nth(1).unwrap();
+            let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
+            reader.read_exact(&mut body).unwrap();
+            let status = match std::mem::take(&mut is_busy) {
+                true => "503 Busy",
+                false => {
+                    shared.lock().unwrap().push((head, body));
+                    "200 OK"
+                }
+            };
+            let answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (port, accepted)
+}
+
+fn profiles_sent_over_http_add_up(runtime: &Runtime) {
+    let token = test_folder("token").join("token");
+    fs::write(&token, "t0ken\n").unwrap();
+    let (otlp, otlp_accepted) = busy_server();
+    let (pprof, pprof_accepted) = busy_server();
+    let otlp = format!("otlp+http://127.0.0.1:{otlp}");
+    let pprof = format!("pprof+http://127.0.0.1:{pprof}/ingest?name=shop");
+    let recorded = Recorder::workload(runtime, "exceptions", &["2"])
+        .options(["-e", "exception", "--push", &otlp, "--push", &pprof])
+        .options(["--push-token-file", token.to_str().unwrap()])
+        .options(OFTEN)
+        .environment("OTEL_SERVICE_NAME", "the-shop")
+        .environment("ANOTHER", "s3cret")
+        .run_complete();
+    assert!(!recorded.answer.stderr.contains("t0ken"));
+    let thrown = recorded.answer.measured("thrown") as i64;
+    let mut sum = 0;
+    let mut times = Vec::new();
+    let accepted = otlp_accepted.lock().unwrap();
+    for (head, body) in accepted.iter() {
+        assert!(
+            head.starts_with("post /v1development/profiles http/1.1"),
+            "{head}"
+        );
+        assert!(
+            head.contains("\r\nauthorization: bearer t0ken\r\n"),
+            "{head}"
+        );
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(&body[..])
+            .read_to_end(&mut bytes)
+            .unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("the-shop") && !text.contains("s3cret"));
+        let request = ExportProfilesServiceRequest::decode(&bytes[..]).unwrap();
+        let dictionary = request.dictionary.unwrap();
+        let has_main = |stack: i32| {
+            let stack = &dictionary.stack_table[stack as usize];
+            let locations = stack.location_indices.iter();
+            let lines = locations.flat_map(|at| &dictionary.location_table[*at as usize].lines);
+            let mut functions = lines.map(|line| {
+                let function = &dictionary.function_table[line.function_index as usize];
+                &dictionary.string_table[function.name_strindex as usize]
+            });
+            functions.any(|name| name.contains("Exceptions.Main"))
+        };
+        let scopes = request
+            .resource_profiles
+            .iter()
+            .flat_map(|one| &one.scope_profiles);
+        for profile in scopes.flat_map(|scope| &scope.profiles) {
+            times.push((profile.time_unix_nano, profile.duration_nano));
+            let samples = profile
+                .samples
+                .iter()
+                .filter(|sample| has_main(sample.stack_index));
+            sum += samples.map(|sample| sample.values[0]).sum::<i64>();
+        }
+    }
+    assert_eq!(sum, thrown);
+    // No interval is in two of them. One without an exception is none.
+    times.sort_unstable();
+    assert!(times.len() > 3, "{times:?}");
+    for pair in times.windows(2) {
+        // The wall clock may be corrected between them.
+        let end = pair[0].0 + pair[0].1;
+        assert!(end <= pair[1].0 + pair[1].1 / 2, "{times:?}");
+    }
+    // The other one has the same intervals.
+    let accepted = pprof_accepted.lock().unwrap();
+    assert_eq!(accepted.len(), times.len());
+    let (head, body) = &accepted[0];
+    assert!(
+        head.starts_with("post /ingest?name=shop http/1.1"),
+        "{head}"
+    );
+    assert!(body.starts_with(b"\x1f\x8b"));
 }

@@ -1,36 +1,40 @@
-//! HTTP client for one server: proxy, certificates, limits.
-//!
-//! Invariants: a request that begins by HTTPS is never redirected to plain HTTP; requests use the
-//! proxy that the environment names.
+//! Clients, and the proxy and certificates that they use.
 
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Proxy};
 
-use crate::failure::without_user;
-use crate::{Limits, Server};
+use crate::address::{Address, without_user};
 
-/// A server may send us on so often.
-const MAX_REDIRECTS: u32 = 5;
+/// Settings of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Maximum time until a connection is made, until an answer begins, and between two parts of
+    /// it.
+    pub silence: Duration,
+    /// How often the server may redirect a request. 0: the redirection is the answer.
+    pub redirects: u32,
+}
 
-/// A client for `server`, with the proxy that the environment names.
+/// Returns a client for `server`, with the proxy that the environment names.
 ///
 /// # Errors
 /// The environment's proxy is none; the text says what to do.
-pub(crate) fn new(
-    server: &Server,
-    limits: Limits,
+pub fn client(
+    server: &Address,
+    settings: Settings,
     variable: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Agent, String> {
-    let silence = Some(limits.silence);
+    let silence = Some(settings.silence);
     let mut config = Agent::config_builder()
         .user_agent(concat!("sidewalk/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
         .http_status_as_error(false)
         .https_only(server.is_secure())
-        .max_redirects(MAX_REDIRECTS)
+        .max_redirects(settings.redirects)
         .timeout_resolve(silence)
         .timeout_connect(silence)
         .timeout_recv_response(silence)
@@ -60,7 +64,7 @@ fn certificates() -> RootCerts {
 /// The proxy for a server, as other tools find it: by the scheme of the address, else for all,
 /// unless the host is named in `no_proxy`.
 fn proxy(
-    server: &Server,
+    server: &Address,
     variable: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Option<Proxy>, String> {
     let value = |name: &str| {
@@ -112,7 +116,7 @@ mod tests {
     use super::*;
 
     fn proxy_for(address: &str, set: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let server = Server::symbol_store(address).unwrap();
+        let server = Address::parse(address).unwrap();
         let variable = |name: &str| {
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))

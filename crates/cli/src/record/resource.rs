@@ -1,0 +1,299 @@
+//! Attributes of a recorded process's resource, as OpenTelemetry defines them.
+//!
+//! Invariant: of a process's environment only `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`
+//! are used, which are made to be sent. Nothing of its command line is but the program's name.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+
+use formats::otlp::SERVICE_NAME;
+use profile::Profile;
+use profile::model::{Module, Process};
+use sha2::{Digest as _, Sha256};
+
+/// Length of the parts of a file that its hash covers.
+const HASHED: u64 = 4096;
+/// Maximum number of files whose hashes are kept.
+const MAX_HASHES: usize = 10_000;
+/// Variables of a process that are used.
+const VARIABLES: [&str; 2] = ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"];
+
+/// Reads attributes, and keeps them while a process is recorded: they may be unreadable in its last
+/// interval.
+#[derive(Default)]
+pub(super) struct ResourceReader {
+    known: RefCell<HashMap<ProcessIdentity, Vec<(String, String)>>>,
+    hashes: RefCell<HashMap<String, Option<String>>>,
+}
+
+/// Pid and command line.
+type ProcessIdentity = (u32, Vec<String>);
+
+fn identity(process: &Process) -> ProcessIdentity {
+    (process.pid, process.command.clone())
+}
+
+impl ResourceReader {
+    /// Drops what is known of processes that are not in this profile.
+    pub(super) fn forget_others(&self, profile: &Profile) {
+        let present: Vec<ProcessIdentity> = profile.processes.iter().map(identity).collect();
+        let mut known = self.known.borrow_mut();
+        known.retain(|process, _| present.contains(process));
+    }
+
+    /// The attributes of a process.
+    pub(super) fn of(&self, profile: &Profile, process: &Process) -> Vec<(String, String)> {
+        let mut known = self.known.borrow_mut();
+        let attributes = known
+            .entry(identity(process))
+            .or_insert_with(|| attributes(process));
+        let mut attributes = attributes.clone();
+        let runtimes = profile.runtimes.iter();
+        let own = |id: profile::model::ProcessId| profile.process(id).pid == process.pid;
+        let mut versions: Vec<&str> = runtimes
+            .filter(|runtime| runtime.recorded && own(runtime.process))
+            .map(|runtime| &*runtime.version)
+            .collect();
+        versions.sort_unstable();
+        versions.dedup();
+        if !versions.is_empty() {
+            attributes.push(("process.runtime.name".to_owned(), ".NET".to_owned()));
+            let versions = versions.join(", ");
+            attributes.push(("process.runtime.version".to_owned(), versions));
+        }
+        attributes
+    }
+
+    /// `process.executable.build_id.htlhash` of a module's file: the first 16 bytes of the SHA-256
+    /// of its first and last 4,096 bytes and its length.
+    pub(super) fn file_hash(&self, module: &Module) -> Option<String> {
+        let mut hashes = self.hashes.borrow_mut();
+        if hashes.len() >= MAX_HASHES {
+            hashes.clear();
+        }
+        if let Some(known) = hashes.get(&module.path) {
+            return known.clone();
+        }
+        // A module inside a file has no file of its own.
+        let is_file = module.path.starts_with('/') && module.file_offset == 0;
+        let hash = is_file.then(|| hash_of(&module.path)).and_then(Result::ok);
+        hashes.insert(module.path.clone(), hash.clone());
+        hash
+    }
+}
+
+fn hash_of(path: &str) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let length = facts.len();
+    let mut content = Vec::new();
+    (&file).take(HASHED).read_to_end(&mut content)?;
+    file.seek(SeekFrom::Start(length.saturating_sub(HASHED)))?;
+    (&file).take(HASHED).read_to_end(&mut content)?;
+    content.extend_from_slice(&length.to_be_bytes());
+    let hash = Sha256::digest(&content);
+    Ok(hash
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+/// Reads the attributes of a process.
+fn attributes(process: &Process) -> Vec<(String, String)> {
+    let pid = process.pid;
+    // Another process may have the id in our view, or a later one.
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = command.strip_suffix(b"\0").unwrap_or(&command);
+    let words: Vec<_> = words
+        .split(|byte| *byte == 0)
+        .map(String::from_utf8_lossy)
+        .collect();
+    let is_it = words
+        .iter()
+        .map(|word| &**word)
+        .eq(process.command.iter().map(String::as_str));
+    let variables = match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environment) if is_it => variables(&environment),
+        // A command inherits ours.
+        _ => VARIABLES.map(|name| std::env::var(name).ok()),
+    };
+    let [service, given] = variables;
+    let mut attributes: Vec<(String, String)> = pairs(&given.unwrap_or_default()).collect();
+    let mut set = |key: &str, value: String, is_default: bool| match attributes
+        .iter_mut()
+        .find(|(known, _)| known == key)
+    {
+        Some(_) if is_default => {}
+        Some((_, known)) => *known = value,
+        None => attributes.push((key.to_owned(), value)),
+    };
+    let name = process.name();
+    let name = name.strip_suffix(".dll").unwrap_or(&name);
+    match service.filter(|service| !service.is_empty()) {
+        Some(service) => set(SERVICE_NAME, service, false),
+        None => set(SERVICE_NAME, name.to_owned(), true),
+    }
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    set("host.name", host.to_owned(), true);
+    // A number would have the whole batch refused behind a Collector, so `process.pid` is here.
+    set("service.instance.id", format!("{host}:{pid}"), true);
+    let groups = match is_it {
+        true => fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(),
+        false => String::new(),
+    };
+    if let Some(container) = container_id(&groups) {
+        set("container.id", container.to_owned(), true);
+    }
+    if let Some(pod) = pod_uid(&groups) {
+        set("k8s.pod.uid", pod, true);
+    }
+    attributes
+}
+
+/// Returns the values of [`VARIABLES`] in the content of `/proc/PID/environ`.
+fn variables(environment: &[u8]) -> [Option<String>; 2] {
+    VARIABLES.map(|name| {
+        let mut all = environment.split(|byte| *byte == 0);
+        let value = all.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    })
+}
+
+/// Parses `key=value,key=value`, with values as in a URL.
+pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    text.split(',').filter_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        let key = key.trim();
+        (!key.is_empty()).then(|| (key.to_owned(), decoded(value.trim())))
+    })
+}
+
+/// Replaces `%41` by `A`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *byte == b'%');
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the container's id in the content of `/proc/PID/cgroup`: 64 hexadecimal digits at the
+/// end of a path, perhaps between `docker-` and `.scope`.
+fn container_id(groups: &str) -> Option<&str> {
+    let mut parts = groups.lines().flat_map(|line| line.split('/').rev());
+    parts.find_map(|part| {
+        let part = part.strip_suffix(".scope").unwrap_or(part);
+        let id = part.rsplit_once('-').map_or(part, |(_, id)| id);
+        let is_one = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_one.then_some(id)
+    })
+}
+
+/// Returns the uid of a Kubernetes pod in the content of `/proc/PID/cgroup`.
+fn pod_uid(groups: &str) -> Option<String> {
+    // With systemd the uid has `_` for `-`.
+    let mut parts = groups.lines().flat_map(|line| line.split('/'));
+    parts.find_map(|part| {
+        let part = part.strip_suffix(".slice").unwrap_or(part);
+        let (_, uid) = part.rsplit_once("pod")?;
+        let uid = uid.replace('_', "-");
+        let groups: Vec<&str> = uid.split('-').collect();
+        let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+        let is_hex = uid
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+        (is_hex && lengths == [8, 4, 4, 4, 12]).then_some(uid)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_of_the_environment() {
+        let found = |text| pairs(text).collect::<Vec<_>>();
+        let of = |pairs: &[(&str, &str)]| {
+            let owned = pairs
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.to_string()));
+            owned.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found("a=1, b.c = x%20y,bad,=,d="),
+            of(&[("a", "1"), ("b.c", "x y"), ("d", "")])
+        );
+        assert_eq!(found("a=%zz%4"), of(&[("a", "%zz%4")]));
+        let environment = b"PATH=/bin\0SECRET=x\0OTEL_SERVICE_NAME=shop\0XOTEL_SERVICE_NAME=no\0";
+        assert_eq!(variables(environment), [Some("shop".into()), None]);
+    }
+
+    #[test]
+    fn containers_and_pods() {
+        let id = "0123456789abcdef".repeat(4);
+        let uid = "12345678-9abc-def0-1234-56789abcdef0";
+        let systemd = uid.replace('-', "_");
+        for (groups, container, pod) in [
+            ("0::/".to_owned(), None, None),
+            ("0::/user.slice/session-3.scope\n".into(), None, None),
+            (format!("0::/docker/{id}\n"), Some(&*id), None),
+            (
+                format!("0::/system.slice/docker-{id}.scope\n"),
+                Some(&*id),
+                None,
+            ),
+            (
+                format!("1:cpu:/kubepods/burstable/pod{uid}/{id}\n0::/\n"),
+                Some(&*id),
+                Some(uid),
+            ),
+            (
+                format!(
+                    "0::/kubepods.slice/kubepods-pod{systemd}.slice/cri-containerd-{id}.scope\n"
+                ),
+                Some(&*id),
+                Some(uid),
+            ),
+        ] {
+            assert_eq!(container_id(&groups), container, "{groups}");
+            assert_eq!(pod_uid(&groups).as_deref(), pod, "{groups}");
+        }
+    }
+
+    #[test]
+    fn hashes_of_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, vec![7; 5000]).unwrap();
+        let mut content = vec![7; 8192];
+        content.extend_from_slice(&5000u64.to_be_bytes());
+        let digest = Sha256::digest(&content);
+        let expected: String = digest
+            .iter()
+            .take(16)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(hash_of(path.to_str().unwrap()).unwrap(), expected);
+        assert!(hash_of(folder.path().to_str().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! Rules for another try: which answers allow one, how often, and after which pause.
+//!
+//! The rules for OTLP are those of its specification (`docs/specification.md` of
+//! opentelemetry-proto, "Failures"): 429, 502, 503 and 504, never after a partial success.
+//! Other stores answer 500 for what they will never take and 429 for what is too large for them, so
+//! those are tried a few times only.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Maximum number of tries.
+const MAX_TRIES: u32 = 10;
+/// Maximum number of tries after a status that may be final.
+const MAX_TRIES_OF_ERRORS: u32 = 3;
+/// Maximum pause that a server may ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+/// A server's answer.
+pub(crate) enum Answer {
+    /// It answered.
+    Status {
+        status: u16,
+        retry_after: Option<Duration>,
+        /// The beginning of the body.
+        text: String,
+        body: Vec<u8>,
+    },
+    /// It did not, for this reason.
+    Failed(String),
+}
+
+impl Answer {
+    pub(crate) fn failed(why: String) -> Answer {
+        Answer::Failed(why)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Failed(why) => f.write_str(why),
+            Answer::Status { status, text, .. } => {
+                let meaning = match status {
+                    300..=399 => ", a redirection: give the address that it leads to",
+                    401 | 403 => ": it wants another token or header (--push-token-file)",
+                    404 | 405 => ": it takes no profiles at this address",
+                    413 => ": the profile is too large for it",
+                    415 => ": it does not know this format",
+                    429 => ": it takes no more for now",
+                    _ => "",
+                };
+                write!(f, "it answers {status}{meaning}")?;
+                // An answer in another format is no text.
+                match text.chars().all(|c| !c.is_control()) && !text.is_empty() {
+                    true => write!(f, " ({text})"),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// The consequence of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The body has arrived. The server did not take so many of its profiles.
+    Sent { rejected: u64, message: String },
+    /// It will never be accepted, or was tried too often.
+    Refused,
+    /// It may be accepted later.
+    Retry,
+}
+
+/// Judges the answer to try number `tries`.
+pub(crate) fn verdict(answer: &Answer, is_otlp: bool, tries: u32) -> Verdict {
+    let most = match answer {
+        Answer::Status { status, body, .. } => match status {
+            200..=299 => {
+                let (rejected, message) = match is_otlp {
+                    true => partial_success(body),
+                    false => (0, String::new()),
+                };
+                return Verdict::Sent { rejected, message };
+            }
+            429 if !is_otlp => MAX_TRIES_OF_ERRORS,
+            429 | 502 | 503 | 504 => MAX_TRIES,
+            408 | 500 if !is_otlp => MAX_TRIES_OF_ERRORS,
+            _ => 0,
+        },
+        Answer::Failed(_) => MAX_TRIES,
+    };
+    match tries < most {
+        true => Verdict::Retry,
+        false => Verdict::Refused,
+    }
+}
+
+/// The pause that the server asks for.
+pub(crate) fn retry_after(answer: &Answer) -> Option<Duration> {
+    match answer {
+        Answer::Status { retry_after, .. } => *retry_after,
+        Answer::Failed(_) => None,
+    }
+}
+
+/// Reads the numbers of an `ExportProfilesServiceResponse`: field 1 is `partial_success`, with
+/// `rejected_profiles` (1) and `error_message` (2). Anything else is a full success.
+fn partial_success(body: &[u8]) -> (u64, String) {
+    let Some(success) = fields(body).find_map(|(number, field)| match field {
+        Field::Bytes(bytes) if number == 1 => Some(bytes),
+        _ => None,
+    }) else {
+        return (0, String::new());
+    };
+    let (mut rejected, mut message) = (0, String::new());
+    for (number, field) in fields(success) {
+        match (number, field) {
+            (1, Field::Number(count)) => rejected = count,
+            (2, Field::Bytes(text)) => message = String::from_utf8_lossy(text).into_owned(),
+            _ => {}
+        }
+    }
+    (rejected, message)
+}
+
+/// A field of a protobuf message.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message, up to the first that cannot be read.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+    std::iter::from_fn(move || {
+        let key = varint(&mut message)?;
+        let field = match key & 7 {
+            0 => Field::Number(varint(&mut message)?),
+            2 => {
+                let length = usize::try_from(varint(&mut message)?).ok()?;
+                let (bytes, rest) = message.split_at_checked(length)?;
+                message = rest;
+                Field::Bytes(bytes)
+            }
+            _ => return None,
+        };
+        Some((key >> 3, field))
+    })
+}
+
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = message.split_first()?;
+        *message = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Lengths of pauses.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacing {
+    /// Before the second try. It doubles with each try.
+    pub first: Duration,
+    /// The longest.
+    pub most: Duration,
+}
+
+impl Default for Pacing {
+    fn default() -> Pacing {
+        Pacing {
+            first: Duration::from_secs(1),
+            most: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Pacing {
+    /// The pause after try number `tries`: half of it to all of it by chance, so that a fleet does
+    /// not come back in step, and not less than the server asks for.
+    pub(crate) fn pause(self, tries: u32, asked: Option<Duration>) -> Duration {
+        let doublings = tries.saturating_sub(1).min(16);
+        let longest = self.first.saturating_mul(1 << doublings).min(self.most);
+        let pause = longest.mul_f64(0.5 + 0.5 * fastrand::f64());
+        pause.max(asked.unwrap_or_default().min(MAX_RETRY_AFTER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &[u8]) -> Answer {
+        Answer::Status {
+            status,
+            retry_after: None,
+            text: String::new(),
+            body: body.to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_may_be_tried_again() {
+        // Tries of OTLP and of other stores.
+        for (status, otlp, other) in [
+            (301, 1, 1),
+            (400, 1, 1),
+            (401, 1, 1),
+            (404, 1, 1),
+            (408, 1, 3),
+            (413, 1, 1),
+            (422, 1, 1),
+            (429, 10, 3),
+            (500, 1, 3),
+            (501, 1, 1),
+            (502, 10, 10),
+            (503, 10, 10),
+            (504, 10, 10),
+        ] {
+            for (is_otlp, most) in [(true, otlp), (false, other)] {
+                let verdicts =
+                    (1..=most).map(|tries| verdict(&answer(status, b""), is_otlp, tries));
+                let verdicts: Vec<Verdict> = verdicts.collect();
+                let (last, before) = verdicts.split_last().unwrap();
+                assert_eq!(*last, Verdict::Refused, "{status} {is_otlp}");
+                assert!(before.iter().all(|one| *one == Verdict::Retry), "{status}");
+            }
+        }
+        assert_eq!(
+            verdict(&Answer::failed("x".into()), true, 9),
+            Verdict::Retry
+        );
+        assert_eq!(
+            verdict(&Answer::failed("x".into()), true, 10),
+            Verdict::Refused
+        );
+    }
+
+    #[test]
+    fn partial_successes() {
+        let sent = |rejected, message: &str| Verdict::Sent {
+            rejected,
+            message: message.into(),
+        };
+        let of = |body: &[u8]| verdict(&answer(200, body), true, 1);
+        // An empty `partial_success` is no refusal.
+        assert_eq!(of(b"\x0a\x00"), sent(0, ""));
+        assert_eq!(of(b""), sent(0, ""));
+        assert_eq!(of(b"\x0a\x07\x08\x03\x12\x03bad"), sent(3, "bad"));
+        for broken in [
+            &b"\x0a\x7f\x08"[..],
+            b"\xff",
+            b"<html>",
+            b"\x0a\x02\x08\x80",
+        ] {
+            assert_eq!(of(broken), sent(0, ""), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_a_limit_and_follow_the_server() {
+        let pacing = Pacing::default();
+        for (tries, most) in [(1, 1), (2, 2), (3, 4), (7, 60), (u32::MAX, 60)] {
+            let most = Duration::from_secs(most);
+            for _ in 0..100 {
+                let pause = pacing.pause(tries, None);
+                assert!(pause >= most / 2 && pause <= most, "{pause:?}");
+            }
+        }
+        let asked = |seconds| {
+            pacing
+                .pause(1, Some(Duration::from_secs(seconds)))
+                .as_secs()
+        };
+        assert_eq!((asked(30), asked(4000)), (30, 300));
+    }
+}

@@ -1,0 +1,334 @@
+//! Sends bodies to one server, in a thread of its own.
+//!
+//! Bodies wait in memory: at most [`MAX_WAITING`], and [`MAX_BYTES`]; the oldest goes first.
+//! Invariants: [`Sender::send`] never waits. A body that the server refuses is dropped and counted,
+//! one that may be accepted later is tried again, a bounded number of times ([`crate::retry`]).
+//! Tokens are read from their file for each request, and are in no message.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http_client::{Address, Settings};
+use ureq::Agent;
+
+use crate::retry::{Answer, Pacing, Verdict, retry_after, verdict};
+
+/// Maximum number of bodies that wait.
+const MAX_WAITING: usize = 64;
+/// Maximum size of the bodies that wait, in bytes.
+const MAX_BYTES: usize = 32 << 20;
+/// Maximum time until the server answers.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Maximum bytes of an answer that are read.
+const MAX_ANSWER: u64 = 64 * 1024;
+/// Maximum characters of an answer in a message.
+const MAX_SHOWN: usize = 200;
+
+/// Where the headers that grant access come from.
+#[derive(Clone, Default, Debug)]
+pub struct Credentials {
+    /// File of a bearer token.
+    pub token_file: Option<PathBuf>,
+    /// Headers from files or the environment. Their values are secrets.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A server that takes bodies.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// The whole address to post to.
+    pub address: Address,
+    /// `Content-Type`.
+    pub content_type: &'static str,
+    /// Whether bodies are compressed here, with `Content-Encoding: gzip`.
+    pub is_gzip: bool,
+    /// Whether answers are those of OTLP.
+    pub is_otlp: bool,
+}
+
+/// Numbers of bodies.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Accepted, and their bytes.
+    pub sent: u64,
+    /// See `sent`.
+    pub sent_bytes: u64,
+    /// Tries after the first ones.
+    pub retries: u64,
+    /// Refused by the server, or tried too often.
+    pub refused: u64,
+    /// Dropped because too many waited, or the end came first.
+    pub dropped: u64,
+    /// Profiles in accepted bodies that the server did not take.
+    pub rejected_profiles: u64,
+    /// The last failure, without secrets.
+    pub last_failure: Option<String>,
+}
+
+impl Delivery {
+    /// Bodies that did not arrive.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.refused + self.dropped
+    }
+}
+
+/// The thread of a server.
+pub struct Sender {
+    is_gzip: bool,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Body>,
+    bytes: usize,
+    /// When the thread has to end.
+    deadline: Option<Instant>,
+    is_closed: bool,
+    delivery: Delivery,
+}
+
+/// A body and how often it was tried.
+struct Body {
+    content: Vec<u8>,
+    tries: u32,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next body. `None`: there will be none, or the time is over.
+    fn next(&self) -> Option<Body> {
+        let mut state = self.state();
+        loop {
+            if state.deadline.is_some_and(|end| Instant::now() >= end) {
+                return None;
+            }
+            if let Some(body) = state.waiting.pop_front() {
+                state.bytes -= body.content.len();
+                return Some(body);
+            }
+            if state.is_closed {
+                return None;
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits before another try. Returns false if the thread has to end first.
+    fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.state();
+        loop {
+            if state.deadline.is_some_and(|end| until > end) {
+                return false;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Sender {
+    /// Starts the thread. `variable` reads the environment, for proxies.
+    ///
+    /// # Errors
+    /// The proxy of the environment is none, or the system has no more threads.
+    pub fn start(
+        endpoint: Endpoint,
+        credentials: Credentials,
+        pacing: Pacing,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Sender, String> {
+        let settings = Settings {
+            silence: SILENCE,
+            // A redirection would need the headers sent elsewhere.
+            redirects: 0,
+        };
+        let client = http_client::client(&endpoint.address, settings, variable)?;
+        let shared = Arc::<Shared>::default();
+        let is_gzip = endpoint.is_gzip;
+        let post = Post {
+            client,
+            endpoint,
+            credentials,
+        };
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("push".into())
+            .spawn(move || run(&for_thread, &post, pacing))
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Sender {
+            is_gzip,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Sends a body when it is its turn.
+    pub fn send(&self, content: &[u8]) {
+        let content = match self.is_gzip {
+            true => gzip(content),
+            false => content.to_vec(),
+        };
+        let mut state = self.shared.state();
+        state.bytes += content.len();
+        state.waiting.push_back(Body { content, tries: 0 });
+        while state.waiting.len() > MAX_WAITING || state.bytes > MAX_BYTES {
+            let Some(oldest) = state.waiting.pop_front() else {
+                break;
+            };
+            state.bytes -= oldest.content.len();
+            state.delivery.dropped += 1;
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Returns the numbers so far.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        self.shared.state().delivery.clone()
+    }
+
+    /// Sends what waits, for at most `time` beside a request that is under way, and ends the
+    /// thread.
+    #[must_use]
+    pub fn finish(mut self, time: Duration) -> Delivery {
+        {
+            let mut state = self.shared.state();
+            state.is_closed = true;
+            state.deadline = Instant::now().checked_add(time);
+        }
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It does not panic; if it does, the rest is counted as dropped.
+            let _ = thread.join();
+        }
+        let mut state = self.shared.state();
+        state.delivery.dropped += state.waiting.len() as u64;
+        state.waiting.clear();
+        state.delivery.clone()
+    }
+}
+
+/// A client and what all its requests have.
+struct Post {
+    client: Agent,
+    endpoint: Endpoint,
+    credentials: Credentials,
+}
+
+fn run(shared: &Shared, post: &Post, pacing: Pacing) {
+    while let Some(mut body) = shared.next() {
+        let answer = post.send(&body.content);
+        body.tries += 1;
+        let verdict = verdict(&answer, post.endpoint.is_otlp, body.tries);
+        let mut state = shared.state();
+        match verdict {
+            Verdict::Sent { rejected, message } => {
+                state.delivery.sent += 1;
+                state.delivery.sent_bytes += body.content.len() as u64;
+                state.delivery.rejected_profiles += rejected;
+                if rejected > 0 {
+                    state.delivery.last_failure = Some(shown(&message));
+                }
+            }
+            Verdict::Refused => {
+                state.delivery.refused += 1;
+                state.delivery.last_failure = Some(answer.to_string());
+            }
+            Verdict::Retry => {
+                state.delivery.last_failure = Some(answer.to_string());
+                drop(state);
+                let pause = pacing.pause(body.tries, retry_after(&answer));
+                let may_go_on = shared.pause(pause);
+                let mut state = shared.state();
+                if !may_go_on {
+                    state.delivery.dropped += 1;
+                    continue;
+                }
+                state.delivery.retries += 1;
+                // Behind the others: one bad body does not hold them up.
+                state.bytes += body.content.len();
+                state.waiting.push_back(body);
+            }
+        }
+    }
+}
+
+impl Post {
+    fn send(&self, content: &[u8]) -> Answer {
+        let mut request = self
+            .client
+            .post(self.endpoint.address.as_str())
+            .header("Content-Type", self.endpoint.content_type);
+        if self.endpoint.is_gzip {
+            request = request.header("Content-Encoding", "gzip");
+        }
+        for (name, value) in &self.credentials.headers {
+            request = request.header(name, value);
+        }
+        if let Some(file) = &self.credentials.token_file {
+            match std::fs::read_to_string(file) {
+                Ok(token) => {
+                    request = request.header("Authorization", format!("Bearer {}", token.trim()));
+                }
+                Err(error) => {
+                    let file = file.display();
+                    return Answer::failed(format!("cannot read the token in {file}: {error}"));
+                }
+            }
+        }
+        match request.send(content) {
+            Ok(mut response) => {
+                let header = response.headers().get("retry-after");
+                let retry_after = header.and_then(|value| value.to_str().ok()?.parse().ok());
+                let mut body = Vec::new();
+                let reader = response.body_mut().as_reader();
+                // The status counts, whatever follows.
+                let _ = reader.take(MAX_ANSWER).read_to_end(&mut body);
+                Answer::Status {
+                    status: response.status().as_u16(),
+                    retry_after: retry_after.map(Duration::from_secs),
+                    text: shown(&String::from_utf8_lossy(&body)),
+                    body,
+                }
+            }
+            Err(error) => Answer::failed(error.to_string()),
+        }
+    }
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    // A `Vec` takes everything.
+    let _ = encoder.write_all(content);
+    encoder.finish().unwrap_or_default()
+}
+
+/// A text for a message, of bounded length.
+fn shown(text: &str) -> String {
+    text.trim().chars().take(MAX_SHOWN).collect()
+}
