@@ -278,8 +278,9 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) every: Option<Duration>,
 
-    /// Push a profile of each interval to file:///FOLDER, otlp+http(s)://HOST:PORT or
-    /// pprof+http(s)://HOST:PORT/PATH (docs/fleet.md). May be given several times
+    /// Push a profile of each interval to file:///FOLDER, otlp+http(s)://HOST:PORT,
+    /// pyroscope+http(s)://HOST:PORT or pprof+http(s)://HOST:PORT/PATH (docs/fleet.md). May be
+    /// given several times
     #[arg(
         long = "push",
         value_name = "URL",

@@ -19,6 +19,7 @@ mod labels;
 mod options;
 pub mod otlp;
 pub mod pprof;
+pub mod pyroscope;
 mod select;
 pub mod speedscope;
 mod spread;

@@ -31,13 +31,18 @@ pub enum Target {
     Pprof(Address),
     /// `otlp+http(s)://…`: the address that takes OTLP profiles.
     Otlp(Address),
+    /// `pyroscope+http(s)://…`: the address of Pyroscope's push API.
+    Pyroscope(Address),
 }
 
 /// The forms of [`Target::parse`], for messages.
-const FORMS: &str = "file:///FOLDER, otlp+http(s)://HOST:PORT or pprof+http(s)://HOST:PORT/PATH";
+const FORMS: &str = "file:///FOLDER, otlp+http(s)://HOST:PORT, pyroscope+http(s)://HOST:PORT or \
+                     pprof+http(s)://HOST:PORT/PATH";
 
 /// Path of OTLP profiles on a server.
 const OTLP_PATH: &str = "/v1development/profiles";
+/// Path of Pyroscope's push API on a server.
+const PYROSCOPE_PATH: &str = "/push.v1.PusherService/Push";
 
 impl Target {
     /// Parses an address.
@@ -70,6 +75,12 @@ impl Target {
                 false => parse(&format!("{base}{OTLP_PATH}"))?,
             }));
         }
+        if let Some(address) = address.strip_prefix("pyroscope+") {
+            let base = address.trim_end_matches('/');
+            return Ok(Target::Pyroscope(parse(&format!(
+                "{base}{PYROSCOPE_PATH}"
+            ))?));
+        }
         Err(format!("expected {FORMS}"))
     }
 }
@@ -94,6 +105,12 @@ mod tests {
                 otlp("https://a/b/v1development/profiles"),
             ),
             ("otlp+http://a/v1/profiles", otlp("http://a/v1/profiles")),
+            (
+                "pyroscope+https://a:4040/x/",
+                Target::Pyroscope(
+                    Address::parse("https://a:4040/x/push.v1.PusherService/Push").unwrap(),
+                ),
+            ),
         ] {
             assert_eq!(Target::parse(address), Ok(target), "{address}");
         }

@@ -525,7 +525,7 @@ impl Agent {
             ],
             _ => Vec::new(),
         };
-        if choice % 5 == 0 {
+        if choice.is_multiple_of(5) {
             let allocations = gone.into();
             write(
                 self.key,

@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use formats::otlp::Facts;
 use formats::{Format, OutputOptions};
 use profile::Profile;
+use profile::model::Process;
 use push::{Credentials, Delivery, Endpoint, Folder, Pacing, Sender, Target};
 
 use super::resource::ResourceReader;
@@ -36,6 +39,7 @@ pub(super) struct PushPlan {
 enum Protocol {
     Pprof,
     Otlp,
+    Pyroscope,
 }
 
 /// A store that is pushed to.
@@ -80,19 +84,20 @@ impl PushPlan {
                 }
                 Target::Pprof(address) => (Protocol::Pprof, address),
                 Target::Otlp(address) => (Protocol::Otlp, address),
+                Target::Pyroscope(address) => (Protocol::Pyroscope, address),
             };
-            let is_otlp = protocol == Protocol::Otlp;
             let endpoint = Endpoint {
                 address: address.clone(),
-                content_type: match is_otlp {
-                    true => "application/x-protobuf",
-                    // It is compressed itself.
-                    false => "application/octet-stream",
+                content_type: match protocol {
+                    Protocol::Otlp => "application/x-protobuf",
+                    Protocol::Pyroscope => "application/proto",
+                    Protocol::Pprof => "application/octet-stream",
                 },
-                is_gzip: is_otlp,
-                is_otlp,
+                // A pprof is compressed itself.
+                is_gzip: protocol != Protocol::Pprof,
+                is_otlp: protocol == Protocol::Otlp,
             };
-            stores.push((protocol, endpoint, credentials(args, is_otlp)?));
+            stores.push((protocol, endpoint, credentials(args, protocol)?));
         }
         Ok(PushPlan {
             folders,
@@ -147,8 +152,16 @@ impl Pushes {
                 .iter()
                 .filter(move |one| one.protocol == protocol)
         };
+        self.resources.forget_others(profile);
+        if store(Protocol::Pyroscope).next().is_some() {
+            let options = OutputOptions::default();
+            let labels = |process: &Process| self.resources.labels(profile, process);
+            let requests = formats::pyroscope::requests(profile, &options, &labels);
+            for request in &requests.map_err(anyhow::Error::msg)? {
+                store(Protocol::Pyroscope).for_each(|one| one.sender.send(request));
+            }
+        }
         if store(Protocol::Otlp).next().is_some() {
-            self.resources.forget_others(profile);
             let facts = Facts {
                 resource: &|process| self.resources.of(profile, process),
                 file_hash: &|module| self.resources.file_hash(module),
@@ -231,11 +244,27 @@ fn warning(address: &str, delivery: &Delivery) -> String {
 }
 
 /// Returns the headers for a store, and where its token is.
-fn credentials(args: &RecordArgs, is_otlp: bool) -> Result<Credentials> {
+fn credentials(args: &RecordArgs, protocol: Protocol) -> Result<Credentials> {
     let mut headers = Vec::new();
-    // As the exporters of OpenTelemetry.
-    if is_otlp && let Ok(given) = std::env::var("OTEL_EXPORTER_OTLP_HEADERS") {
-        headers.extend(super::resource::pairs(&given));
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match protocol {
+        // As the exporters of OpenTelemetry.
+        Protocol::Otlp => {
+            let given = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
+            headers.extend(super::resource::pairs(&given));
+        }
+        // As the clients of Pyroscope.
+        Protocol::Pyroscope => {
+            let user = variable("PYROSCOPE_BASIC_AUTH_USER");
+            if let Some(user) = user.filter(|_| args.push_token_file.is_none()) {
+                let password = variable("PYROSCOPE_BASIC_AUTH_PASSWORD").unwrap_or_default();
+                let basic = STANDARD.encode(format!("{user}:{password}"));
+                headers.push(("Authorization".to_owned(), format!("Basic {basic}")));
+            }
+            let tenant = variable("PYROSCOPE_TENANT_ID");
+            headers.extend(tenant.map(|tenant| ("X-Scope-OrgID".to_owned(), tenant)));
+        }
+        Protocol::Pprof => {}
     }
     if let Some(file) = &args.push_header_file {
         let shown = escaped(file);

@@ -1,7 +1,7 @@
 //! Attributes of a recorded process's resource, as OpenTelemetry defines them.
 //!
-//! Invariant: of a process's environment only `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`
-//! are used, which are made to be sent. Nothing of its command line is but the program's name.
+//! Invariant: of a process's environment only [`VARIABLES`] are used, which are made to be sent.
+//! Nothing of its command line is but the program's name.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,14 +18,30 @@ const HASHED: u64 = 4096;
 /// Maximum number of files whose hashes are kept.
 const MAX_HASHES: usize = 10_000;
 /// Variables of a process that are used.
-const VARIABLES: [&str; 2] = ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"];
+const VARIABLES: [&str; 4] = [
+    "OTEL_SERVICE_NAME",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "PYROSCOPE_APPLICATION_NAME",
+    "PYROSCOPE_LABELS",
+];
 
 /// Reads attributes, and keeps them while a process is recorded: they may be unreadable in its last
 /// interval.
 #[derive(Default)]
 pub(super) struct ResourceReader {
-    known: RefCell<HashMap<ProcessIdentity, Vec<(String, String)>>>,
+    known: RefCell<HashMap<ProcessIdentity, ProcessFacts>>,
     hashes: RefCell<HashMap<String, Option<String>>>,
+}
+
+/// Names and values.
+type Pairs = Vec<(String, String)>;
+
+/// Facts about a process.
+#[derive(Clone, Default)]
+struct ProcessFacts {
+    attributes: Pairs,
+    /// Labels that Pyroscope's users set: `service_name` and others.
+    labels: Pairs,
 }
 
 /// Pid and command line.
@@ -43,13 +59,23 @@ impl ResourceReader {
         known.retain(|process, _| present.contains(process));
     }
 
-    /// The attributes of a process.
-    pub(super) fn of(&self, profile: &Profile, process: &Process) -> Vec<(String, String)> {
+    fn facts(&self, process: &Process) -> ProcessFacts {
         let mut known = self.known.borrow_mut();
-        let attributes = known
-            .entry(identity(process))
-            .or_insert_with(|| attributes(process));
-        let mut attributes = attributes.clone();
+        let facts = known.entry(identity(process));
+        facts.or_insert_with(|| facts_of(process)).clone()
+    }
+
+    /// The labels of a process in Pyroscope. None of them is another one for each process.
+    pub(super) fn labels(&self, profile: &Profile, process: &Process) -> Pairs {
+        let mut labels = self.facts(process).labels;
+        let attributes = self.of(profile, process).into_iter();
+        labels.extend(attributes.filter(|(name, _)| name != INSTANCE));
+        labels
+    }
+
+    /// The attributes of a process.
+    pub(super) fn of(&self, profile: &Profile, process: &Process) -> Pairs {
+        let mut attributes = self.facts(process).attributes;
         let runtimes = profile.runtimes.iter();
         let own = |id: profile::model::ProcessId| profile.process(id).pid == process.pid;
         let mut versions: Vec<&str> = runtimes
@@ -104,8 +130,11 @@ fn hash_of(path: &str) -> io::Result<String> {
         .collect())
 }
 
-/// Reads the attributes of a process.
-fn attributes(process: &Process) -> Vec<(String, String)> {
+/// Attribute that is unique for each process.
+const INSTANCE: &str = "service.instance.id";
+
+/// Reads the facts about a process.
+fn facts_of(process: &Process) -> ProcessFacts {
     let pid = process.pid;
     // Another process may have the id in our view, or a later one.
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -123,7 +152,7 @@ fn attributes(process: &Process) -> Vec<(String, String)> {
         // A command inherits ours.
         _ => VARIABLES.map(|name| std::env::var(name).ok()),
     };
-    let [service, given] = variables;
+    let [service, given, application, labels] = variables;
     let mut attributes: Vec<(String, String)> = pairs(&given.unwrap_or_default()).collect();
     let mut set = |key: &str, value: String, is_default: bool| match attributes
         .iter_mut()
@@ -143,7 +172,7 @@ fn attributes(process: &Process) -> Vec<(String, String)> {
     let host = host.trim();
     set("host.name", host.to_owned(), true);
     // A number would have the whole batch refused behind a Collector, so `process.pid` is here.
-    set("service.instance.id", format!("{host}:{pid}"), true);
+    set(INSTANCE, format!("{host}:{pid}"), true);
     let groups = match is_it {
         true => fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(),
         false => String::new(),
@@ -154,11 +183,19 @@ fn attributes(process: &Process) -> Vec<(String, String)> {
     if let Some(pod) = pod_uid(&groups) {
         set("k8s.pod.uid", pod, true);
     }
-    attributes
+    let application = application.filter(|name| !name.is_empty());
+    let labels = labels.unwrap_or_default();
+    let given = labels.split(',').filter_map(|pair| pair.split_once(':'));
+    let given = given.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+    let named = application.map(|name| ("service_name".to_owned(), name));
+    ProcessFacts {
+        attributes,
+        labels: named.into_iter().chain(given).collect(),
+    }
 }
 
 /// Returns the values of [`VARIABLES`] in the content of `/proc/PID/environ`.
-fn variables(environment: &[u8]) -> [Option<String>; 2] {
+fn variables(environment: &[u8]) -> [Option<String>; 4] {
     VARIABLES.map(|name| {
         let mut all = environment.split(|byte| *byte == 0);
         let value = all.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
@@ -245,7 +282,9 @@ mod tests {
         );
         assert_eq!(found("a=%zz%4"), of(&[("a", "%zz%4")]));
         let environment = b"PATH=/bin\0SECRET=x\0OTEL_SERVICE_NAME=shop\0XOTEL_SERVICE_NAME=no\0";
-        assert_eq!(variables(environment), [Some("shop".into()), None]);
+        let [service, others @ ..] = variables(environment);
+        assert_eq!(service.as_deref(), Some("shop"));
+        assert_eq!(others, [None, None, None]);
     }
 
     #[test]

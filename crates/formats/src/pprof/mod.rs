@@ -3,14 +3,16 @@
 //! It has all events of a profile, each with its count and its value. Invariants: the values add up
 //! to the profile's totals; methods have the same names as in other outputs.
 
-mod proto;
+pub(crate) mod proto;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufWriter, Write};
 
 use flate2::{Compression, GzBuilder};
 use profile::Profile;
-use profile::model::{DetailId, Event, FrameId, Location, ModuleId, StackId, ThreadId, Unit};
+use profile::model::{
+    DetailId, Event, FrameId, Location, ModuleId, Process, StackId, ThreadId, Unit,
+};
 use profile::ops::{Weight, objects_of, runtime_labels};
 use prost::Message;
 
@@ -49,6 +51,60 @@ pub fn write(profile: &Profile, options: &OutputOptions, out: impl Write) -> io:
     let mut gzip = BufWriter::with_capacity(1 << 16, gzip);
     Encoder::new(profile, options.for_store).encode(options, &mut gzip)?;
     gzip.into_inner()?.finish()?.flush()
+}
+
+/// A profile of one event for a store that has names of its own.
+pub(crate) struct Series {
+    pub(crate) name: &'static str,
+    /// Types and units of a sample's values.
+    pub(crate) types: &'static [(&'static str, &'static str)],
+    /// Type and unit of the period.
+    pub(crate) period: (&'static str, &'static str),
+}
+
+/// A sample of a [`Series`].
+pub(crate) struct SeriesSample {
+    pub(crate) stack: StackId,
+    /// By type.
+    pub(crate) values: Vec<u64>,
+}
+
+/// Returns samples of an event of one process as a pprof that is not compressed. There are no
+/// labels, and nothing of the command line.
+pub(crate) fn series(
+    profile: &Profile,
+    process: &Process,
+    event: Event,
+    series: &Series,
+    samples: &[SeriesSample],
+) -> Vec<u8> {
+    let mut encoder = Encoder::new(profile, true);
+    let samples = samples.iter().map(|sample| {
+        let frames: Vec<FrameId> = profile.frames_of(sample.stack).collect();
+        proto::Sample {
+            location_id: encoder.stack(&frames),
+            value: sample.values.iter().map(|value| signed(*value)).collect(),
+            label: Vec::new(),
+        }
+    });
+    encoder.out.sample = samples.collect();
+    let mut value_type = |(name, unit): (&str, &str)| proto::ValueType {
+        r#type: encoder.string(name),
+        unit: encoder.string(unit),
+    };
+    let sample_type = series.types.iter().map(|one| value_type(*one)).collect();
+    let period_type = value_type(series.period);
+    let sources = &profile.health.sources;
+    let source = sources.iter().find(|source| source.event == event);
+    let out = proto::Profile {
+        sample_type,
+        period_type: Some(period_type),
+        period: signed(source.map_or(0, |source| source.interval).max(1)),
+        time_nanos: signed(process.start_unix_ns),
+        duration_nanos: signed(process.end_ns.saturating_sub(process.start_ns)),
+        ..encoder.out
+    };
+    out.encode_to_vec()
 }
 
 struct Encoder<'p> {
@@ -411,7 +467,7 @@ fn has_value(event: Event) -> bool {
 }
 
 /// Whether objects are counted, as many as the samples stand for.
-fn of_objects(event: Event) -> bool {
+pub(crate) fn of_objects(event: Event) -> bool {
     matches!(event, Event::Alloc | Event::Live)
 }
 

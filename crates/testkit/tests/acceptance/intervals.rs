@@ -216,11 +216,16 @@ fn profiles_sent_over_http_add_up(runtime: &Runtime) {
     fs::write(&token, "t0ken\n").unwrap();
     let (otlp, otlp_accepted) = busy_server();
     let (pprof, pprof_accepted) = busy_server();
+    let (pyroscope, pyroscope_accepted) = busy_server();
     let otlp = format!("otlp+http://127.0.0.1:{otlp}");
+    let pyroscope = format!("pyroscope+http://127.0.0.1:{pyroscope}");
     let pprof = format!("pprof+http://127.0.0.1:{pprof}/ingest?name=shop");
     let recorded = Recorder::workload(runtime, "exceptions", &["2"])
         .options(["-e", "exception", "--push", &otlp, "--push", &pprof])
+        .options(["--push", &pyroscope])
         .options(["--push-token-file", token.to_str().unwrap()])
+        .environment("PYROSCOPE_TENANT_ID", "ten4nt")
+        .environment("PYROSCOPE_LABELS", "zone:z1")
         .options(OFTEN)
         .environment("OTEL_SERVICE_NAME", "the-shop")
         .environment("ANOTHER", "s3cret")
@@ -279,7 +284,24 @@ fn profiles_sent_over_http_add_up(runtime: &Runtime) {
         let end = pair[0].0 + pair[0].1;
         assert!(end <= pair[1].0 + pair[1].1 / 2, "{times:?}");
     }
-    // The other one has the same intervals.
+    let accepted = pyroscope_accepted.lock().unwrap();
+    // An interval has exceptions alone, so it is one request.
+    assert_eq!(accepted.len(), times.len());
+    for (head, body) in accepted.iter() {
+        assert!(
+            head.starts_with("post /push.v1.pusherservice/push http/1.1"),
+            "{head}"
+        );
+        assert!(head.contains("\r\nx-scope-orgid: ten4nt\r\n"), "{head}");
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(&body[..])
+            .read_to_end(&mut bytes)
+            .unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("the-shop") && text.contains("zone") && text.contains("z1"));
+        assert!(!text.contains("s3cret") && !text.contains("ten4nt"));
+    }
+    // The third one has the same intervals.
     let accepted = pprof_accepted.lock().unwrap();
     assert_eq!(accepted.len(), times.len());
     let (head, body) = &accepted[0];
