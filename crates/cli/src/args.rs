@@ -473,6 +473,8 @@ impl RecordArgs {
                 "--every and --push write one file for each interval: give -o a file name in place \
                  of -",
             )
+        } else if self.pushes.contains(&push::Target::WithPassword) {
+            Some(push::WITH_PASSWORD)
         } else if (self.keep.is_some() || self.keep_size.is_some() || self.keep_age.is_some())
             && !self.has_folder()
         {
@@ -1075,6 +1077,7 @@ mod tests {
             (&["--every", "1s", "--short-intervals"], true),
             (&["--every", "1m", "-o", "-"], false),
             (&["--push", "file:///p", "-o", "-"], false),
+            (&["--push", "otlp+http://me:secret@a"], false),
             (
                 &["--push", "file:///p", "--keep", "9", "-o", "x.html"],
                 true,

@@ -33,7 +33,14 @@ pub enum Target {
     Otlp(Address),
     /// `pyroscope+http(s)://…`: the address of Pyroscope's push API.
     Pyroscope(Address),
+    /// An address with a user or a password, to be refused without repeating it. It is not an error
+    /// of [`Target::parse`], because parsers of command lines repeat what they refuse.
+    WithPassword,
 }
+
+/// The message about [`Target::WithPassword`].
+pub const WITH_PASSWORD: &str = "a password in an address is seen by all users of the machine: \
+                                 use --push-token-file or --push-header-file";
 
 /// The forms of [`Target::parse`], for messages.
 const FORMS: &str = "file:///FOLDER, otlp+http(s)://HOST:PORT, pyroscope+http(s)://HOST:PORT or \
@@ -56,14 +63,12 @@ impl Target {
                 false => Err("a folder is given by its whole path: file:///FOLDER".into()),
             };
         }
-        let parse = |address: &str| {
-            Address::parse(address).map_err(|why| match why.contains("password") {
-                true => "a password in an address is seen by all users of the machine: use \
-                         --push-token-file or --push-header-file"
-                    .to_owned(),
-                false => why,
-            })
-        };
+        let (_, rest) = address.split_once("//").unwrap_or_default();
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if host.contains('@') {
+            return Ok(Target::WithPassword);
+        }
+        let parse = Address::parse;
         if let Some(address) = address.strip_prefix("pprof+") {
             return Ok(Target::Pprof(parse(address)?));
         }
@@ -117,10 +122,16 @@ mod tests {
         for wrong in ["", "http://a", "file://p", "otlp+ftp://a", "otlp+http://"] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
-        let why = Target::parse("pprof+http://me:secret@a").unwrap_err();
-        assert!(
-            why.contains("--push-token-file") && !why.contains("secret"),
-            "{why}"
+        for secret in [
+            "pprof+http://me:secret@a",
+            "otlp+https://me@a/b",
+            "http://me:x@a",
+        ] {
+            assert_eq!(Target::parse(secret), Ok(Target::WithPassword), "{secret}");
+        }
+        assert_eq!(
+            Target::parse("pprof+https://a/x@y"),
+            Ok(pprof("https://a/x@y"))
         );
     }
 }

@@ -85,6 +85,7 @@ impl PushPlan {
                 Target::Pprof(address) => (Protocol::Pprof, address),
                 Target::Otlp(address) => (Protocol::Otlp, address),
                 Target::Pyroscope(address) => (Protocol::Pyroscope, address),
+                Target::WithPassword => bail!(push::WITH_PASSWORD),
             };
             let endpoint = Endpoint {
                 address: address.clone(),
