@@ -322,6 +322,11 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "FILE", requires = "pushes", help_heading = ALWAYS)]
     pub(crate) push_header_file: Option<PathBuf>,
 
+    /// Keep profiles that wait for a server in FOLDER, at most 256 MiB for each server, so that
+    /// they survive a restart. Without it they wait in memory
+    #[arg(long, value_name = "FOLDER", requires = "pushes", help_heading = ALWAYS)]
+    pub(crate) push_spool: Option<PathBuf>,
+
     /// Accept any interval in --every
     // For tests.
     #[arg(long, hide = true, requires = "every")]

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::queue::make_private;
 use crate::stamp::{stamp_in, utc_stamp};
 
 /// Limits of a folder. Those that are given all hold.
@@ -51,10 +52,7 @@ impl Folder {
     /// # Errors
     /// It cannot be made, or not be written.
     pub fn open(path: &Path, limits: FolderLimits) -> io::Result<Folder> {
-        if !path.is_dir() {
-            fs::create_dir_all(path)?;
-            fs::set_permissions(path, Permissions::from_mode(0o700))?;
-        }
+        make_private(path)?;
         // Leaves nothing.
         temporary_in(path)?;
         let limits = match limits == FolderLimits::default() {

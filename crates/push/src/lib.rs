@@ -9,6 +9,7 @@
 )]
 
 mod folder;
+mod queue;
 mod retry;
 mod sender;
 mod stamp;

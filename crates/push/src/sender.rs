@@ -1,11 +1,10 @@
 //! Sends bodies to one server, in a thread of its own.
 //!
-//! Bodies wait in memory: at most [`MAX_WAITING`], and [`MAX_BYTES`]; the oldest goes first.
+//! Bodies wait in a bounded queue, in memory or in a spool ([`crate::queue`]).
 //! Invariants: [`Sender::send`] never waits. A body that the server refuses is dropped and counted,
 //! one that may be accepted later is tried again, a bounded number of times ([`crate::retry`]).
 //! Tokens are read from their file for each request, and are in no message.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -18,12 +17,9 @@ use flate2::write::GzEncoder;
 use http_client::{Address, Settings};
 use ureq::Agent;
 
+use crate::queue::{Body, Queue};
 use crate::retry::{Answer, Pacing, Verdict, retry_after, verdict};
 
-/// Maximum number of bodies that wait.
-const MAX_WAITING: usize = 64;
-/// Maximum size of the bodies that wait, in bytes.
-const MAX_BYTES: usize = 32 << 20;
 /// Maximum time until the server answers.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Maximum bytes of an answer that are read.
@@ -51,6 +47,8 @@ pub struct Endpoint {
     pub is_gzip: bool,
     /// Whether answers are those of OTLP.
     pub is_otlp: bool,
+    /// Folder in which bodies that wait survive the tool.
+    pub spool: Option<PathBuf>,
 }
 
 /// Numbers of bodies.
@@ -66,6 +64,8 @@ pub struct Delivery {
     pub refused: u64,
     /// Dropped because too many waited, or the end came first.
     pub dropped: u64,
+    /// Kept in the spool for the next start.
+    pub kept: u64,
     /// Profiles in accepted bodies that the server did not take.
     pub rejected_profiles: u64,
     /// The last failure, without secrets.
@@ -87,26 +87,17 @@ pub struct Sender {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    waiting: VecDeque<Body>,
-    bytes: usize,
+    waiting: Queue,
     /// When the thread has to end.
     deadline: Option<Instant>,
     is_closed: bool,
     delivery: Delivery,
-}
-
-/// A body and how often it was tried.
-struct Body {
-    content: Vec<u8>,
-    tries: u32,
 }
 
 impl Shared {
@@ -121,8 +112,7 @@ impl Shared {
             if state.deadline.is_some_and(|end| Instant::now() >= end) {
                 return None;
             }
-            if let Some(body) = state.waiting.pop_front() {
-                state.bytes -= body.content.len();
+            if let Some(body) = state.waiting.pop() {
                 return Some(body);
             }
             if state.is_closed {
@@ -155,7 +145,8 @@ impl Sender {
     /// Starts the thread. `variable` reads the environment, for proxies.
     ///
     /// # Errors
-    /// The proxy of the environment is none, or the system has no more threads.
+    /// The proxy of the environment is none, the spool cannot be written, or the system has no more
+    /// threads.
     pub fn start(
         endpoint: Endpoint,
         credentials: Credentials,
@@ -168,7 +159,20 @@ impl Sender {
             redirects: 0,
         };
         let client = http_client::client(&endpoint.address, settings, variable)?;
-        let shared = Arc::<Shared>::default();
+        let waiting = match &endpoint.spool {
+            None => Queue::in_memory(),
+            Some(spool) => Queue::in_spool(spool, endpoint.address.as_str())
+                .map_err(|error| format!("cannot use the spool {}: {error}", spool.display()))?,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                waiting,
+                deadline: None,
+                is_closed: false,
+                delivery: Delivery::default(),
+            }),
+            changed: Condvar::new(),
+        });
         let is_gzip = endpoint.is_gzip;
         let post = Post {
             client,
@@ -194,15 +198,8 @@ impl Sender {
             false => content.to_vec(),
         };
         let mut state = self.shared.state();
-        state.bytes += content.len();
-        state.waiting.push_back(Body { content, tries: 0 });
-        while state.waiting.len() > MAX_WAITING || state.bytes > MAX_BYTES {
-            let Some(oldest) = state.waiting.pop_front() else {
-                break;
-            };
-            state.bytes -= oldest.content.len();
-            state.delivery.dropped += 1;
-        }
+        let dropped = state.waiting.add(content);
+        state.delivery.dropped += dropped;
         self.shared.changed.notify_all();
     }
 
@@ -227,8 +224,9 @@ impl Sender {
             let _ = thread.join();
         }
         let mut state = self.shared.state();
-        state.delivery.dropped += state.waiting.len() as u64;
-        state.waiting.clear();
+        let (kept, dropped) = state.waiting.end();
+        state.delivery.kept += kept;
+        state.delivery.dropped += dropped;
         state.delivery.clone()
     }
 }
@@ -242,22 +240,30 @@ struct Post {
 
 fn run(shared: &Shared, post: &Post, pacing: Pacing) {
     while let Some(mut body) = shared.next() {
-        let answer = post.send(&body.content);
+        let Ok(content) = body.read() else {
+            // Its file is gone.
+            shared.state().delivery.dropped += 1;
+            continue;
+        };
+        let answer = post.send(&content);
+        drop(content);
         body.tries += 1;
         let verdict = verdict(&answer, post.endpoint.is_otlp, body.tries);
         let mut state = shared.state();
         match verdict {
             Verdict::Sent { rejected, message } => {
                 state.delivery.sent += 1;
-                state.delivery.sent_bytes += body.content.len() as u64;
+                state.delivery.sent_bytes += body.size();
                 state.delivery.rejected_profiles += rejected;
                 if rejected > 0 {
                     state.delivery.last_failure = Some(shown(&message));
                 }
+                body.remove();
             }
             Verdict::Refused => {
                 state.delivery.refused += 1;
                 state.delivery.last_failure = Some(answer.to_string());
+                body.remove();
             }
             Verdict::Retry => {
                 state.delivery.last_failure = Some(answer.to_string());
@@ -265,14 +271,12 @@ fn run(shared: &Shared, post: &Post, pacing: Pacing) {
                 let pause = pacing.pause(body.tries, retry_after(&answer));
                 let may_go_on = shared.pause(pause);
                 let mut state = shared.state();
-                if !may_go_on {
-                    state.delivery.dropped += 1;
-                    continue;
-                }
-                state.delivery.retries += 1;
+                state.delivery.retries += u64::from(may_go_on);
                 // Behind the others: one bad body does not hold them up.
-                state.bytes += body.content.len();
                 state.waiting.push_back(body);
+                if !may_go_on {
+                    return;
+                }
             }
         }
     }

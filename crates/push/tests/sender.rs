@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use http_client::Address;
@@ -70,6 +70,7 @@ fn sender(address: Address, is_otlp: bool, credentials: Credentials) -> Sender {
         content_type: "application/x-protobuf",
         is_gzip: !credentials.headers.is_empty(),
         is_otlp,
+        spool: None,
     };
     let pacing = Pacing {
         first: Duration::from_micros(100),
@@ -161,6 +162,7 @@ fn too_many_bodies_push_out_the_oldest() {
         content_type: "text/plain",
         is_gzip: false,
         is_otlp: true,
+        spool: None,
     };
     let long = Duration::from_secs(3600);
     let pacing = Pacing {
@@ -204,4 +206,59 @@ fn secrets_are_sent_and_are_in_no_message() {
     ] {
         assert!(head.contains(header), "{head}");
     }
+}
+
+#[test]
+fn a_spool_survives_the_sender() {
+    let spool = tempfile::tempdir().unwrap();
+    // Nothing listens there at first.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = listener.local_addr().unwrap();
+    drop(listener);
+    let endpoint = Endpoint {
+        address: Address::parse(&format!("http://{free}/")).unwrap(),
+        content_type: "text/plain",
+        is_gzip: false,
+        is_otlp: true,
+        spool: Some(spool.path().to_owned()),
+    };
+    let long = Duration::from_secs(3600);
+    let pacing = Pacing {
+        first: long,
+        most: long,
+    };
+    let start = || Sender::start(endpoint.clone(), Credentials::default(), pacing, &|_| None);
+    let first = start().unwrap();
+    for body in [b"one", b"two"] {
+        first.send(body);
+    }
+    let delivery = first.finish(Duration::ZERO);
+    assert_eq!((delivery.sent, delivery.lost(), delivery.kept), (0, 0, 2));
+    // A later tool sends them first.
+    let (received, bodies) = mpsc::channel();
+    let listener = TcpListener::bind(free).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = vec![0; 4096];
+            let mut length = 0;
+            while !request[..length]
+                .windows(3)
+                .any(|it| [b"one", b"two", b"six"].contains(&it.try_into().unwrap()))
+            {
+                length += stream.read(&mut request[length..]).unwrap();
+            }
+            received.send(request[length - 3..length].to_vec()).unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).unwrap();
+        }
+    });
+    let second = start().unwrap();
+    second.send(b"six");
+    let delivery = second.finish(Duration::from_secs(60));
+    assert_eq!((delivery.sent, delivery.kept, delivery.lost()), (3, 0, 0));
+    let bodies: Vec<Vec<u8>> = bodies.try_iter().collect();
+    let mut sorted = bodies.clone();
+    sorted.sort();
+    assert_eq!(sorted, [b"one", b"six", b"two"]);
 }

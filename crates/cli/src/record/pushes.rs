@@ -97,6 +97,7 @@ impl PushPlan {
                 // A pprof is compressed itself.
                 is_gzip: protocol != Protocol::Pprof,
                 is_otlp: protocol == Protocol::Otlp,
+                spool: args.push_spool.clone(),
             };
             stores.push((protocol, endpoint, credentials(args, protocol)?));
         }
@@ -227,6 +228,17 @@ impl Pushes {
             missing += lost;
             if lost > store.warned {
                 warnings.push(warning(&store.address, &delivery));
+            }
+            if delivery.kept > 0 {
+                let kept = formats::plural(delivery.kept, "profile");
+                let why = delivery
+                    .last_failure
+                    .as_deref()
+                    .unwrap_or("it was too slow");
+                warnings.push(format!(
+                    "{kept} for {} stay in the spool until it is pushed to again: {why}",
+                    store.address
+                ));
             }
         }
         (missing, warnings)
