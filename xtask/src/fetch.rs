@@ -378,10 +378,9 @@ impl Cache {
     /// The commands that check the dependencies, from the cache.
     pub fn dependency_checks(&self) -> Result<[Command; 2]> {
         let mut deny = Command::new(self.wheel(&DENY)?.join(DENY.executable));
-        // All dependencies have been fetched by a build.
-        deny.args(["--offline", "check", "bans", "licenses", "sources"]);
+        deny.args(["check", "bans", "licenses", "sources"]);
         let mut shear = Command::new(self.wheel(&SHEAR)?.join(SHEAR.executable));
-        shear.args(["--offline", "--deny-warnings"]);
+        shear.arg("--deny-warnings");
         Ok([deny, shear])
     }
 
