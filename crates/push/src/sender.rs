@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,6 +19,7 @@ use ureq::Agent;
 
 use crate::queue::{Body, Queue};
 use crate::retry::{Answer, Pacing, Verdict, retry_after, verdict};
+use crate::stamp::seconds_of_http_date;
 
 /// Maximum time until the server answers.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -308,14 +309,14 @@ impl Post {
         match request.send(content) {
             Ok(mut response) => {
                 let header = response.headers().get("retry-after");
-                let retry_after = header.and_then(|value| value.to_str().ok()?.parse().ok());
+                let retry_after = header.and_then(|value| pause_of(value.to_str().ok()?));
                 let mut body = Vec::new();
                 let reader = response.body_mut().as_reader();
                 // The status counts, whatever follows.
                 let _ = reader.take(MAX_ANSWER).read_to_end(&mut body);
                 Answer::Status {
                     status: response.status().as_u16(),
-                    retry_after: retry_after.map(Duration::from_secs),
+                    retry_after,
                     text: shown(&String::from_utf8_lossy(&body)),
                     body,
                 }
@@ -323,6 +324,18 @@ impl Post {
             Err(error) => Answer::failed(error.to_string()),
         }
     }
+}
+
+/// Reads `Retry-After`: seconds, or a date.
+fn pause_of(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = Duration::from_secs(seconds_of_http_date(text)?);
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
+    Some(until.saturating_sub(now))
 }
 
 fn gzip(content: &[u8]) -> Vec<u8> {

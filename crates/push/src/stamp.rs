@@ -24,6 +24,33 @@ pub(crate) fn stamp_in(name: &str) -> Option<&str> {
     is_one.then_some(stamp)
 }
 
+/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`, to seconds since 1970.
+pub(crate) fn seconds_of_http_date(text: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, rest) = text.split_once(", ")?;
+    let words: Vec<&str> = rest.split(' ').collect();
+    let [day, month, year, time, "GMT"] = words[..] else {
+        return None;
+    };
+    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
+    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let days_of_year = (year.checked_sub(1970)?).min(500) * 366;
+    // A date is found by what it is the date of: the calendar is written once.
+    let days = (days_of_year.saturating_sub(500)..=days_of_year + 366)
+        .find(|days| date_of(*days) == (year, month, day))?;
+    let parts: Vec<u64> = time
+        .split(':')
+        .map_while(|part| part.parse().ok())
+        .collect();
+    let [hour, minute, second] = parts[..] else {
+        return None;
+    };
+    let is_time = hour < 24 && minute < 60 && second <= 60;
+    is_time.then(|| days * 86_400 + hour * 3_600 + minute * 60 + second)
+}
+
 /// Year, month and day of a number of days since 1970, in the Gregorian calendar.
 fn date_of(mut days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| {
@@ -49,6 +76,25 @@ fn date_of(mut days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_of_http() {
+        for (date, seconds) in [
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
+            ("Tue, 29 Feb 2000 23:59:59 GMT", Some(951_868_799)),
+            ("Sun, 29 Nov 2026 00:34:07 GMT", Some(1_795_912_447)),
+            ("Fri, 31 Dec 2100 00:00:00 GMT", Some(4_133_894_400)),
+            ("Sun, 31 Feb 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 24:49:37 GMT", None),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", None),
+            ("Sun Nov  6 08:49:37 1994", None),
+            ("120", None),
+            ("", None),
+        ] {
+            assert_eq!(seconds_of_http_date(date), seconds, "{date}");
+        }
+    }
 
     #[test]
     fn stamps() {

@@ -23,6 +23,9 @@ use crate::console::Console;
 /// least every 0.1 s; later records go into the next interval.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// Maximum number of remembered notes. A note may be printed again after so many others.
+const MAX_NOTES: usize = 1_000;
+
 /// The intervals of a recording.
 pub(super) struct Rotation {
     every: Duration,
@@ -192,6 +195,9 @@ impl BlockSink for Rotation {
     }
 
     fn see_note(&mut self, text: &str) -> bool {
+        if self.seen_notes.len() >= MAX_NOTES {
+            self.seen_notes.clear();
+        }
         self.seen_notes.insert(text.to_owned())
     }
 

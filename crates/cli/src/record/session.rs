@@ -50,6 +50,8 @@ const SECOND_PRESS: Duration = Duration::from_secs(2);
 const SAME_PRESS: Duration = Duration::from_millis(100);
 /// Maximum number of watched control sockets of processes whose streams have closed.
 const MAX_STALE_SOCKETS: usize = 64;
+/// Maximum number of remembered names of processes that were excluded.
+const MAX_UNWANTED: usize = 1_000;
 /// Update interval of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Maximum bytes read from one connection before the others are read.
@@ -415,7 +417,9 @@ impl<'s> Session<'s> {
             _ => process_name(pid),
         };
         if let Some(name) = name.filter(|name| !only.iter().any(|wanted| wanted.is_match(name))) {
-            self.unwanted.push(name);
+            if self.unwanted.len() < MAX_UNWANTED && !self.unwanted.contains(&name) {
+                self.unwanted.push(name);
+            }
             self.settled.extend(u32::try_from(pid));
             return false;
         }

@@ -292,4 +292,25 @@ mod tests {
             assert_eq!(output.stamped("T"), PathBuf::from(stamped));
         }
     }
+
+    /// The thread is busy for as long as the test.
+    #[test]
+    fn of_too_many_intervals_the_oldest_are_dropped_with_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let worker = Worker {
+            shared: Arc::default(),
+            thread: None,
+        };
+        for unix_ns in 0..70 {
+            let file = Sink::temporary_in(folder.path()).unwrap();
+            worker.hand_over(Finished { file, unix_ns });
+        }
+        let files = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(files, MAX_WAITING);
+        let oldest = worker.shared.next().unwrap();
+        assert_eq!(oldest.unix_ns, 70 - MAX_WAITING as u64);
+        // Warnings at 1, 2 and 4.
+        assert_eq!(worker.shared.state().messages.len(), 3);
+        assert_eq!(worker.shared.state().outcome.dropped, 6);
+    }
 }
