@@ -1,6 +1,6 @@
 //! OTLP profiles: requests of the OpenTelemetry protocol, version 1.10 and later.
 //!
-//! One request for each process, because a server that cannot take one profile may drop its whole
+//! A request has one process, because a server that cannot take one profile may drop its whole
 //! request. One profile for each event, with one value for each sample, because servers refuse
 //! more. A sample is a stack: threads would be series of their own in a store.
 //!
@@ -39,34 +39,69 @@ pub struct Facts<'a> {
     pub version: &'a str,
 }
 
-/// Returns a request for each process that has samples.
+/// Maximum size of a request that is not split, in bytes. A Collector takes 20 MiB.
+const MAX_BYTES: usize = 16 << 20;
+
+/// Returns the requests for each process that has samples: one, or several if it would be too
+/// large.
 #[must_use]
 pub fn requests(profile: &Profile, options: &OutputOptions, facts: &Facts<'_>) -> Vec<Vec<u8>> {
+    requests_within(MAX_BYTES, profile, options, facts)
+}
+
+fn requests_within(
+    most_bytes: usize,
+    profile: &Profile,
+    options: &OutputOptions,
+    facts: &Facts<'_>,
+) -> Vec<Vec<u8>> {
     let profile = with_stack_view(profile, options);
     let profile = profile::ops::with_details(profile.into_owned());
-    let mut sums: BTreeMap<ProcessId, BTreeMap<u8, EventSums>> = BTreeMap::new();
+    type Sums = BTreeMap<StackId, u64>;
+    let mut sums: BTreeMap<ProcessId, BTreeMap<u8, (Event, Sums)>> = BTreeMap::new();
     for sample in &profile.samples {
         let process = profile.thread(sample.thread).process;
         let events = sums.entry(process).or_default();
-        let event = events.entry(sample.event as u8).or_insert(EventSums {
-            event: sample.event,
-            stacks: BTreeMap::new(),
-        });
-        let sum = event.stacks.entry(sample.stack).or_default();
+        let event = events.entry(sample.event as u8);
+        let (_, stacks) = event.or_insert_with(|| (sample.event, Sums::new()));
+        let sum = stacks.entry(sample.stack).or_default();
         *sum = sum.saturating_add(sample.value);
     }
     let labels = Labels::new(&profile);
-    let requests = sums.iter().map(|(process, events)| {
-        let encoder = Encoder::new(&profile, &labels, facts);
-        encoder.request(*process, events.values()).encode_to_vec()
-    });
-    requests.collect()
+    let mut requests = Vec::new();
+    for (process, events) in sums {
+        let events = events.into_values().map(|(event, stacks)| EventSums {
+            event,
+            stacks: stacks.into_iter().collect(),
+        });
+        let mut parts: Vec<Vec<EventSums>> = vec![events.collect()];
+        while let Some(mut part) = parts.pop() {
+            let encoder = Encoder::new(&profile, &labels, facts);
+            let request = encoder.request(process, part.iter()).encode_to_vec();
+            match part.as_mut_slice() {
+                _ if request.len() <= most_bytes => requests.push(request),
+                [one] if one.stacks.len() > 1 => {
+                    let second = EventSums {
+                        event: one.event,
+                        stacks: one.stacks.split_off(one.stacks.len() / 2),
+                    };
+                    parts.extend([vec![second], part]);
+                }
+                [_, _, ..] => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                _ => requests.push(request),
+            }
+        }
+    }
+    requests
 }
 
 /// Values of an event's samples by stack.
 struct EventSums {
     event: Event,
-    stacks: BTreeMap<StackId, u64>,
+    stacks: Vec<(StackId, u64)>,
 }
 
 struct Encoder<'p> {

@@ -14,6 +14,10 @@ use prost::Message as _;
 use super::*;
 
 fn decoded(profile: &Profile) -> Vec<ExportProfilesServiceRequest> {
+    decoded_within(MAX_BYTES, profile)
+}
+
+fn decoded_within(most_bytes: usize, profile: &Profile) -> Vec<ExportProfilesServiceRequest> {
     let resource = |process: &Process| {
         let name = format!("service of {}", process.pid);
         vec![
@@ -26,9 +30,9 @@ fn decoded(profile: &Profile) -> Vec<ExportProfilesServiceRequest> {
         file_hash: &|module| module.path.contains("libc").then(|| "0123".to_owned()),
         version: "1.2.3",
     };
-    let requests = requests(profile, &OutputOptions::default(), &facts);
-    let requests = requests.iter();
+    let requests = requests_within(most_bytes, profile, &OutputOptions::default(), &facts);
     requests
+        .iter()
         .map(|bytes| ExportProfilesServiceRequest::decode(&bytes[..]).unwrap())
         .collect()
 }
@@ -131,6 +135,17 @@ fn add(sums: &mut Sums, event: &str, names: &[String], value: u64) {
     }
 }
 
+/// The values of all samples, sorted.
+fn values_of(requests: &[ExportProfilesServiceRequest]) -> Vec<i64> {
+    let resources = requests.iter().flat_map(|one| &one.resource_profiles);
+    let scopes = resources.flat_map(|one| &one.scope_profiles);
+    let profiles = scopes.flat_map(|one| &one.profiles);
+    let samples = profiles.flat_map(|one| &one.samples);
+    let mut values: Vec<i64> = samples.map(|sample| sample.values[0]).collect();
+    values.sort_unstable();
+    values
+}
+
 #[test]
 fn sums_are_those_of_the_profile() {
     for profile in [
@@ -142,7 +157,15 @@ fn sums_are_those_of_the_profile() {
         testing::awaits().profile(),
     ] {
         let mut decoded_sums = Sums::new();
-        for request in decoded(&profile) {
+        let whole = decoded(&profile);
+        // Each sample alone is too large.
+        let parts = decoded_within(1, &profile);
+        assert_eq!(parts.len(), values_of(&whole).len());
+        for part in &parts {
+            assert_rules(part);
+        }
+        assert_eq!(values_of(&parts), values_of(&whole));
+        for request in whole {
             assert_rules(&request);
             let dictionary = request.dictionary.as_ref().unwrap();
             for resource in &request.resource_profiles {
