@@ -213,7 +213,9 @@ impl Agent {
 
     /// Replies to the clients that wait for the detach, once its outcome is known.
     fn reply_detached(&mut self) {
-        if self.leaving && !self.agent.registry.attached().is_empty() {
+        let registry = &self.agent.registry;
+        // One that is ending is gone after the next round.
+        if self.leaving && (!registry.attached().is_empty() || registry.ending(|| ()).is_some()) {
             return;
         }
         self.leaving = false;
