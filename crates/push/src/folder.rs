@@ -4,13 +4,12 @@
 //! those named `sidewalk-<name>-<time><ending>`. The newest file is kept, whatever the limits.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::queue::make_private;
+use crate::private::{is_temporary, make_private, temporary_in};
 use crate::stamp::{stamp_in, utc_stamp};
 
 /// Limits of a folder. Those that are given all hold.
@@ -26,8 +25,6 @@ pub struct FolderLimits {
 
 /// Bytes of a folder without other limits.
 const DEFAULT_BYTES: u64 = 1 << 30;
-/// First part of the name of a file that is being written.
-const TEMPORARY: &str = ".sidewalk-push-";
 /// Age at which such a file is left over from a tool that was killed.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
@@ -128,7 +125,7 @@ impl Folder {
             if !facts.is_file() {
                 continue;
             }
-            if text.starts_with(TEMPORARY) {
+            if is_temporary(&entry.path()) {
                 let age = facts.modified()?.elapsed().unwrap_or_default();
                 if age > LEFT_OVER {
                     remove(&entry.path())?;
@@ -149,14 +146,6 @@ impl Folder {
     }
 }
 
-/// Makes a file that is removed unless it gets a name.
-fn temporary_in(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    tempfile::Builder::new()
-        .prefix(TEMPORARY)
-        .permissions(Permissions::from_mode(0o600))
-        .tempfile_in(folder)
-}
-
 /// Removes a file, unless another tool did.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -167,6 +156,8 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;

@@ -9,6 +9,7 @@
 )]
 
 mod folder;
+mod private;
 mod queue;
 mod retry;
 mod sender;

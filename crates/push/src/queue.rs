@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::private::{is_temporary, make_private, temporary_in};
 
 /// Maximum number and bytes of bodies in memory.
 const IN_MEMORY: (usize, u64) = (64, 32 << 20);
@@ -100,6 +101,9 @@ impl Queue {
             let path = entry?.path();
             if path.extension().is_some_and(|ending| ending == ENDING) {
                 left.push(path);
+            } else if is_temporary(&path) {
+                // A killed tool had it: this one alone has the folder.
+                fs::remove_file(path)?;
             }
         }
         left.sort();
@@ -204,24 +208,13 @@ impl SpoolFolder {
     }
 
     fn store(&mut self, content: &[u8]) -> io::Result<PathBuf> {
-        let mut file = tempfile::Builder::new()
-            .permissions(Permissions::from_mode(0o600))
-            .tempfile_in(&self.path)?;
+        let mut file = temporary_in(&self.path)?;
         file.write_all(content)?;
         let path = self.path.join(format!("{:020}.{ENDING}", self.next));
         file.persist(&path).map_err(|error| error.error)?;
         self.next += 1;
         Ok(path)
     }
-}
-
-/// Makes a folder for its owner alone, with those above it.
-pub(crate) fn make_private(path: &Path) -> io::Result<()> {
-    if !path.is_dir() {
-        fs::create_dir_all(path)?;
-        fs::set_permissions(path, Permissions::from_mode(0o700))?;
-    }
-    Ok(())
 }
 
 /// FNV-1a: the same in each version.
@@ -249,8 +242,12 @@ mod tests {
             assert_eq!(queue.add(body.to_vec()), 0);
         }
         queue.pop().unwrap().remove();
+        let folder = queue.folder.as_ref().unwrap().path.clone();
         assert_eq!(queue.end(), (1, 0));
+        // A tool was killed while it wrote.
+        let unfinished = temporary_in(&folder).unwrap().keep().unwrap().1;
         let mut queue = Queue::in_spool(&path, "http://a").unwrap();
+        assert!(!unfinished.exists());
         queue.add(b"three".to_vec());
         // Another tool meanwhile, and another server.
         let mut second = Queue::in_spool(&path, "http://a").unwrap();

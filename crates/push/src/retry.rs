@@ -8,6 +8,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use prost::Message as _;
+
 /// Maximum number of tries.
 const MAX_TRIES: u32 = 10;
 /// Maximum number of tries after a status that may be final.
@@ -103,61 +105,28 @@ pub(crate) fn retry_after(answer: &Answer) -> Option<Duration> {
     }
 }
 
-/// Reads the numbers of an `ExportProfilesServiceResponse`: field 1 is `partial_success`, with
-/// `rejected_profiles` (1) and `error_message` (2). Anything else is a full success.
+/// `ExportProfilesServiceResponse` of opentelemetry-proto.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_profiles: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// Reads the number of profiles that were not taken, and the server's message. A body that cannot
+/// be read is a full success.
 fn partial_success(body: &[u8]) -> (u64, String) {
-    let Some(success) = fields(body).find_map(|(number, field)| match field {
-        Field::Bytes(bytes) if number == 1 => Some(bytes),
-        _ => None,
-    }) else {
-        return (0, String::new());
-    };
-    let (mut rejected, mut message) = (0, String::new());
-    for (number, field) in fields(success) {
-        match (number, field) {
-            (1, Field::Number(count)) => rejected = count,
-            (2, Field::Bytes(text)) => message = String::from_utf8_lossy(text).into_owned(),
-            _ => {}
-        }
-    }
-    (rejected, message)
-}
-
-/// A field of a protobuf message.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// The fields of a message, up to the first that cannot be read.
-fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
-    std::iter::from_fn(move || {
-        let key = varint(&mut message)?;
-        let field = match key & 7 {
-            0 => Field::Number(varint(&mut message)?),
-            2 => {
-                let length = usize::try_from(varint(&mut message)?).ok()?;
-                let (bytes, rest) = message.split_at_checked(length)?;
-                message = rest;
-                Field::Bytes(bytes)
-            }
-            _ => return None,
-        };
-        Some((key >> 3, field))
-    })
-}
-
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = message.split_first()?;
-        *message = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+    let response = Response::decode(body).unwrap_or_default();
+    let success = response.partial_success.unwrap_or_default();
+    let rejected = u64::try_from(success.rejected_profiles).unwrap_or(0);
+    (rejected, success.error_message)
 }
 
 /// Lengths of pauses.

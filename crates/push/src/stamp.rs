@@ -1,14 +1,13 @@
 //! Times in file names.
 
+use std::time::{Duration, SystemTime};
+
 /// The time as part of a file name, `20261129T003407.125Z`: order by name is order by time.
 #[must_use]
 pub fn utc_stamp(unix_ns: u64) -> String {
-    let ms = unix_ns / 1_000_000;
-    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = date_of(days);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, ms) = (of_day / 1_000 % 60, of_day % 1_000);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{ms:03}Z")
+    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns);
+    let text = humantime::format_rfc3339_millis(time).to_string();
+    text.replace(['-', ':'], "")
 }
 
 /// Returns the stamp at the end of a name, if there is one.
@@ -24,53 +23,13 @@ pub(crate) fn stamp_in(name: &str) -> Option<&str> {
     is_one.then_some(stamp)
 }
 
-/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`, to seconds since 1970.
+/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`, to seconds since 1970. The obsolete
+/// forms have other lengths.
 pub(crate) fn seconds_of_http_date(text: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let (_, rest) = text.split_once(", ")?;
-    let words: Vec<&str> = rest.split(' ').collect();
-    let [day, month, year, time, "GMT"] = words[..] else {
-        return None;
-    };
-    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
-    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
-    let days_of_year = (year.checked_sub(1970)?).min(500) * 366;
-    // A date is found by what it is the date of: the calendar is written once.
-    let days = (days_of_year.saturating_sub(500)..=days_of_year + 366)
-        .find(|days| date_of(*days) == (year, month, day))?;
-    let parts: Vec<u64> = time
-        .split(':')
-        .map_while(|part| part.parse().ok())
-        .collect();
-    let [hour, minute, second] = parts[..] else {
-        return None;
-    };
-    let is_time = hour < 24 && minute < 60 && second <= 60;
-    is_time.then(|| days * 86_400 + hour * 3_600 + minute * 60 + second)
-}
-
-/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
-fn date_of(mut days: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
+    let time = httpdate::parse_http_date(text).ok();
+    let time = time.filter(|_| text.len() == 29)?;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.ok().map(|since| since.as_secs())
 }
 
 #[cfg(test)]
