@@ -716,7 +716,22 @@ impl Profile {
     }
 }
 
+impl Module {
+    /// Its build-id or MVID in hexadecimal digits, empty if it has none.
+    #[must_use]
+    pub fn id_digits(&self) -> String {
+        let bytes = self.id_bytes.iter();
+        bytes.map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 impl Health {
+    /// The source of an event's samples.
+    #[must_use]
+    pub fn source_of(&self, event: Event) -> Option<&SampleSource> {
+        self.sources.iter().find(|source| source.event == event)
+    }
+
     /// The time between two samples of an event that is sampled by time, nanoseconds.
     #[must_use]
     pub fn interval_of(&self, event: Event) -> Option<u64> {

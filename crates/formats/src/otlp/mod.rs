@@ -216,8 +216,7 @@ impl<'p> Encoder<'p> {
             type_strindex: self.strings.add(name),
             unit_strindex: self.strings.add(unit_name(event.unit()).to_owned()),
         };
-        let sources = &self.profile.health.sources;
-        let source = sources.iter().find(|source| source.event == event);
+        let source = self.profile.health.source_of(event);
         let period = source.map_or(0, |source| source.interval).max(1);
         let samples = sums.stacks.iter().map(|(stack, value)| proto::Sample {
             stack_index: self.stack(*stack),
@@ -301,7 +300,7 @@ impl<'p> Encoder<'p> {
         let known = self.profile.module(module);
         let mut attribute_indices = Vec::new();
         if !known.managed && !known.id_bytes.is_empty() {
-            let digits: String = known.id_bytes.iter().map(|b| format!("{b:02x}")).collect();
+            let digits = known.id_digits();
             attribute_indices.push(self.attribute("process.executable.build_id.gnu", digits));
         }
         if let Some(hash) = (self.facts.file_hash)(known) {

@@ -49,7 +49,8 @@ pub fn write(profile: &Profile, options: &OutputOptions, out: impl Write) -> io:
     // The header has no time, so the same profile gives the same file.
     let gzip = GzBuilder::new().write(out, Compression::default());
     let mut gzip = BufWriter::with_capacity(1 << 16, gzip);
-    Encoder::new(profile, options.for_store).encode(options, &mut gzip)?;
+    let labels = Labels::new(profile);
+    Encoder::new(profile, &labels, options.for_store).encode(options, &mut gzip)?;
     gzip.into_inner()?.finish()?.flush()
 }
 
@@ -73,12 +74,13 @@ pub(crate) struct SeriesSample {
 /// labels, and nothing of the command line.
 pub(crate) fn series(
     profile: &Profile,
+    labels: &Labels<'_>,
     process: &Process,
     event: Event,
     series: &Series,
     samples: &[SeriesSample],
 ) -> Vec<u8> {
-    let mut encoder = Encoder::new(profile, true);
+    let mut encoder = Encoder::new(profile, labels, true);
     let samples = samples.iter().map(|sample| {
         let frames: Vec<FrameId> = profile.frames_of(sample.stack).collect();
         proto::Sample {
@@ -94,8 +96,7 @@ pub(crate) fn series(
     };
     let sample_type = series.types.iter().map(|one| value_type(*one)).collect();
     let period_type = value_type(series.period);
-    let sources = &profile.health.sources;
-    let source = sources.iter().find(|source| source.event == event);
+    let source = profile.health.source_of(event);
     let out = proto::Profile {
         sample_type,
         period_type: Some(period_type),
@@ -109,7 +110,7 @@ pub(crate) fn series(
 
 struct Encoder<'p> {
     profile: &'p Profile,
-    labels: Labels<'p>,
+    labels: &'p Labels<'p>,
     /// Everything but the samples, which are written one by one.
     out: proto::Profile,
     strings: HashMap<String, i64>,
@@ -123,11 +124,11 @@ struct Encoder<'p> {
 }
 
 impl<'p> Encoder<'p> {
-    fn new(profile: &'p Profile, for_store: bool) -> Self {
+    fn new(profile: &'p Profile, labels: &'p Labels<'p>, for_store: bool) -> Self {
         let mut encoder = Self {
             profile,
             for_store,
-            labels: Labels::new(profile),
+            labels,
             out: proto::Profile::default(),
             strings: HashMap::new(),
             functions: HashMap::new(),
@@ -405,11 +406,7 @@ impl<'p> Encoder<'p> {
         }
         let path = self.labels.module_path(module);
         let module_of = self.profile.module(module);
-        let build_id: String = module_of
-            .id_bytes
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let build_id = module_of.id_digits();
         let id = self.out.mapping.len() as u64 + 1;
         let mapping = proto::Mapping {
             id,

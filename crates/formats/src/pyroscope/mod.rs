@@ -14,6 +14,7 @@ use profile::model::{Event, Process, ProcessId, StackId};
 use profile::ops::{Weight, objects_of};
 use prost::Message as _;
 
+use crate::labels::Labels;
 use crate::options::OutputOptions;
 use crate::pprof::{Series, SeriesSample, of_objects};
 use crate::select::with_stack_view;
@@ -122,6 +123,7 @@ pub fn requests(
             *objects += objects_of(&profile, sample);
         }
     }
+    let names = Labels::new(&profile);
     let mut requests = Vec::new();
     for ((process, _), (event, stacks)) in sums {
         let process = profile.process(process);
@@ -142,7 +144,7 @@ pub fn requests(
         let labels = labels(series.name, labels_of(process));
         let mut parts = vec![samples.as_slice()];
         while let Some(part) = parts.pop() {
-            let raw_profile = crate::pprof::series(&profile, process, event, &series, part);
+            let raw_profile = crate::pprof::series(&profile, &names, process, event, &series, part);
             let is_too_large = part.len() > MAX_SAMPLES || raw_profile.len() > MAX_BYTES;
             if is_too_large && part.len() > 1 {
                 let (first, second) = part.split_at(part.len() / 2);

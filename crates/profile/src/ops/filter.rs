@@ -192,8 +192,7 @@ pub fn duration_threshold(profile: &Profile, event: Event) -> Option<u64> {
         return None;
     }
     let health = &profile.health;
-    let source = health.sources.iter().find(|source| source.event == event);
-    let interval = match source {
+    let interval = match health.source_of(event) {
         Some(source) => source.interval,
         None if health.event == Some(event) => health.interval_ns,
         None => 0,
