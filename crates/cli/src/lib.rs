@@ -9,6 +9,7 @@
 
 mod args;
 mod candidates;
+mod clock;
 mod console;
 mod diff;
 mod doctor;

@@ -83,6 +83,14 @@ pub(crate) fn command(target: &Target) -> Vec<String> {
         .collect()
 }
 
+/// The container's id in a component of a control group's path: 64 hexadecimal digits, perhaps
+/// behind `docker-` or `cri-containerd:` and before `.scope`.
+pub(crate) fn container_id(component: &str) -> Option<&str> {
+    let name = component.strip_suffix(".scope").unwrap_or(component);
+    let id = name.rsplit(['-', ':']).next().unwrap_or(name);
+    (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -95,6 +95,19 @@ impl Writer {
         }
     }
 
+    /// As [`Writer::push`], and appends the block to `out` when that is due.
+    pub fn push_into(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
+        match self.push(record) {
+            PushOutcome::Added => {}
+            PushOutcome::FlushDue => drop(self.take_block_into(out)),
+            PushOutcome::Full => {
+                self.take_block_into(out);
+                // An empty block has room for any single record.
+                let _again = self.push(record);
+            }
+        }
+    }
+
     /// Grows the buffer by doubling, but never beyond the most that it may hold.
     fn make_room(&mut self, more: usize) {
         let needed = self.records.len() + more;

@@ -4,7 +4,7 @@
 //! are dropped. A call blocks no longer than the channel does and never fails, as a record that
 //! cannot be sent is of no use.
 
-use recording::{ProcessKey, PushOutcome, Record, Writer};
+use recording::{ProcessKey, Record, Writer};
 
 use super::channel::{Channel, Command};
 
@@ -34,17 +34,9 @@ impl Outlet {
             return;
         };
         self.pushed = self.pushed.wrapping_add(1);
-        match writer.push(record) {
-            PushOutcome::Added => {}
-            PushOutcome::FlushDue => self.flush(),
-            PushOutcome::Full => {
-                self.flush();
-                // A single record always fits an empty block, as the writer truncates strings.
-                if let Some(writer) = &mut self.writer {
-                    let _again = writer.push(record);
-                }
-            }
-        }
+        self.block.clear();
+        writer.push_into(record, &mut self.block);
+        self.send();
     }
 
     /// Returns the number of records pushed so far.
@@ -55,8 +47,14 @@ impl Outlet {
     /// Sends the pushed records.
     pub(crate) fn flush(&mut self) {
         self.block.clear();
-        if let Some(writer) = &mut self.writer
-            && writer.take_block_into(&mut self.block)
+        if let Some(writer) = &mut self.writer {
+            writer.take_block_into(&mut self.block);
+        }
+        self.send();
+    }
+
+    fn send(&mut self) {
+        if !self.block.is_empty()
             && let Some(channel) = &mut self.channel
             && channel.send(&self.block).is_err()
         {

@@ -7,6 +7,8 @@
 
 use diagnostics::Target;
 
+use crate::running;
+
 /// Number of id digits shown, as in `docker ps`.
 const SHORT_ID: usize = 12;
 
@@ -30,9 +32,7 @@ pub(super) fn container_of(target: &Target) -> Option<String> {
 /// `…/libpod-ID.scope/container`), or LXC's name.
 fn id_in(path: &str) -> Option<String> {
     for part in path.rsplit('/') {
-        let name = part.strip_suffix(".scope").unwrap_or(part);
-        let id = name.rsplit(['-', ':']).next().unwrap_or(name);
-        if id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        if let Some(id) = running::container_id(part) {
             return id.get(..SHORT_ID).map(str::to_owned);
         }
         if let Some(name) = part.strip_prefix("lxc.payload.") {

@@ -108,12 +108,7 @@ fn run_command(
     if args.symbols {
         servers::check()?;
     }
-    for output in &args.outputs {
-        match args.every() {
-            None => output.check_writable()?,
-            Some(_) => output.stamped_with("0").check_writable()?,
-        }
-    }
+    store::check_outputs(args)?;
     let file = check_program(program)?;
     let agents = CommandAgents::find(embedded, diagnostics::libc_of_program(&file))?;
     if diagnostics::is_native_aot(&file) {
@@ -315,12 +310,7 @@ fn run_attached(
     embedded: EmbeddedAgents,
     console: &Console,
 ) -> Result<ExitCode> {
-    for output in &args.outputs {
-        match args.every() {
-            None => output.check_writable()?,
-            Some(_) => output.stamped_with("0").check_writable()?,
-        }
-    }
+    store::check_outputs(args)?;
     if args.symbols {
         servers::check()?;
     }

@@ -154,9 +154,9 @@ impl Pushes {
                 .iter()
                 .filter(move |one| one.protocol == protocol)
         };
+        let options = OutputOptions::default();
         self.resources.forget_others(profile);
         if store(Protocol::Pyroscope).next().is_some() {
-            let options = OutputOptions::default();
             let labels = |process: &Process| self.resources.labels(profile, process);
             let requests = formats::pyroscope::requests(profile, &options, &labels);
             for request in &requests.map_err(anyhow::Error::msg)? {
@@ -169,29 +169,24 @@ impl Pushes {
                 file_hash: &|module| self.resources.file_hash(module),
                 version: env!("CARGO_PKG_VERSION"),
             };
-            let requests = formats::otlp::requests(profile, &OutputOptions::default(), &facts);
+            let requests = formats::otlp::requests(profile, &options, &facts);
             for request in &requests {
                 store(Protocol::Otlp).for_each(|one| one.sender.send(request));
             }
         }
         if store(Protocol::Pprof).next().is_some() && !profile.samples.is_empty() {
-            let options = OutputOptions {
+            let for_store = OutputOptions {
                 for_store: true,
-                ..OutputOptions::default()
+                ..options.clone()
             };
             let mut content = Vec::new();
-            formats::write(Format::Pprof, profile, &options, &mut content)?;
+            formats::write(Format::Pprof, profile, &for_store, &mut content)?;
             store(Protocol::Pprof).for_each(|one| one.sender.send(&content));
         }
         let mut written = Vec::new();
         let mut content = Vec::new();
         if !self.folders.is_empty() {
-            formats::write(
-                self.format,
-                profile,
-                &OutputOptions::default(),
-                &mut content,
-            )?;
+            formats::write(self.format, profile, &options, &mut content)?;
         }
         let mut failure = Ok(());
         for folder in &self.folders {

@@ -8,10 +8,13 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
+use diagnostics::Target;
 use formats::otlp::SERVICE_NAME;
 use profile::Profile;
 use profile::model::{Module, Process};
 use sha2::{Digest as _, Sha256};
+
+use crate::running;
 
 /// Length of the parts of a file that its hash covers.
 const HASHED: u64 = 4096;
@@ -137,16 +140,8 @@ const INSTANCE: &str = "service.instance.id";
 fn facts_of(process: &Process) -> ProcessFacts {
     let pid = process.pid;
     // Another process may have the id in our view, or a later one.
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = command.strip_suffix(b"\0").unwrap_or(&command);
-    let words: Vec<_> = words
-        .split(|byte| *byte == 0)
-        .map(String::from_utf8_lossy)
-        .collect();
-    let is_it = words
-        .iter()
-        .map(|word| &**word)
-        .eq(process.command.iter().map(String::as_str));
+    let target = Target::new(pid);
+    let is_it = target.is_ok_and(|target| running::command(&target) == process.command);
     let variables = match fs::read(format!("/proc/{pid}/environ")) {
         Ok(environment) if is_it => variables(&environment),
         // A command inherits ours.
@@ -234,16 +229,10 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the container's id in the content of `/proc/PID/cgroup`: 64 hexadecimal digits at the
-/// end of a path, perhaps between `docker-` and `.scope`.
+/// Returns the container's id in the content of `/proc/PID/cgroup`.
 fn container_id(groups: &str) -> Option<&str> {
     let mut parts = groups.lines().flat_map(|line| line.split('/').rev());
-    parts.find_map(|part| {
-        let part = part.strip_suffix(".scope").unwrap_or(part);
-        let id = part.rsplit_once('-').map_or(part, |(_, id)| id);
-        let is_one = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_one.then_some(id)
-    })
+    parts.find_map(running::container_id)
 }
 
 /// Returns the uid of a Kubernetes pod in the content of `/proc/PID/cgroup`.

@@ -12,11 +12,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use recording::{Block, ClockReading, Cutter, Item, ProcessKey, Reader, file_header};
+use rustix::time::ClockId;
 
 use super::sink::{BlockSink, Sink};
 use super::worker::{Finished, IntervalOutputs, Worker};
+use crate::clock::kernel_ns;
 use crate::console::Console;
 
 /// Time from the end of an interval to its cut, in which its last records arrive. Agents send at
@@ -32,8 +34,6 @@ pub(super) struct Rotation {
     folder: PathBuf,
     reader: Reader<VecDeque<u8>>,
     cutter: Cutter,
-    /// End of the current interval, by CLOCK_MONOTONIC.
-    end_ns: u64,
     /// The recording of the current interval. `None` if its file could not be made.
     file: Option<Sink>,
     worker: Worker,
@@ -67,7 +67,6 @@ impl Rotation {
             // Blocks are dropped when they are read, so the stream may be of any length.
             reader: Reader::open(header)?.with_unpack_limit(u64::MAX),
             cutter: Cutter::new(now, end_ns),
-            end_ns,
             file: Some(Sink::temporary_in(folder)?),
             worker: Worker::start(outputs)?,
             lost: 0,
@@ -116,12 +115,11 @@ impl Rotation {
     fn cut(&mut self, now: ClockReading, console: &Console) {
         let start = self.cutter.start();
         let every = nanoseconds(self.every);
-        let mut end_ns = self.end_ns.saturating_add(every);
+        let mut end_ns = self.cutter.end_ns().saturating_add(every);
         if end_ns <= now.time_ns {
             // The tool was stopped, or the machine slept.
             end_ns = now.time_ns.saturating_add(every);
         }
-        self.end_ns = end_ns;
         self.cutter.cut(now, end_ns, &mut self.blocks);
         self.store_blocks();
         let next = Sink::temporary_in(&self.folder);
@@ -216,10 +214,10 @@ impl BlockSink for Rotation {
         }
         let now = now()?;
         let settle = nanoseconds(SETTLE.min(self.every / 2));
-        if now.time_ns >= self.end_ns.saturating_add(settle) {
+        if now.time_ns >= self.cutter.end_ns().saturating_add(settle) {
             self.cut(now, console);
         }
-        let cut_ns = self.end_ns.saturating_add(settle);
+        let cut_ns = self.cutter.end_ns().saturating_add(settle);
         let left = Duration::from_nanos(cut_ns.saturating_sub(now.time_ns));
         Ok(Instant::now().checked_add(left))
     }
@@ -229,19 +227,10 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads both clocks from the kernel.
+/// Reads both clocks.
 fn now() -> Result<ClockReading> {
-    use rustix::time::{ClockId, clock_gettime};
-    let read = |clock| -> Result<u64> {
-        let time = clock_gettime(clock);
-        let (seconds, rest) = (u64::try_from(time.tv_sec)?, u64::try_from(time.tv_nsec)?);
-        Ok(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
-    };
-    let now = || -> Result<ClockReading> {
-        Ok(ClockReading {
-            time_ns: read(ClockId::Monotonic)?,
-            unix_ns: read(ClockId::Realtime)?,
-        })
-    };
-    now().context("the system's clocks are before their epochs")
+    Ok(ClockReading {
+        time_ns: kernel_ns(ClockId::Monotonic)?,
+        unix_ns: kernel_ns(ClockId::Realtime)?,
+    })
 }

@@ -45,6 +45,17 @@ pub(super) enum Store {
     Intervals(Rotation),
 }
 
+/// Checks that the outputs can be written.
+pub(super) fn check_outputs(args: &RecordArgs) -> Result<()> {
+    for output in &args.outputs {
+        match args.every() {
+            None => output.check_writable()?,
+            Some(_) => output.stamped_with("0").check_writable()?,
+        }
+    }
+    Ok(())
+}
+
 impl Store {
     /// Checks and prepares the place before a command starts.
     pub(super) fn prepare(args: &RecordArgs) -> Result<Store> {

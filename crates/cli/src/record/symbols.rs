@@ -9,7 +9,7 @@ use std::io::BufReader;
 
 use anyhow::Result;
 use profile::model::Module;
-use recording::{Frame, Item, ModuleKind, ProcessKey, PushOutcome, Reader, Record, Writer};
+use recording::{Frame, Item, ModuleKind, ProcessKey, Reader, Record, Writer};
 use symbolize::{NativeSymbol, Symbolizer};
 
 use super::sink::Sink;
@@ -185,15 +185,5 @@ fn push(writer: &mut Writer, blocks: &mut Vec<u8>, frame: u32, name: &str, file:
         file: file.into(),
         line,
     };
-    match writer.push(&record) {
-        PushOutcome::Added => {}
-        PushOutcome::FlushDue => {
-            writer.take_block_into(blocks);
-        }
-        PushOutcome::Full => {
-            writer.take_block_into(blocks);
-            // An empty block has room for any single record.
-            let _ = writer.push(&record);
-        }
-    }
+    writer.push_into(&record, blocks);
 }

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use rustix::time::ClockId;
 
 use self::view::{KeyAction, TopView};
 use self::window::{Window, WindowContent};
+use crate::clock::kernel_ns;
 
 /// Length of the shown window.
 const WINDOW_NS: u64 = 5_000_000_000;
@@ -60,7 +62,7 @@ impl Top {
     /// # Errors
     /// The terminal cannot be drawn on.
     pub(crate) fn open(name: String) -> Result<Top> {
-        let window = Window::new(WINDOW_NS, now_ns()?)?;
+        let window = Window::new(WINDOW_NS, kernel_ns(ClockId::Monotonic)?)?;
         let terminal = ratatui::try_init().context("cannot draw on this terminal")?;
         Ok(Top {
             terminal,
@@ -123,7 +125,7 @@ impl Top {
         if now >= self.due {
             self.due = now + EVERY;
             if !self.view.is_paused {
-                self.content = self.window.content(now_ns()?);
+                self.content = self.window.content(kernel_ns(ClockId::Monotonic)?);
             }
             changed = true;
         }
@@ -146,12 +148,4 @@ impl Drop for Top {
         // A lost terminal needs no restoring.
         let _ = ratatui::try_restore();
     }
-}
-
-/// Returns the kernel's time, to which the agent's times are compared. A preloaded library
-/// (libfaketime) may have replaced the C library's function.
-fn now_ns() -> Result<u64> {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (seconds, rest) = (u64::try_from(now.tv_sec)?, u64::try_from(now.tv_nsec)?);
-    Ok(seconds * 1_000_000_000 + rest)
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use self::process::{ProcessCut, Sorted};
 use crate::record::{ProcessKey, Record};
-use crate::writer::{PushOutcome, Writer};
+use crate::writer::Writer;
 
 /// Smallest change between the clocks that counts.
 const CLOCK_STEP_NS: u64 = 1_000_000;
@@ -83,17 +83,7 @@ struct Out<'a> {
 
 impl Out<'_> {
     fn push(&mut self, record: &Record<'_>) {
-        match self.writer.push(record) {
-            PushOutcome::Added => {}
-            PushOutcome::FlushDue => {
-                self.writer.take_block_into(self.blocks);
-            }
-            PushOutcome::Full => {
-                self.writer.take_block_into(self.blocks);
-                // An empty block has room for any single record.
-                let _again = self.writer.push(record);
-            }
-        }
+        self.writer.push_into(record, self.blocks);
     }
 }
 
@@ -153,8 +143,8 @@ impl Cutter {
 
     /// Adds a record of a process.
     pub fn record(&mut self, key: ProcessKey, record: &Record<'_>) {
+        let end_ns = self.end_ns();
         let process = self.processes.entry(key).or_default();
-        let end_ns = self.next.start.time_ns;
         let is_late = process::time_of(record).is_some_and(|time_ns| time_ns >= end_ns);
         let in_next = is_late || process.begins_at() >= end_ns;
         match process.sort(record) {
@@ -216,6 +206,12 @@ impl Cutter {
     #[must_use]
     pub fn start(&self) -> ClockReading {
         self.current.start
+    }
+
+    /// The end of the current interval, by CLOCK_MONOTONIC.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.next.start.time_ns
     }
 
     /// Whether records have arrived that belong behind the end of the current interval.
