@@ -54,6 +54,8 @@ pub(super) struct Chains {
     mistaken: u64,
     /// Number of samples in the runtime's own code, just before or after it resumed a method.
     between: u64,
+    /// Whether a class or a precompiled method was learned since [`Recorder::take_learned`].
+    pub(super) has_learned: bool,
 }
 
 impl Recorder {
@@ -81,6 +83,12 @@ impl Recorder {
                 clr.learn_earlier_body(cx, tables, body)
             });
         }
+    }
+
+    /// Whether samples have taught the handler a class or a precompiled method of chains since the
+    /// last call.
+    pub fn take_learned(&mut self) -> bool {
+        std::mem::take(&mut self.chains.has_learned)
     }
 
     /// Drops the entries of a runtime that has ended.
@@ -492,9 +500,10 @@ impl Recorder {
         }
     }
 
-    /// Returns how a chain ended, with what is known now. A task that nothing awaits, of a class
-    /// unknown to the handler, is the root. An exception is an async iterator's task: its state
-    /// machine refers to what waits for the next value.
+    /// Returns how a chain ended, with what is known now about the class at which the handler
+    /// stopped: a task that nothing awaits is the root, and so is the mark of a thread that waits.
+    /// An exception is an async iterator's task: its state machine refers to what waits for the
+    /// next value.
     fn end_by_now(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -503,15 +512,15 @@ impl Recorder {
         time_ns: u64,
     ) -> ChainEnd {
         let last = chain.links.last().map(|word| Link::unpack(*word));
-        let is_open = |link: &Link| chain.end == ChainEnd::Unknown && link.role == Role::Task;
-        let Some(last) = last.filter(is_open) else {
+        let Some(last) = last.filter(|_| chain.end == ChainEnd::Unknown) else {
             return chain.end;
         };
         // Looking up its name also enters the class.
         let _named = self.link_frame(look, runtime, last, time_ns);
-        match chains::prepare().types.get(last.table) {
-            Some(chains::LinkKind::Task(_) | chains::LinkKind::Box { .. })
-            | Some(chains::LinkKind::Object { promise: 0, .. }) => ChainEnd::Root,
+        match (last.role, chains::prepare().types.get(last.table)) {
+            (Role::Task, Some(chains::LinkKind::Task(_) | chains::LinkKind::Box { .. }))
+            | (Role::Task, Some(chains::LinkKind::Object { promise: 0, .. })) => ChainEnd::Root,
+            (Role::Last, Some(chains::LinkKind::Blocked)) => ChainEnd::Blocked,
             _ => chain.end,
         }
     }
@@ -578,6 +587,7 @@ impl Recorder {
                 self.chains.notes.clear();
             }
             self.chains.notes.insert(key, note);
+            self.chains.has_learned = true;
         }
         match self.chains.notes.get(&key)?.clone() {
             ClassNote::Method(names) => {
@@ -640,6 +650,8 @@ fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
         {
             None
         }
+        // The end of the chain says that a thread waits.
+        Role::Last if matches!(own, "SetOnInvokeMres" | "SetOnCountdownMres") => None,
         _ => Some(Cow::Owned(own.to_owned())),
     }
 }

@@ -657,9 +657,10 @@ impl Recorder {
             if let Some(tables) =
                 chains::tables_if_wanted().filter(|_| async_types::is_of_chains(&names))
             {
-                look.runtimes.with(runtime, |clr, cx| {
+                let learned = look.runtimes.with(runtime, |clr, cx| {
                     clr.learn_precompiled(cx, tables, function, code_start)
                 });
+                self.chains.has_learned |= learned == Some(true);
             }
             Some((method, code_start))
         });

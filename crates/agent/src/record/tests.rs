@@ -627,6 +627,7 @@ fn a_chain_whose_method_s_class_cannot_be_queried_is_not_known() {
 fn a_root_whose_class_is_known_by_now_is_one() {
     const ROOT: u64 = 0x10_0300;
     const ITERATOR: u64 = 0x10_0400;
+    const WAITS: u64 = 0x10_0600;
     use crate::program::chains::{LinkKind, TaskAt, prepare};
     let task = TaskAt {
         continuation: 0x20,
@@ -652,14 +653,17 @@ fn a_root_whose_class_is_known_by_now_is_one() {
             promise: 0x20,
         },
     );
+    types.learn(WAITS, LinkKind::Blocked);
     let decoded = chains(|write| {
         for last in [ROOT, ITERATOR, SHIP] {
             let rest = [(Role::Task, last, 0)];
             write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
         }
         // The handler stopped at it.
-        let rest = [(Role::Last, ROOT, NO_STATE)];
-        write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
+        for last in [ROOT, WAITS] {
+            let rest = [(Role::Last, last, NO_STATE)];
+            write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
+        }
     });
     let roots: Vec<String> = decoded
         .samples
@@ -667,7 +671,8 @@ fn a_root_whose_class_is_known_by_now_is_one() {
         .map(|sample| sample.logical.clone().unwrap().pop().unwrap())
         .collect();
     let unknown = "[async: class not known yet]";
-    assert_eq!(roots, ["[not awaited]", unknown, unknown, unknown]);
+    let waits = "[blocking wait]";
+    assert_eq!(roots, ["[not awaited]", unknown, unknown, unknown, waits]);
     assert_eq!(decoded.cut["class not known yet"], 3);
 }
 

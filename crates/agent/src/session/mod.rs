@@ -358,6 +358,8 @@ impl<'a> Session<'a> {
         }
         let found = if self.events.is_waiting() {
             RoundResult::Search
+        } else if self.recorder.take_learned() {
+            RoundResult::Learned
         } else if has_code || self.recorder.records_written() != written {
             RoundResult::Something
         } else {

@@ -18,6 +18,9 @@ const ROUND_NS: u64 = 100_000_000;
 /// Time between two rounds while an exception waits for its handler. If the exception ends the
 /// program, it exits some tens of milliseconds after the throw.
 const SEARCH_NS: u64 = 2_000_000;
+/// Time between two rounds after one in which a class or a method of async chains was learned. Until
+/// then such samples have no whole chain, and one unknown class hides the next.
+const LEARNED_NS: u64 = 2_000_000;
 /// Factor by which a round is longer than the last if nothing was found.
 const GROWTH: u64 = 3;
 /// Maximum time between two rounds. It is also the delay until a native thread is found if the
@@ -38,6 +41,8 @@ pub(super) enum RoundResult {
     Nothing,
     /// Something new.
     Something,
+    /// A class or a method of async chains that the handler did not know.
+    Learned,
     /// An exception that waits for its handler.
     Search,
 }
@@ -70,6 +75,7 @@ impl Pace {
         };
         self.round_ns = match found {
             RoundResult::Search => SEARCH_NS,
+            RoundResult::Learned => LEARNED_NS,
             RoundResult::Something => short,
             RoundResult::Nothing => (self.round_ns * GROWTH).clamp(short, LONGEST_NS),
         };
@@ -90,17 +96,17 @@ mod tests {
             });
             each.collect()
         };
-        use RoundResult::{Nothing, Search, Something};
+        use RoundResult::{Learned, Nothing, Search, Something};
         let early = [Something, Nothing, Nothing, Nothing, Nothing, Nothing];
         assert_eq!(lengths(2000, &early), [10, 30, 90, 270, 500, 500]);
         assert_eq!(lengths(3000, &[Something, Nothing]), [10, 30]);
         assert_eq!(lengths(400_000_000, &[Nothing, Something]), [90, 30]);
         let later = [
-            Nothing, Something, Nothing, Nothing, Nothing, Search, Nothing,
+            Nothing, Something, Nothing, Nothing, Nothing, Search, Nothing, Learned, Something,
         ];
         assert_eq!(
             lengths(2_000_000_000, &later),
-            [100, 100, 300, 500, 500, 2, 100]
+            [100, 100, 300, 500, 500, 2, 100, 2, 100]
         );
         assert!(!pace.is_idle());
     }

@@ -21,7 +21,7 @@ fn forms() -> std::path::PathBuf {
 
 /// Maximum share of samples of resumed methods without their whole chain, for a reason of
 /// docs/async.md; beyond it only by chance.
-const INCOMPLETE: f64 = 0.02;
+const INCOMPLETE: f64 = 0.01;
 
 /// Asserts that each frame has a method, that chains are whole, and that each sample of the
 /// program's own methods has who awaits them, up to `Main`, or says why not.
