@@ -18,8 +18,8 @@ const ROUND_NS: u64 = 100_000_000;
 /// Time between two rounds while an exception waits for its handler. If the exception ends the
 /// program, it exits some tens of milliseconds after the throw.
 const SEARCH_NS: u64 = 2_000_000;
-/// Time between two rounds after one in which a class or a method of async chains was learned. Until
-/// then such samples have no whole chain, and one unknown class hides the next.
+/// Time between two rounds after one that learned a class or a method of async chains. Until then
+/// such samples have no whole chain, and one unknown class hides the next.
 const LEARNED_NS: u64 = 2_000_000;
 /// Factor by which a round is longer than the last if nothing was found.
 const GROWTH: u64 = 3;
