@@ -333,6 +333,11 @@ impl Recorder {
         if let Some(text) = mark {
             stack = Some(self.push_frame(stack, Frame::AsyncMark { text }));
         }
+        let links = match links.split_last() {
+            // The mark says that a thread waits.
+            Some((last, others)) if end == ChainEnd::Blocked && last.role == Role::Last => others,
+            _ => links,
+        };
         for link in links.iter().rev() {
             if link.role == Role::Suspended {
                 let (frame, _) = self.address(look, link.table | EXACT, time_ns);
@@ -576,6 +581,7 @@ impl Recorder {
         }
         if !self.chains.notes.contains_key(&key) {
             let tables = chains::prepare();
+            let is_new = tables.types.get(link.table).is_none();
             let note = look.runtimes.with(runtime, |clr, cx| {
                 clr.learn_sampled_class(cx, &tables.types, link.table, time_ns)
             });
@@ -587,7 +593,7 @@ impl Recorder {
                 self.chains.notes.clear();
             }
             self.chains.notes.insert(key, note);
-            self.chains.has_learned = true;
+            self.chains.has_learned |= is_new;
         }
         match self.chains.notes.get(&key)?.clone() {
             ClassNote::Method(names) => {
@@ -650,8 +656,6 @@ fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
         {
             None
         }
-        // The end of the chain says that a thread waits.
-        Role::Last if matches!(own, "SetOnInvokeMres" | "SetOnCountdownMres") => None,
         _ => Some(Cow::Owned(own.to_owned())),
     }
 }

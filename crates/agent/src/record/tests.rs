@@ -673,6 +673,8 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     let unknown = "[async: class not known yet]";
     let waits = "[blocking wait]";
     assert_eq!(roots, ["[not awaited]", unknown, unknown, unknown, waits]);
+    let waiting = decoded.samples.last().unwrap().logical.as_deref().unwrap();
+    assert_eq!(waiting, [CHARGE, PAY_FRAME, waits]);
     assert_eq!(decoded.cut["class not known yet"], 3);
 }
 
