@@ -16,6 +16,9 @@ on_each_web_runtime!(
 /// Lines of the loop in the first body. Those of later bodies are below them.
 const FIRST_BODY: std::ops::RangeInclusive<u64> = 3..=11;
 
+/// Of each changed body, at least (`LeastRounds` of the workload).
+const CALLS: u64 = 10;
+
 /// Returns the lines that samples of the edited method have, and the number of all its samples,
 /// for those that `caller` has called.
 fn lines(recorded: &Recorded, caller: &str) -> (Vec<u64>, f64) {
@@ -55,10 +58,11 @@ fn assert_changed(recorded: &Recorded, caller: &str, method: &str) {
         .with(&format!("Workloads.Reload.{caller}"));
     let named = all.with("Edited.Burn").with(method);
     assert!(named.total() > 0, "{}", all.show(20));
-    for (frames, _) in &all.stacks {
-        // Others are in the compiler.
-        assert_ne!(frames[0], "[runtime stub]", "{frames:?}");
-    }
+    // Others are in the compiler, or on the way through a stub: at most one for each call.
+    let is_stub = |frames: &[String]| frames[0] == "[runtime stub]";
+    let stubs = all.stacks.iter().filter(|(frames, _)| is_stub(frames));
+    let samples = stubs.map(|(_, count)| count).sum::<u64>();
+    assert!(samples <= CALLS, "{}", all.show(20));
 }
 
 fn assert_after(recorded: &Recorded) {
@@ -99,7 +103,7 @@ fn methods_that_may_change_are_not_traced(runtime: &Runtime) {
     );
     let traced = traced(&recorded);
     let calls = traced.iter().filter_map(|one| one["calls"].as_u64());
-    assert_eq!(calls.sum::<u64>(), 10, "{traced:?}");
+    assert_eq!(calls.sum::<u64>(), CALLS, "{traced:?}");
 }
 
 /// The updates come in the first recording, and before the second.
