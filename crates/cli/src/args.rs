@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use formats::{Format, GroupBy, Sort, StackView};
 use nix::sys::signal::Signal;
 use recording::Event;
@@ -92,6 +92,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Start(StartArgs),
     Stop(StopArgs),
+    Agent(AgentArgs),
     Report(ReportArgs),
     Convert(ConvertArgs),
     Open(OpenArgs),
@@ -329,7 +330,7 @@ pub(crate) struct RecordArgs {
 
     /// Accept any interval in --every
     // For tests.
-    #[arg(long, hide = true, requires = "every")]
+    #[arg(long, hide = true, requires = "every", help_heading = ALWAYS)]
     pub(crate) short_intervals: bool,
 
     /// Record a running program, by PID or the name of its program or .dll; may be given several
@@ -552,6 +553,43 @@ pub(crate) struct StopArgs {
     /// The process: its PID, or the name of its program or .dll
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     pub(crate) what: String,
+}
+
+/// Record the .NET processes of this machine, now and later, and push their profiles
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sidewalk agent --check
+  sidewalk agent --config agent.toml
+
+Runs until it gets SIGTERM or SIGINT, then detaches from every process. SIGHUP makes it read the
+configuration again. docs/agent.md describes the configuration, a systemd unit and a DaemonSet.")]
+pub(crate) struct AgentArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/sidewalk/agent.toml")]
+    pub(crate) config: PathBuf,
+
+    /// Check the configuration, print which running processes it would record, and end
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// The part of a recording that an option of `record` applies to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OptionScope {
+    /// One process.
+    Process,
+    /// All processes.
+    Recording,
+}
+
+/// Returns the scope of an option of `record`, if `sidewalk agent` has it.
+pub(crate) fn scope_of(option: &Arg) -> Option<OptionScope> {
+    match option.get_help_heading() {
+        Some(RECORDED | HOW) => Some(OptionScope::Process),
+        Some(ALWAYS) => Some(OptionScope::Recording),
+        _ if matches!(option.get_long(), Some("output" | "format")) => Some(OptionScope::Recording),
+        _ => None,
+    }
 }
 
 /// Print the hottest methods of a recording

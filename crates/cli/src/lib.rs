@@ -83,6 +83,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, embedded: EmbeddedAgen
         Command::Record(args) => record::run(&args, embedded, &console),
         Command::Start(args) => record::start(&args, &console),
         Command::Stop(args) => record::stop(&args, &console).map(|()| ExitCode::SUCCESS),
+        Command::Agent(args) => record::run_agent(&args, embedded, &console),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Open(args) => open::run(&args, &console).map(|()| ExitCode::SUCCESS),

@@ -83,6 +83,15 @@ pub(crate) fn command(target: &Target) -> Vec<String> {
         .collect()
 }
 
+/// The name of a user, or the number.
+pub(crate) fn user_name(uid: u32) -> String {
+    let user = nix::unistd::User::from_uid(uid.into());
+    match user {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}
+
 /// The container's id in a component of a control group's path: 64 hexadecimal digits, perhaps
 /// behind `docker-` or `cri-containerd:` and before `.scope`.
 pub(crate) fn container_id(component: &str) -> Option<&str> {

@@ -161,7 +161,7 @@ fn row(target: &Target) -> Option<ProcessRow> {
         runtimes,
         uptime_s: target.uptime()?.as_secs_f64(),
         uid,
-        user: user_name(uid),
+        user: running::user_name(uid),
         container: container::container_of(target),
         command: running::command(target),
         record,
@@ -222,14 +222,6 @@ fn versions(reach: &Reach) -> Vec<String> {
     }
     versions.dedup();
     versions
-}
-
-fn user_name(uid: u32) -> String {
-    let user = nix::unistd::User::from_uid(uid.into());
-    match user {
-        Ok(Some(user)) => user.name,
-        _ => uid.to_string(),
-    }
 }
 
 /// Width of the terminal that stdout is, in columns.

@@ -82,7 +82,14 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     let recorder = by.strip_prefix("process ").and_then(|n| n.parse().ok());
     let recorder: u32 = recorder
         .with_context(|| format!("process {pid} is recorded by {}", formats::visible(by)))?;
-    let signal = ending_signal(&command_words(recorder)).with_context(|| {
+    let words = command_words(recorder);
+    if is_daemon(&words) {
+        bail!(
+            "process {pid} is recorded by sidewalk agent (process {recorder}): leave it out in the \
+             agent's configuration, and send the agent SIGHUP"
+        );
+    }
+    let signal = ending_signal(&words).with_context(|| {
         format!(
             "process {pid} is recorded by process {recorder}, which started it or cannot be \
              stopped from here; record --until-signal can be"
@@ -105,6 +112,12 @@ fn is_recorder(known: &str, by: &str) -> bool {
     known
         .strip_prefix(by)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// Whether this is the command line of `sidewalk agent`.
+fn is_daemon(words: &[OsString]) -> bool {
+    let parsed = Cli::try_parse_from(words);
+    parsed.is_ok_and(|cli| matches!(cli.command, Verb::Agent(_)))
 }
 
 /// The signal that ends the recording of a `sidewalk` with this command line, but not its program.

@@ -9,6 +9,7 @@ mod agent_library;
 mod attach;
 mod background;
 mod change;
+mod daemon;
 mod descendants;
 mod environment;
 mod init;
@@ -46,6 +47,7 @@ use profile::model::TracedMethod;
 pub(crate) use agent_library::{AgentLibrary, CommandAgents};
 pub use agent_library::{EmbeddedAgent, EmbeddedAgents};
 pub(crate) use background::{start, stop};
+pub(crate) use daemon::run as run_agent;
 pub use environment::AGENT_CLSID;
 pub(crate) use trials::{check_environment, try_socket};
 

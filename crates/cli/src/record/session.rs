@@ -28,6 +28,7 @@ use recording::{BlockSplitter, ProcessKey};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::attach;
+use super::daemon::Finder;
 use super::descendants::Descendants;
 use super::init::{self, Init};
 use super::signals::{Received, Signals};
@@ -138,6 +139,8 @@ pub(super) struct Session<'s> {
     init: Option<Init>,
     /// Processes of the command, if all of them are to be recorded.
     descendants: Option<Descendants>,
+    /// Finds more processes, in `sidewalk agent`.
+    pub(super) finder: Option<Finder>,
     /// Process ids, in our namespace, that have connected or were excluded.
     settled: HashSet<u32>,
 }
@@ -185,6 +188,7 @@ impl<'s> Session<'s> {
             top: None,
             init: Init::detect(),
             descendants: None,
+            finder: None,
             settled: HashSet::new(),
         }
     }
@@ -253,7 +257,8 @@ impl<'s> Session<'s> {
         // The program may have ended while it was being started: SIGCHLD was not blocked yet.
         self.reap()?;
         let ended = loop {
-            let is_over = self.child.is_none() && self.connections.is_empty();
+            let is_over =
+                self.child.is_none() && self.connections.is_empty() && self.finder.is_none();
             if self.status.is_some() || is_over {
                 break EndReason::Program;
             }
@@ -289,6 +294,12 @@ impl<'s> Session<'s> {
                 descendants.check_due(now, &|pid| settled.contains(&pid));
                 let due = descendants.due();
                 wake = Some(wake.map_or(due, |end| end.min(due)));
+            }
+            if let Some(finder) = &mut self.finder {
+                let streams = finder.turn(self.console);
+                let due = finder.due();
+                wake = Some(wake.map_or(due, |end| end.min(due)));
+                self.add_all(streams)?;
             }
             self.turn(sink, wake)?;
         };
@@ -451,6 +462,9 @@ impl<'s> Session<'s> {
                 .key
                 .into_iter()
                 .for_each(|key| sink.disconnected(key));
+            if let (Some(finder), Ok(pid)) = (&mut self.finder, u32::try_from(connection.pid)) {
+                finder.disconnected(pid);
+            }
             self.stale_sockets
                 .extend(connection.process.zip(connection.control_socket));
         }
@@ -500,6 +514,10 @@ impl<'s> Session<'s> {
     /// Those of the system.
     pub(super) fn join(&mut self, streams: Vec<(UnixStream, u32)>) -> Result<()> {
         self.started = Instant::now();
+        self.add_all(streams)
+    }
+
+    fn add_all(&mut self, streams: Vec<(UnixStream, u32)>) -> Result<()> {
         for (stream, pid) in streams {
             let pid = pid.cast_signed();
             self.add(stream, pid, pidfd_of(pid), control_socket_of(pid))?;
@@ -511,8 +529,10 @@ impl<'s> Session<'s> {
         while let Some(received) = self.signals.next().context("cannot read signals")? {
             match received {
                 Received::ChildChanged => self.reap()?,
-                Received::Passed(signal) if Some(signal) == self.end_signal => {
-                    self.is_ended_by_signal = true
+                Received::Passed(signal) | Received::Ending { signal, .. }
+                    if Some(signal) == self.end_signal =>
+                {
+                    self.is_ended_by_signal = true;
                 }
                 Received::Passed(signal) => self.forward(signal),
                 Received::Ending { signal, to_all } => {

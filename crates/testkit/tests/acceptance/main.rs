@@ -50,6 +50,7 @@ mod composite;
 mod containers;
 mod cost;
 mod crypto;
+mod daemon;
 mod deep;
 mod diagnostics_socket;
 mod doctor;

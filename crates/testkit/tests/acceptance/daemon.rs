@@ -1,0 +1,169 @@
+//! `sidewalk agent`: the processes that its configuration names are recorded, now and later, and
+//! no others; when it ends, it has left them all.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use testkit::{Running, Runtime, sidewalk, stdout_of, test_folder, workload};
+
+use crate::attach::{ends_well, until};
+
+on_net8_and_core31!(
+    processes_of_a_machine_are_recorded_and_left,
+    a_configuration_that_is_wrong_changes_nothing,
+);
+
+/// Starts a program with a variable by which the configuration finds it.
+fn program(runtime: &Runtime, mark: &str) -> Running {
+    let mut command = runtime.command(&workload("exceptions").dll);
+    command.arg("attached").env("SIDEWALK_TEST_MARK", mark);
+    Running::start(command)
+}
+
+/// Writes a configuration with these rules. Other programs of this machine fit none of them.
+fn configure(folder: &Path, rules: &[(String, bool)]) -> PathBuf {
+    let mut text = format!(
+        "[options]\nevery = '200ms'\nshort-intervals = true\noutput = '{}/x.swk'\n\
+         push = 'file://{0}/pushed'\n",
+        folder.display()
+    );
+    for (mark, is_recorded) in rules {
+        text.push_str(&format!(
+            "[[process]]\nname = 'exceptions'\nrecord = {is_recorded}\n\
+             environment = {{ SIDEWALK_TEST_MARK = '{mark}' }}\n"
+        ));
+    }
+    let file = folder.join("agent.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn agent(config: &Path) -> Child {
+    let mut agent = Command::new(sidewalk());
+    agent.arg("agent").arg("--config").arg(config);
+    agent.stdin(Stdio::null()).stderr(Stdio::piped());
+    agent.spawn().unwrap()
+}
+
+fn send(signal: &str, agent: &Child) {
+    let sent = Command::new("kill")
+        .args([signal, &agent.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// Ends the agent. Returns its messages.
+fn end(mut agent: Child) -> String {
+    send("-TERM", &agent);
+    let mut messages = String::new();
+    let mut stderr = agent.stderr.take().unwrap();
+    stderr.read_to_string(&mut messages).unwrap();
+    let status = agent.wait().unwrap();
+    assert!(status.success(), "{status}: {messages}");
+    messages
+}
+
+/// The finished intervals.
+fn intervals(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    let files = entries.map(|entry| entry.path());
+    files
+        .filter(|file| file.extension().is_some_and(|ending| ending == "swk"))
+        .filter(|file| !file.file_name().unwrap().to_str().unwrap().starts_with('.'))
+        .collect()
+}
+
+/// Process ids of the processes with samples in the finished intervals.
+fn recorded(folder: &Path) -> BTreeSet<u32> {
+    let mut pids = BTreeSet::new();
+    for file in intervals(folder) {
+        let mut inspect = Command::new(sidewalk());
+        let report = stdout_of(inspect.args(["inspect", "--json"]).arg(&file));
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let processes = report["processes"].as_array().unwrap().iter();
+        let sampled = processes.filter(|one| one["samples"].as_u64() > Some(0));
+        pids.extend(sampled.map(|one| one["pid"].as_u64().unwrap() as u32));
+    }
+    pids
+}
+
+/// Whether a process is being recorded, as `sidewalk list` says.
+fn is_recorded(pid: u32) -> bool {
+    let list = stdout_of(Command::new(sidewalk()).args(["list", "--json"]));
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let mut processes = list["processes"].as_array().unwrap().iter();
+    let process = processes.find(|one| one["pid"].as_u64() == Some(pid.into()));
+    process.is_some_and(|one| one["recorded_by"].is_string())
+}
+
+fn processes_of_a_machine_are_recorded_and_left(runtime: &Runtime) {
+    let folder = test_folder("machine");
+    let mark = |name: &str| format!("{name} {}", folder.display());
+    let (wanted, late, unwanted) = (mark("wanted"), mark("late"), mark("unwanted"));
+    let rules = |is_late_recorded| {
+        [
+            (late.clone(), is_late_recorded),
+            (unwanted.clone(), false),
+            (wanted.clone(), true),
+        ]
+    };
+    let first = program(runtime, &wanted);
+    let third = program(runtime, &unwanted);
+    let config = configure(&folder, &rules(true));
+    let checked = stdout_of(
+        Command::new(sidewalk())
+            .args(["agent", "--check", "--config"])
+            .arg(&config),
+    );
+    let line = |pid: u32, decision: &str| format!("{pid}  exceptions.dll: {decision}\n");
+    assert!(
+        checked.contains(&line(first.pid(), "rule 3: recorded"))
+            && checked.contains(&line(third.pid(), "rule 2: not recorded")),
+        "{checked}"
+    );
+    let agent = agent(&config);
+    until("the first", || recorded(&folder).contains(&first.pid()));
+    let second = program(runtime, &late);
+    until("the second", || recorded(&folder).contains(&second.pid()));
+    configure(&folder, &rules(false));
+    send("-HUP", &agent);
+    until("the second to be left", || !is_recorded(second.pid()));
+    until("the first again", || is_recorded(first.pid()));
+    let messages = end(agent);
+    assert!(!messages.contains("warning"), "{messages}");
+    assert!(!is_recorded(first.pid()), "{messages}");
+    assert_eq!(
+        recorded(&folder),
+        BTreeSet::from([first.pid(), second.pid()])
+    );
+    let maps = fs::read_to_string(format!("/proc/{}/maps", third.pid())).unwrap();
+    assert!(!maps.contains("libsidewalk"));
+    let pushed = fs::read_dir(folder.join("pushed")).unwrap().count();
+    assert_eq!(pushed, intervals(&folder).len());
+    for program in [first, second, third] {
+        ends_well(program, "\nmeasured rounds");
+    }
+}
+
+fn a_configuration_that_is_wrong_changes_nothing(runtime: &Runtime) {
+    let folder = test_folder("wrong");
+    let mark = folder.display().to_string();
+    let program = program(runtime, &mark);
+    let config = configure(&folder, &[(mark, true)]);
+    let agent = agent(&config);
+    until("samples", || recorded(&folder).contains(&program.pid()));
+    fs::write(&config, "[options]\nfrequency = 0\n").unwrap();
+    send("-HUP", &agent);
+    let before = intervals(&folder).len();
+    // The interval that the signal ends, and two of the next recording.
+    until("more intervals", || intervals(&folder).len() > before + 2);
+    let messages = end(agent);
+    assert!(
+        messages.contains("the configuration stays as it was") && messages.contains("frequency"),
+        "{messages}"
+    );
+    ends_well(program, "\nmeasured rounds");
+}
