@@ -52,4 +52,5 @@ pub use counters::{Counters, DiscardReason};
 pub use guard::OpenHandlers;
 pub use reader::{Reader, SampleEvent, SampleView};
 pub use sampler::{Holder, Route, Sampler, SlotId, Unsent};
+pub use sys::queued_ns;
 pub use trace::{TraceRefused, TraceView};

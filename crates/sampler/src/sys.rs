@@ -501,7 +501,9 @@ pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
 /// Returns the total time for which a runnable thread of this process has waited for a processor,
 /// nanoseconds: the second number of its `schedstat` file
 /// (Documentation/scheduler/sched-stats.rst). 0 if the kernel does not report it.
-pub(crate) fn queued_ns(tid: u32) -> u64 {
+/// Reads a file; may be called in any context.
+#[must_use]
+pub fn queued_ns(tid: u32) -> u64 {
     let mut text = [0u8; 64];
     let text = read_task_file(tid, b"/schedstat\0", &mut text);
     let number = text.split(|byte| *byte == b' ').nth(1);

@@ -17,6 +17,8 @@ mod stacks;
 mod stubs;
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Range;
 
 use recording::Record;
 
@@ -31,6 +33,9 @@ use crate::program::{CodeHistory, Program};
 
 pub use self::channel::{Channel, Command};
 
+/// Maximum number of standstills that are kept: samples are written within a second or two.
+const MAX_STANDSTILLS: usize = 16;
+
 /// The writer of the recording.
 pub struct Recorder {
     outlet: Outlet,
@@ -39,6 +44,8 @@ pub struct Recorder {
     next: NextNumbers,
     stubs: Stubs,
     chains: Chains,
+    /// The last times for which the program stood still, in order.
+    standstills: VecDeque<Range<u64>>,
     /// Number of broken stacks by [`EndCode`], since the counters were last written.
     broken: Box<[u64; 256]>,
 }
@@ -52,6 +59,7 @@ impl Default for Recorder {
             next: NextNumbers::default(),
             stubs: Stubs::default(),
             chains: Chains::default(),
+            standstills: VecDeque::new(),
             broken: Box::new([0; 256]),
         }
     }
@@ -64,7 +72,27 @@ impl Recorder {
         self.outlet = Outlet::new(crate::base::proc::process_key(), channel);
         self.written.start_again();
         self.written.forget_natives();
+        self.standstills.clear();
         self.broken.fill(0);
+    }
+
+    /// Leaves this time out of the waits that are written from now on: the program stood still.
+    pub fn leave_out(&mut self, stood: Range<u64>) {
+        if self.standstills.len() == MAX_STANDSTILLS {
+            self.standstills.pop_front();
+        }
+        self.standstills.push_back(stood);
+    }
+
+    /// Returns the length of a time that ended at `end_ns` without those for which the program
+    /// stood still.
+    fn running_ns(&self, end_ns: u64, ns: u64) -> u64 {
+        let begin_ns = end_ns.saturating_sub(ns);
+        let stood = self.standstills.iter().map(|stood| {
+            let end_ns = stood.end.min(end_ns);
+            end_ns.saturating_sub(stood.start.max(begin_ns))
+        });
+        ns.saturating_sub(stood.sum())
     }
 
     /// Ends the session: sends the rest and closes the connection.

@@ -242,12 +242,16 @@ impl Recorder {
     /// Writes one sample, and before it whatever it is the first to need.
     pub(super) fn write_sample(&mut self, look: &mut Lookup<'_, '_>, sample: WalkedStack<'_>) {
         if let Some((stack, logical)) = self.stacks_of(look, sample) {
+            let value = match sample.event {
+                Event::Wall | Event::Contention => self.running_ns(sample.time_ns, sample.value),
+                _ => sample.value,
+            };
             self.outlet.push(&Record::Sample {
                 thread: sample.thread,
                 stack,
                 time_ns: sample.time_ns,
                 event: sample.event,
-                value: sample.value,
+                value,
                 end: sample.end.end(),
                 detail: sample.detail,
                 logical,

@@ -801,3 +801,26 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
     );
     assert_eq!(decoded.cut, [].into());
 }
+
+#[test]
+fn waits_are_without_the_time_that_the_program_stood_still() {
+    let mut recorder = Recorder::default();
+    recorder.leave_out(100..200);
+    recorder.leave_out(300..350);
+    for (end, ns, running) in [
+        (90, 50, 50),
+        (150, 100, 50),
+        (200, 100, 0),
+        (250, 250, 150),
+        (400, 400, 250),
+        (320, 5, 0),
+        (400, 0, 0),
+        (10, 40, 40),
+    ] {
+        assert_eq!(recorder.running_ns(end, ns), running, "{end} {ns}");
+    }
+    for _ in 0..MAX_STANDSTILLS {
+        recorder.leave_out(500..600);
+    }
+    assert_eq!(recorder.running_ns(250, 250), 250);
+}

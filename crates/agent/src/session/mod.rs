@@ -24,6 +24,7 @@ pub mod oracle_session;
 mod pace;
 pub mod phases;
 pub mod signal;
+mod standstill;
 mod suspended;
 mod totals;
 
@@ -93,6 +94,7 @@ pub(crate) struct Session<'a> {
     /// Whether the events have changed since the last totals.
     changed: bool,
     totals: Totals,
+    standstill: standstill::Watch,
     tid: u32,
     ids: Vec<u32>,
     /// Empty list, to be swapped with the next thread changes.
@@ -156,6 +158,7 @@ impl<'a> Session<'a> {
             collected: Vec::new(),
             changed: false,
             totals,
+            standstill: standstill::Watch::default(),
             tid: proc::own_tid(),
             ids: Vec::new(),
             thread_news: Vec::new(),
@@ -283,7 +286,24 @@ impl<'a> Session<'a> {
         for (other, fd) in others.iter_mut().zip(fds) {
             *other = fd;
         }
-        self.agent.waker.wait(&others, Some(timeout))
+        let is_woken = self.agent.waker.wait(&others, Some(timeout));
+        self.notice_standstill(now.saturating_add(timeout.as_nanos() as u64));
+        is_woken
+    }
+
+    /// Notices that the program stood still in the wait that was to end at `due_ns`. Called before
+    /// samples that were taken after it are written.
+    fn notice_standstill(&mut self, due_ns: u64) {
+        let tid = self.tid;
+        let queued = || sampler::queued_ns(tid);
+        let stood = self.standstill.after_wait(due_ns, proc::now_ns(), queued);
+        if let Some(stood) = stood {
+            let has_traces = !self.settings.trace.is_empty();
+            if let Some(note) = self.standstill.note(&stood, has_traces) {
+                self.recorder.note(&note);
+            }
+            self.recorder.leave_out(stood);
+        }
     }
 
     /// Answers the clients. Called only if [`Session::wait`] was woken, as the kernel creates a
@@ -369,6 +389,7 @@ impl<'a> Session<'a> {
         self.reader.call_at_next_sample(self.pace.is_idle());
         if now >= self.stats_due {
             self.stats_due = now + STATS_NS;
+            self.standstill.refresh(sampler::queued_ns(self.tid));
             self.write_totals();
             self.confirm_change(cx);
             let mut runtimes = Runtimes::new(cx, &self.agent.registry, &self.clrs);
@@ -423,6 +444,9 @@ impl<'a> Session<'a> {
                 "{left_out} short-lived threads were not sampled and are not listed: a random \
                  sample of such threads represents them"
             ));
+        }
+        if let Some(note) = self.standstill.last_note() {
+            self.recorder.note(&note);
         }
         self.recorder.record(&Record::End {
             time_ns: proc::now_ns(),
