@@ -3,6 +3,7 @@
 mod diff;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,7 +90,7 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    Record(RecordArgs),
+    Record(Box<RecordArgs>),
     Start(StartArgs),
     Stop(StopArgs),
     Agent(AgentArgs),
@@ -328,6 +329,11 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "FOLDER", requires = "pushes", help_heading = ALWAYS)]
     pub(crate) push_spool: Option<PathBuf>,
 
+    /// Answer Prometheus with numbers about this recording at PORT of this machine (/metrics):
+    /// processes, samples, lost ones, pushes, cost
+    #[arg(long, value_name = "PORT", value_parser = units::loopback, help_heading = ALWAYS)]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// Accept any interval in --every
     // For tests.
     #[arg(long, hide = true, requires = "every", help_heading = ALWAYS)]
@@ -474,6 +480,8 @@ impl RecordArgs {
             Some(
                 "--every takes 10s to 1h: shorter intervals cost too much, longer ones come too late",
             )
+        } else if self.metrics.is_some() && self.every().is_none() {
+            Some("--metrics is for recordings that go on: add --every or --push")
         } else if self.every().is_some() && self.outputs.iter().any(Destination::is_stdout) {
             Some(
                 "--every and --push write one file for each interval: give -o a file name in place \
@@ -1068,7 +1076,7 @@ mod tests {
             .expect("it is right usage")
             .command
         {
-            Command::Record(args) => args,
+            Command::Record(args) => *args,
             other => panic!("{other:?}"),
         }
     }

@@ -3,6 +3,7 @@
 //! Each parser is a clap value parser: its error is the text after "invalid value". The module also
 //! formats times and sizes for messages.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -28,6 +29,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("must be longer than 0".into());
     }
     Ok(Duration::from_nanos(ns))
+}
+
+/// Parses a port of this machine: `9464`, `127.0.0.1:9464` or `[::1]:9464`. Other machines are not
+/// answered, so other addresses are refused.
+pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port| (Ipv4Addr::LOCALHOST, port).into());
+    let address: SocketAddr = port
+        .or_else(|_| text.parse())
+        .map_err(|_| "expected a port, such as 9464")?;
+    if !address.ip().is_loopback() {
+        return Err("expected a port: only this machine is answered (127.0.0.1 or [::1])".into());
+    }
+    Ok(address)
 }
 
 /// Parses a time since a beginning, such as `0`, `30s` or `500ms`. A bare number is seconds.
@@ -257,6 +271,20 @@ pub(crate) fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_of_this_machine() {
+        for (text, address) in [
+            ("9464", "127.0.0.1:9464"),
+            ("127.0.0.2:1", "127.0.0.2:1"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(loopback(text).unwrap().to_string(), address);
+        }
+        for wrong in ["", "x", "0.0.0.0:1", "10.0.0.1:80", "70000", "localhost:80"] {
+            assert!(loopback(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn durations() {

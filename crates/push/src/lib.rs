@@ -21,7 +21,7 @@ use http_client::Address;
 
 pub use folder::{Folder, FolderLimits};
 pub use retry::Pacing;
-pub use sender::{Credentials, Delivery, Endpoint, Sender};
+pub use sender::{Credentials, Delivery, DeliveryWatch, Endpoint, Sender};
 pub use stamp::utc_stamp;
 
 /// A place to push to, as its address names it.

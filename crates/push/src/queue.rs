@@ -159,6 +159,11 @@ impl Queue {
         self.waiting.push_back(body);
     }
 
+    /// Number and bytes of the bodies.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        (self.waiting.len() as u64, self.bytes)
+    }
+
     /// Takes the oldest body.
     pub(crate) fn pop(&mut self) -> Option<Body> {
         let body = self.waiting.pop_front()?;

@@ -210,6 +210,12 @@ impl Sender {
         self.shared.state().delivery.clone()
     }
 
+    /// Returns a view of the numbers, for as long as it is kept.
+    #[must_use]
+    pub fn watch(&self) -> DeliveryWatch {
+        DeliveryWatch(Arc::clone(&self.shared))
+    }
+
     /// Sends what waits, for at most `time` beside a request that is under way, and ends the
     /// thread.
     #[must_use]
@@ -229,6 +235,23 @@ impl Sender {
         state.delivery.kept += kept;
         state.delivery.dropped += dropped;
         state.delivery.clone()
+    }
+}
+
+/// The numbers of a sender, while it sends.
+pub struct DeliveryWatch(Arc<Shared>);
+
+impl DeliveryWatch {
+    /// Returns the numbers so far.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        self.0.state().delivery.clone()
+    }
+
+    /// Returns number and bytes of the bodies that wait.
+    #[must_use]
+    pub fn waiting(&self) -> (u64, u64) {
+        self.0.state().waiting.size()
     }
 }
 

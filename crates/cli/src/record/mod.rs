@@ -13,6 +13,7 @@ mod daemon;
 mod descendants;
 mod environment;
 mod init;
+mod metrics;
 mod pushes;
 mod rendezvous;
 mod resource;

@@ -15,7 +15,7 @@ use formats::otlp::Facts;
 use formats::{Format, OutputOptions};
 use profile::Profile;
 use profile::model::Process;
-use push::{Credentials, Delivery, Endpoint, Folder, Pacing, Sender, Target};
+use push::{Credentials, Delivery, DeliveryWatch, Endpoint, Folder, Pacing, Sender, Target};
 
 use super::resource::ResourceReader;
 use crate::args::RecordArgs;
@@ -141,6 +141,14 @@ impl Pushes {
     /// Whether there is nothing to push to.
     pub(super) fn is_empty(&self) -> bool {
         self.folders.is_empty() && self.stores.is_empty()
+    }
+
+    /// The stores by address, and the numbers of what was sent there.
+    pub(super) fn watches(&self) -> Vec<(String, DeliveryWatch)> {
+        let stores = self.stores.iter();
+        stores
+            .map(|store| (store.address.clone(), store.sender.watch()))
+            .collect()
     }
 
     /// Pushes the profile of an interval that began at `unix_ns`. Returns the files that were

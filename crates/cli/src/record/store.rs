@@ -2,11 +2,13 @@
 //!
 //! Invariant: all that can be checked is checked before a command starts.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
+use super::metrics::MetricsServer;
 use super::pushes::PushPlan;
 use super::rotation::Rotation;
 use super::signals::Signals;
@@ -25,6 +27,8 @@ pub(super) struct Prepared {
     folder: PathBuf,
     /// `None` once the first interval has begun.
     pushes: Option<PushPlan>,
+    /// Listens already, until the first interval has begun.
+    metrics: Option<TcpListener>,
 }
 
 /// Facts about a recording that has ended.
@@ -56,6 +60,10 @@ pub(super) fn check_outputs(args: &RecordArgs) -> Result<()> {
     Ok(())
 }
 
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("cannot listen at {address} (--metrics)"))
+}
+
 impl Store {
     /// Checks and prepares the place before a command starts.
     pub(super) fn prepare(args: &RecordArgs) -> Result<Store> {
@@ -66,6 +74,7 @@ impl Store {
                 every,
                 folder: folder_of(sink.path()).to_owned(),
                 pushes: Some(PushPlan::check(args)?),
+                metrics: args.metrics.map(listen).transpose()?,
             }),
         })
     }
@@ -87,9 +96,17 @@ impl Store {
                 }
                 let plan = prepared.pushes.take().unwrap_or_default();
                 let pushes = plan.start(name.trim_end_matches(".swk"));
+                let metrics = prepared.metrics.take();
                 pushes
                     .and_then(|pushes| {
-                        let outputs = IntervalOutputs { files, pushes };
+                        let metrics = metrics
+                            .map(|listener| MetricsServer::start(listener, pushes.watches()))
+                            .transpose()?;
+                        let outputs = IntervalOutputs {
+                            files,
+                            pushes,
+                            metrics,
+                        };
                         Rotation::begin(prepared.every, &prepared.folder, outputs)
                     })
                     .map(|rotation| *self = Store::Intervals(rotation))

@@ -18,6 +18,7 @@ use formats::OutputOptions;
 use profile::Profile;
 use symbolize::Symbolizer;
 
+use super::metrics::MetricsServer;
 use super::pushes::Pushes;
 use super::sink::Sink;
 use super::symbols;
@@ -35,6 +36,8 @@ pub(super) struct IntervalOutputs {
     pub(super) files: Vec<Destination>,
     /// Places to push to.
     pub(super) pushes: Pushes,
+    /// Answers with numbers about the intervals.
+    pub(super) metrics: Option<MetricsServer>,
 }
 
 /// The recording of an interval.
@@ -183,6 +186,11 @@ fn run(shared: &Shared, mut outputs: IntervalOutputs) {
             }
         }
         state.messages.append(&mut messages);
+        let outcome = state.outcome;
+        drop(state);
+        if let Some(metrics) = &outputs.metrics {
+            metrics.update(|numbers| numbers.set_outcome(outcome));
+        }
     }
     let (missing, warnings) = outputs.pushes.finish();
     let mut state = shared.state();
@@ -213,6 +221,10 @@ fn write(
             Ok(profile.get_or_init(|| profile::ops::with_runtime_work(read)))
         }
     };
+    if let Some(metrics) = &outputs.metrics {
+        let profile = profile()?;
+        metrics.update(|numbers| numbers.add(profile));
+    }
     let mut first_failure = Ok(());
     let mut add = |written: Result<PathBuf>| match written {
         Ok(path) => messages.push(Message::Note(format!("wrote {}", escaped(path)))),

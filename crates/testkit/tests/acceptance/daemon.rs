@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -27,8 +28,9 @@ fn program(runtime: &Runtime, mark: &str) -> Running {
 fn configure(folder: &Path, rules: &[(String, bool)]) -> PathBuf {
     let mut text = format!(
         "[options]\nevery = '200ms'\nshort-intervals = true\noutput = '{}/x.swk'\n\
-         push = 'file://{0}/pushed'\n",
-        folder.display()
+         push = 'file://{0}/pushed'\nmetrics = '{}'\n",
+        folder.display(),
+        metrics_address(),
     );
     for (mark, is_recorded) in rules {
         text.push_str(&format!(
@@ -39,6 +41,22 @@ fn configure(folder: &Path, rules: &[(String, bool)]) -> PathBuf {
     let file = folder.join("agent.toml");
     fs::write(&file, text).unwrap();
     file
+}
+
+/// An address of this machine that no other test has.
+fn metrics_address() -> SocketAddr {
+    let [.., b, c, d] = std::process::id().to_be_bytes();
+    (Ipv4Addr::new(127, b | 0x80, c, d), 9464).into()
+}
+
+/// The number of a series, as the agent answers it. `None` if it does not answer.
+fn metric(series: &str) -> Option<f64> {
+    let mut stream = TcpStream::connect(metrics_address()).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let line = answer.lines().find_map(|line| line.strip_prefix(series))?;
+    Some(line.trim().parse().unwrap())
 }
 
 fn agent(config: &Path) -> Child {
@@ -128,11 +146,20 @@ fn processes_of_a_machine_are_recorded_and_left(runtime: &Runtime) {
     until("the first", || recorded(&folder).contains(&first.pid()));
     let second = program(runtime, &late);
     until("the second", || recorded(&folder).contains(&second.pid()));
+    let samples = "sidewalk_samples_total{event=\"cpu\"}";
+    until("numbers of both", || {
+        metric("sidewalk_processes ") == Some(2.0)
+    });
+    assert!(metric(samples) > Some(0.0));
     configure(&folder, &rules(false));
     send("-HUP", &agent);
     until("the second to be left", || !is_recorded(second.pid()));
     until("the first again", || is_recorded(first.pid()));
+    until("numbers of one", || {
+        metric("sidewalk_processes ") == Some(1.0)
+    });
     let messages = end(agent);
+    assert_eq!(metric("sidewalk_processes "), None);
     assert!(!messages.contains("warning"), "{messages}");
     assert!(!is_recorded(first.pid()), "{messages}");
     assert_eq!(

@@ -154,7 +154,7 @@ fn record_args(options: &Table, scope: OptionScope) -> Result<RecordArgs> {
         .to_vec();
     line.extend(words(options, scope)?);
     match crate::parse(&line).map(|cli| cli.command) {
-        Ok(Verb::Record(args)) => Ok(args),
+        Ok(Verb::Record(args)) => Ok(*args),
         Ok(_) => bail!("these are no options of a recording"),
         Err(error) => {
             let text = error.to_string();
