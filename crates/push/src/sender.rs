@@ -216,16 +216,19 @@ impl Sender {
         DeliveryWatch(Arc::clone(&self.shared))
     }
 
-    /// Sends what waits, for at most `time` beside a request that is under way, and ends the
-    /// thread.
+    /// Lets the thread send what waits, for at most `time` beside a request that is under way, and
+    /// then end. Nothing may be sent from here on. The time of the first call holds.
+    pub fn close(&self, time: Duration) {
+        let mut state = self.shared.state();
+        state.is_closed = true;
+        state.deadline = state.deadline.or_else(|| Instant::now().checked_add(time));
+        self.shared.changed.notify_all();
+    }
+
+    /// Closes the sender, and waits for the end of the thread.
     #[must_use]
     pub fn finish(mut self, time: Duration) -> Delivery {
-        {
-            let mut state = self.shared.state();
-            state.is_closed = true;
-            state.deadline = Instant::now().checked_add(time);
-        }
-        self.shared.changed.notify_all();
+        self.close(time);
         if let Some(thread) = self.thread.take() {
             // It does not panic; if it does, the rest is counted as dropped.
             let _ = thread.join();

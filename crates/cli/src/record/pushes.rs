@@ -225,6 +225,10 @@ impl Pushes {
     /// warnings about them.
     pub(super) fn finish(self) -> (u64, Vec<String>) {
         let (mut missing, mut warnings) = (0, Vec::new());
+        // All have the same time.
+        self.stores
+            .iter()
+            .for_each(|store| store.sender.close(FLUSH_TIME));
         for store in self.stores {
             let delivery = store.sender.finish(FLUSH_TIME);
             let lost = lost(&delivery);

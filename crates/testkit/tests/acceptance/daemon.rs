@@ -15,6 +15,7 @@ use crate::attach::{ends_well, until};
 on_net8_and_core31!(
     processes_of_a_machine_are_recorded_and_left,
     a_configuration_that_is_wrong_changes_nothing,
+    no_secret_is_anywhere,
 );
 
 /// Starts a program with a variable by which the configuration finds it.
@@ -193,4 +194,98 @@ fn a_configuration_that_is_wrong_changes_nothing(runtime: &Runtime) {
         "{messages}"
     );
     ends_well(program, "\nmeasured rounds");
+}
+
+/// Profiles wait in the spool, since no server listens. Each place in which a token could be read
+/// is searched for it.
+fn no_secret_is_anywhere(runtime: &Runtime) {
+    let folder = test_folder("secrets");
+    let secrets = folder.join("secrets");
+    fs::create_dir(&secrets).unwrap();
+    let (token, headers) = (secrets.join("token"), secrets.join("headers"));
+    fs::write(&token, "s3cret-token").unwrap();
+    fs::write(&headers, "X-Key: s3cret-header\n").unwrap();
+    let mark = folder.display().to_string();
+    let mut command = runtime.command(&workload("exceptions").dll);
+    command.arg("attached").env("SIDEWALK_TEST_MARK", &mark);
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "k=s3cret-of-program");
+    let program = Running::start(command);
+    let config = configure(&folder, &[(mark, true)]);
+    let text = fs::read_to_string(&config).unwrap();
+    let places = format!(
+        "push = ['otlp+http://127.0.0.1:9', 'pyroscope+http://127.0.0.1:9', \
+         'pprof+http://127.0.0.1:9/in?key=s3cret-query']\npush-spool = '{0}/spool'\n\
+         push-token-file = '{0}/secrets/token'\npush-header-file = '{0}/secrets/headers'\n",
+        folder.display()
+    );
+    let pushed = text
+        .lines()
+        .find(|line| line.starts_with("push ="))
+        .unwrap();
+    fs::write(&config, text.replace(&format!("{pushed}\n"), &places)).unwrap();
+    let mut agent = Command::new(sidewalk());
+    agent.arg("agent").arg("--config").arg(&config);
+    agent.env("PYROSCOPE_BASIC_AUTH_USER", "me");
+    agent.env("PYROSCOPE_BASIC_AUTH_PASSWORD", "s3cret-password");
+    agent.env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret-variable");
+    agent.stdin(Stdio::null()).stderr(Stdio::piped());
+    let agent = agent.spawn().unwrap();
+    until("profiles that wait", || {
+        let target = "{target=\"http://127.0.0.1:9/in\"}";
+        metric(&format!("sidewalk_push_waiting_profiles{target}")) >= Some(2.0)
+    });
+    let mut numbers = String::new();
+    let mut stream = TcpStream::connect(metrics_address()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    stream.read_to_string(&mut numbers).unwrap();
+    let words = fs::read_to_string(format!("/proc/{}/cmdline", agent.id())).unwrap();
+    send("-TERM", &agent);
+    let output = agent.wait_with_output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("stay in the spool"), "{messages}");
+    for text in [&numbers, &words, &*messages] {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+    fs::remove_dir_all(&secrets).unwrap();
+    fs::remove_file(&config).unwrap();
+    let mut files = 0;
+    let mut folders = vec![folder];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = fs::read(&path).unwrap();
+            let unpacked = unpack(&bytes);
+            for bytes in [&bytes, &unpacked] {
+                let has_secret = bytes.windows(6).any(|part| part == b"s3cret");
+                assert!(!has_secret, "{}", path.display());
+            }
+            files += 1;
+        }
+    }
+    assert!(files > 3, "{files}");
+    ends_well(program, "\nmeasured rounds");
+}
+
+/// The content of a compressed body, or of a recording. Empty if it is neither.
+fn unpack(bytes: &[u8]) -> Vec<u8> {
+    let mut unpacked = Vec::new();
+    if bytes.starts_with(b"\x1f\x8b") {
+        let mut decoder = flate2::read::GzDecoder::new(bytes);
+        decoder.read_to_end(&mut unpacked).unwrap();
+    } else if let Ok(reader) = recording::Reader::open(bytes) {
+        unpacked = format!("{:?}", items(reader)).into_bytes();
+    }
+    unpacked
+}
+
+fn items(mut reader: recording::Reader<&[u8]>) -> Vec<String> {
+    let mut items = Vec::new();
+    while let Ok(Some(item)) = reader.next_item() {
+        items.push(format!("{item:?}"));
+    }
+    items
 }
