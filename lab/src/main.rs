@@ -1,5 +1,5 @@
-//! The long-running commands of `cargo xtask`: `agree`, `bench`, `dist`, `faults`, `picture`,
-//! `sabotage`, `soak` and `stress`.
+//! The long-running commands of `cargo xtask`: `agree`, `bench`, `dist`, `faults`, `fleet`,
+//! `picture`, `sabotage`, `soak` and `stress`.
 //!
 //! `cargo xtask` builds and starts this crate on demand, and has its help. The default test tier
 //! does not build it.
@@ -18,6 +18,7 @@ mod bench_walkers;
 mod bench_ways;
 mod dist;
 mod faults;
+mod fleet;
 mod picture;
 mod sabotage;
 mod soak;
@@ -66,6 +67,7 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
         ["dist"] => dist::run(),
         ["dist", "--try"] => dist::try_out(),
         ["faults", options @ ..] => faults::run(options, roots),
+        ["fleet", options @ ..] => fleet::run(options, roots),
         ["picture", options @ ..] => picture::run(options, roots),
         ["sabotage", options @ ..] => sabotage::run(options, roots),
         ["soak", options @ ..] => soak::run(options, roots),

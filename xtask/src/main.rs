@@ -51,6 +51,9 @@ Long runs, by the release build:
                   tick, on signal stacks as they are and as small as can be; goes on where
                   it stopped (docs/reliability.md)
                   [--runs N] [--minutes M] [--only WORD]… [--again]
+  fleet           an hour's worth of profiles pushed to an OpenTelemetry Collector, built from
+                  Go modules: what arrives equals the local recordings (docs/fleet.md)
+                  [--seconds N] [--runtime VERSION]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW]
                   [--write] (docs/measurements)
@@ -67,8 +70,8 @@ Everything that is fetched is kept in a cache (SIDEWALK_CACHE, else
 ";
 
 /// The commands of the `lab` crate.
-const LAB: [&str; 8] = [
-    "agree", "bench", "dist", "faults", "picture", "sabotage", "soak", "stress",
+const LAB: [&str; 9] = [
+    "agree", "bench", "dist", "faults", "fleet", "picture", "sabotage", "soak", "stress",
 ];
 
 fn main() -> ExitCode {
