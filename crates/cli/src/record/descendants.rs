@@ -446,6 +446,10 @@ thread.join()
     fn a_build_server_that_worked_for_the_command_is_named_with_its_time() {
         const WAITS: [&str; 2] = ["-c", "read line"];
         let idle = Shell::start("VBCSCompiler", &WAITS);
+        // It has used CPU time to start.
+        while stat_of(idle.pid()).unwrap().state != 'S' {
+            std::thread::yield_now();
+        }
         let busy = Shell::start("VBCSCompiler", &["-c", "while :; do :; done"]);
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("build");

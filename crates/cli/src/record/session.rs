@@ -55,6 +55,8 @@ const MAX_STALE_SOCKETS: usize = 64;
 const MAX_UNWANTED: usize = 1_000;
 /// Update interval of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Time between two reads of the connections in `sidewalk agent`.
+const PACE: Duration = Duration::from_millis(100);
 /// Maximum bytes read from one connection before the others are read.
 const READ_QUANTUM: usize = 1 << 20;
 
@@ -88,6 +90,8 @@ struct Connection {
     process: Option<OwnedFd>,
     /// Whether the process had ended at the last poll: all its data is ready to be read.
     has_ended: bool,
+    /// Whether there may be something to read.
+    is_ready: bool,
     is_open: bool,
     /// Path of the agent's control socket, if it is in our view of files.
     control_socket: Option<PathBuf>,
@@ -237,6 +241,7 @@ impl<'s> Session<'s> {
             key: None,
             process,
             has_ended: false,
+            is_ready: true,
             is_open: true,
         });
         Ok(())
@@ -302,6 +307,10 @@ impl<'s> Session<'s> {
                 self.add_all(streams)?;
             }
             self.turn(sink, wake)?;
+            if self.finder.is_some() {
+                // Hundreds of processes send a little at any time. Their sockets hold it so long.
+                std::thread::sleep(PACE);
+            }
         };
         self.console.end_progress();
         self.finish(sink, ended)?;
@@ -371,7 +380,7 @@ impl<'s> Session<'s> {
         let others = self.listeners.len() + usize::from(keyboard.is_some());
         let mut ready = ready.drain(1 + others..);
         for connection in &mut self.connections {
-            let _ = ready.next();
+            connection.is_ready = ready.next() == Some(true);
             if connection.process.is_some() {
                 connection.has_ended = ready.next() == Some(true);
             }
@@ -440,7 +449,9 @@ impl<'s> Session<'s> {
     /// Reads received data, and drops connections that have ended.
     fn receive(&mut self, sink: &mut dyn BlockSink) {
         let mut notes = Vec::new();
-        for connection in &mut self.connections {
+        // With hundreds of processes, most have sent nothing.
+        let ready = self.connections.iter_mut();
+        for connection in ready.filter(|one| one.is_ready || one.has_ended) {
             let received = connection.receive(sink, &mut self.top, &mut self.buffer, &mut notes);
             if let Err(problem) = received {
                 self.console.warning(format_args!(
