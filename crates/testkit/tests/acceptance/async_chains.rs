@@ -22,6 +22,9 @@ on_each_runtime!(
 /// Minimum percentage of leaf samples with exactly the expected chain (the methods awaiting the
 /// resumed one).
 const EXACT: f64 = 99.9;
+/// Maximum number of samples with a class or method of a chain that the agent had not learned. The
+/// workload has some eighty of them, and its agent waits for a processor on a busy machine.
+const MAX_UNLEARNED: u64 = 100;
 
 /// Rounds of work instead of seconds, so that a busy machine gives as many samples.
 const ROUNDS: &str = "rounds=40";
@@ -314,9 +317,12 @@ fn failures_of_kind(
     let (exact, samples) = found.sums();
     // While the runtime stops its threads no object may be read: with collections without end that
     // is often.
-    let closed: u64 = found.leaves.values().map(Leaf::gate_closed).sum();
+    let of = |end| -> u64 { found.leaves.values().map(|leaf| leaf.ended_by(end)).sum() };
+    let closed = of("gate closed");
+    // Each class and method is learned once: their number bounds it, not that of the samples.
+    let unlearned = of("class not known yet") + of("method not known yet");
     let wrong: u64 = found.leaves.values().map(|leaf| leaf.wrong).sum();
-    let open = samples - closed;
+    let open = samples - closed - unlearned;
     let percent = exact as f64 * 100.0 / open as f64;
     println!(
         "{}, {} {kind:?}: {exact} of {samples} exact ({:.2} %), {percent:.2} % of the {open} while the gate was open, {wrong} wrong",
@@ -346,6 +352,10 @@ fn failures_of_kind(
         collects || closed as f64 <= samples as f64 / 1000.0 + deviation(samples as f64, 0.001),
         format!("{closed} of {samples} met a closed gate"),
     );
+    hold(
+        unlearned <= MAX_UNLEARNED,
+        format!("{unlearned} of {samples} met a class or method that was not known yet"),
+    );
     // A chain that is not whole says why, and is counted: no other chain is shown for it.
     hold(
         wrong == 0,
@@ -367,11 +377,12 @@ struct Leaf {
 }
 
 impl Leaf {
-    /// Samples whose chain could not be read because the runtime was stopping.
-    fn gate_closed(&self) -> u64 {
+    /// Samples whose chain could not be read to its end for this reason.
+    fn ended_by(&self, reason: &str) -> u64 {
+        let mark = format!("[async: {reason}]");
         let others = self.others.iter();
-        let closed = others.filter(|(chain, _)| chain.ends_with("[async: gate closed]"));
-        closed.map(|(_, count)| count).sum()
+        let ended = others.filter(|(chain, _)| chain.ends_with(&mark));
+        ended.map(|(_, count)| count).sum()
     }
 }
 
