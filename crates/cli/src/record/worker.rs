@@ -221,16 +221,18 @@ fn write(
             Ok(profile.get_or_init(|| profile::ops::with_runtime_work(read)))
         }
     };
-    if let Some(metrics) = &outputs.metrics {
-        let profile = profile()?;
-        metrics.update(|numbers| numbers.add(profile));
-    }
     let mut first_failure = Ok(());
     let mut add = |written: Result<PathBuf>| match written {
         Ok(path) => messages.push(Message::Note(format!("wrote {}", escaped(path)))),
         Err(error) if first_failure.is_ok() => first_failure = Err(error),
         Err(error) => messages.push(Message::Warning(format!("{error:#}"))),
     };
+    if let Some(metrics) = &outputs.metrics {
+        match profile() {
+            Ok(profile) => metrics.update(|numbers| numbers.add(profile)),
+            Err(error) => add(Err(error)),
+        }
+    }
     for output in &outputs.files {
         let output = output.stamped_with(&stamp);
         add(write_file(&output, file.path(), &profile));
