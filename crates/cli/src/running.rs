@@ -2,10 +2,11 @@
 //!
 //! No process is queried. The information comes from `/proc` and the names of sockets.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use diagnostics::{Error, Survey, Target};
@@ -22,6 +23,42 @@ pub(crate) fn commands() -> Result<Vec<(u32, String)>> {
         .collect();
     found.sort_unstable();
     Ok(found)
+}
+
+/// Returns the ids of all processes, in order.
+///
+/// # Errors
+/// They cannot be listed now, for example without a free descriptor.
+pub(crate) fn pids() -> io::Result<BTreeSet<u32>> {
+    let names = fs::read_dir("/proc")?.flatten();
+    let names = names.map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    Ok(pids.collect())
+}
+
+/// Applies `each` to these processes, so many at a time: a process that is stuck does not hold up
+/// the others. Returns the results that there are, in no order.
+pub(crate) fn at_once<T: Send>(
+    targets: Vec<Target>,
+    count: usize,
+    each: impl Fn(Target) -> Option<T> + Sync,
+) -> Vec<T> {
+    let left = Mutex::new(targets);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                while let Some(target) = left.lock().ok().and_then(|mut left| left.pop()) {
+                    if let Some(result) = each(target)
+                        && let Ok(mut results) = results.lock()
+                    {
+                        results.push(result);
+                    }
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_default()
 }
 
 /// Returns all visible .NET processes.

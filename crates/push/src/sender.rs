@@ -204,12 +204,6 @@ impl Sender {
         self.shared.changed.notify_all();
     }
 
-    /// Returns the numbers so far.
-    #[must_use]
-    pub fn delivery(&self) -> Delivery {
-        self.shared.state().delivery.clone()
-    }
-
     /// Returns a view of the numbers, for as long as it is kept.
     #[must_use]
     pub fn watch(&self) -> DeliveryWatch {

@@ -9,7 +9,6 @@ mod container;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -92,22 +91,8 @@ fn as_object(rows: &[ProcessRow]) -> impl Serialize {
 
 /// Returns the rows of all processes, ordered by process id.
 fn rows() -> Result<Vec<ProcessRow>> {
-    let left = Mutex::new(running::targets()?);
-    let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..CONCURRENT_REQUESTS {
-            scope.spawn(|| {
-                while let Some(target) = left.lock().ok().and_then(|mut left| left.pop()) {
-                    if let Some(row) = row(&target)
-                        && let Ok(mut rows) = rows.lock()
-                    {
-                        rows.push(row);
-                    }
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().unwrap_or_default();
+    let targets = running::targets()?;
+    let mut rows = running::at_once(targets, CONCURRENT_REQUESTS, |target| row(&target));
     rows.sort_by_key(|row| row.pid);
     Ok(rows)
 }

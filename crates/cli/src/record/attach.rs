@@ -23,6 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::agent_library::{AgentLibrary, EmbeddedAgents};
 use super::session::pidfd_of;
 use crate::console::{Console, escaped};
+use crate::running;
 use crate::units;
 
 /// Timeout for a runtime to load the agent: it may be in a garbage collection.
@@ -393,24 +394,14 @@ pub(super) fn target(word: &str) -> Result<Target> {
 
 fn by_name(name: &str) -> Result<Target> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")
-        .context("cannot look for processes")?
-        .flatten()
-    {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let program = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
+    for pid in running::pids().context("cannot look for processes")? {
+        let folder = target_folder(pid);
+        let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
+        let program = std::fs::read_link(folder.join("exe")).unwrap_or_default();
         if pid != std::process::id() && has_name(&line, &program, name) {
             found.push((pid, command_of(&line)));
         }
     }
-    found.sort_unstable();
     // Processes without .NET are ignored, such as a shell with the name in a script, or an editor.
     found.retain(|(pid, _)| Target::new(*pid).is_ok_and(|target| runs_dotnet(&target)));
     match found.as_slice() {

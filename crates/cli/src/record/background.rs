@@ -83,13 +83,14 @@ pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     let recorder: u32 = recorder
         .with_context(|| format!("process {pid} is recorded by {}", formats::visible(by)))?;
     let words = command_words(recorder);
-    if is_daemon(&words) {
+    let verb = verb_of(&words);
+    if matches!(verb, Some(Verb::Agent(_))) {
         bail!(
             "process {pid} is recorded by sidewalk agent (process {recorder}): leave it out in the \
              agent's configuration, and send the agent SIGHUP"
         );
     }
-    let signal = ending_signal(&words).with_context(|| {
+    let signal = verb.and_then(ending_signal).with_context(|| {
         format!(
             "process {pid} is recorded by process {recorder}, which started it or cannot be \
              stopped from here; record --until-signal can be"
@@ -114,19 +115,18 @@ fn is_recorder(known: &str, by: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// Whether this is the command line of `sidewalk agent`.
-fn is_daemon(words: &[OsString]) -> bool {
-    let parsed = Cli::try_parse_from(words);
-    parsed.is_ok_and(|cli| matches!(cli.command, Verb::Agent(_)))
-}
-
-/// The signal that ends the recording of a `sidewalk` with this command line, but not its program.
-fn ending_signal(words: &[OsString]) -> Option<Signal> {
+/// The verb of a `sidewalk` with this command line.
+fn verb_of(words: &[OsString]) -> Option<Verb> {
     let program = Path::new(words.first()?);
     if program.file_name()? != "sidewalk" {
         return None;
     }
-    match Cli::try_parse_from(words).ok()?.command {
+    Some(Cli::try_parse_from(words).ok()?.command)
+}
+
+/// The signal that ends the recording of a `sidewalk` with this verb, but not its program.
+fn ending_signal(verb: Verb) -> Option<Signal> {
+    match verb {
         Verb::Record(args) => {
             let is_attached = !args.pids.is_empty();
             args.until_signal.or(is_attached.then_some(Signal::SIGINT))
@@ -165,7 +165,7 @@ mod tests {
             ("", None),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            assert_eq!(ending_signal(&words), expected, "{line}");
+            assert_eq!(verb_of(&words).and_then(ending_signal), expected, "{line}");
         }
     }
 }

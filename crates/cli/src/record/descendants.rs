@@ -151,13 +151,9 @@ impl Descendants {
     }
 
     fn find_new(&mut self, now: Instant) {
-        let Ok(entries) = std::fs::read_dir("/proc") else {
+        let Ok(there) = running::pids() else {
             return;
         };
-        let names = entries.flatten().map(|entry| entry.file_name());
-        let there: BTreeSet<u32> = names
-            .filter_map(|name| name.to_str()?.parse().ok())
-            .collect();
         // Process ids are reused.
         self.watched_pids.retain(|pid, _| there.contains(pid));
         self.foreign_pids.retain(|pid| there.contains(pid));

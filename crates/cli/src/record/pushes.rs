@@ -211,7 +211,7 @@ impl Pushes {
     pub(super) fn warnings(&mut self) -> Vec<String> {
         let mut warnings = Vec::new();
         for store in &mut self.stores {
-            let delivery = store.sender.delivery();
+            let delivery = store.sender.watch().delivery();
             let lost = lost(&delivery);
             if lost >= (2 * store.warned).max(1) {
                 store.warned = lost;

@@ -279,31 +279,31 @@ impl<'s> Session<'s> {
             }
             let mut wake = end_at;
             if let Some(due) = sink.turn(self.console)? {
-                wake = Some(wake.map_or(due, |end| end.min(due)));
+                wake = sooner(wake, due);
             }
             if let Some(top) = &mut self.top {
                 if !top.turn()? {
                     break EndReason::Duration;
                 }
                 let due = top.due();
-                wake = Some(wake.map_or(due, |end| end.min(due)));
+                wake = sooner(wake, due);
             } else if self.console.shows_progress() {
                 if now >= next_progress {
                     self.show_progress(sink);
                     next_progress = now + PROGRESS_EVERY;
                 }
-                wake = Some(wake.map_or(next_progress, |end| end.min(next_progress)));
+                wake = sooner(wake, next_progress);
             }
             if let Some(descendants) = &mut self.descendants {
                 let settled = &self.settled;
                 descendants.check_due(now, &|pid| settled.contains(&pid));
                 let due = descendants.due();
-                wake = Some(wake.map_or(due, |end| end.min(due)));
+                wake = sooner(wake, due);
             }
             if let Some(finder) = &mut self.finder {
                 let streams = finder.turn(self.console);
                 let due = finder.due();
-                wake = Some(wake.map_or(due, |end| end.min(due)));
+                wake = sooner(wake, due);
                 self.add_all(streams)?;
             }
             self.turn(sink, wake)?;
@@ -687,6 +687,10 @@ fn unfinished(pid: i32, given: Duration, process: Option<Option<&str>>) -> Strin
              missing"
         ),
     }
+}
+
+fn sooner(wake: Option<Instant>, due: Instant) -> Option<Instant> {
+    wake.into_iter().chain([due]).min()
 }
 
 /// Opens the pidfd of a process, for its end. `None` if it has ended, or the kernel is too old.

@@ -76,7 +76,7 @@ impl AgentConfig {
     fn parse(text: &str) -> Result<AgentConfig> {
         let file: ConfigFile =
             toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
-        let args = record_args(&file.options, OptionScope::Recording).context("[options]")?;
+        let args = record_args(&file.options).context("[options]")?;
         if args.every().is_none() {
             bail!(
                 "it names no place for profiles: give [options] push = \"URL\", or every and output"
@@ -104,28 +104,26 @@ impl AgentConfig {
 
 impl Rule {
     fn new(table: ProcessTable, common: &Table) -> Result<Rule> {
-        let pattern = |text: Option<String>| text.map(|text| NamePattern::parse(&text)).transpose();
+        let parse = |text: String| NamePattern::parse(&text).map_err(anyhow::Error::msg);
         let variables = table.environment.into_iter();
-        let variables = variables.map(|(name, value)| Ok((name, NamePattern::parse(&value)?)));
+        let variables = variables.map(|(name, value)| Ok((name, parse(value)?)));
         let configuration = match table.record.unwrap_or(true) {
             true => {
                 // Their names, before they are mixed with those of all processes.
                 words(&table.options, OptionScope::Process).context("options")?;
                 let mut all = common.clone();
                 all.extend(table.options);
-                let args = record_args(&all, OptionScope::Recording).context("options")?;
+                let args = record_args(&all).context("options")?;
                 Some(environment::configuration(&args).into())
             }
             false if table.options.is_empty() => None,
             false => bail!("options have no effect where record is false"),
         };
         Ok(Rule {
-            name: pattern(table.name).map_err(anyhow::Error::msg)?,
-            user: pattern(table.user).map_err(anyhow::Error::msg)?,
-            cgroup: pattern(table.cgroup).map_err(anyhow::Error::msg)?,
-            environment: variables
-                .collect::<Result<_, String>>()
-                .map_err(anyhow::Error::msg)?,
+            name: table.name.map(parse).transpose()?,
+            user: table.user.map(parse).transpose()?,
+            cgroup: table.cgroup.map(parse).transpose()?,
+            environment: variables.collect::<Result<_>>()?,
             configuration,
         })
     }
@@ -147,12 +145,12 @@ impl Rule {
 }
 
 /// Returns the arguments of a recording with these options.
-fn record_args(options: &Table, scope: OptionScope) -> Result<RecordArgs> {
+fn record_args(options: &Table) -> Result<RecordArgs> {
     // A recording needs a process; which ones they are is found later.
     let mut line = ["sidewalk", "record", "--pid", "0"]
         .map(OsString::from)
         .to_vec();
-    line.extend(words(options, scope)?);
+    line.extend(words(options, OptionScope::Recording)?);
     match crate::parse(&line).map(|cli| cli.command) {
         Ok(Verb::Record(args)) => Ok(*args),
         Ok(_) => bail!("these are no options of a recording"),

@@ -4,7 +4,7 @@
 //! happens in [`THREADS`] threads of its own, whatever the number of processes. A process that
 //! cannot be recorded is tried again ever more seldom, and named once for each reason.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,7 @@ use super::config::AgentConfig;
 use super::facts::ProcessFacts;
 use super::service;
 use crate::console::Console;
+use crate::running;
 
 /// Number of threads that attach.
 const THREADS: usize = 4;
@@ -41,9 +42,6 @@ pub(in super::super) struct Finder {
     answers: Receiver<Answer>,
     threads: Vec<JoinHandle<()>>,
     next_look: Instant,
-    /// Number of requests without an answer.
-    waiting: usize,
-    is_first: bool,
 }
 
 /// The state of a process.
@@ -99,16 +97,15 @@ impl Finder {
             answers,
             threads,
             next_look: Instant::now(),
-            waiting: 0,
-            is_first: true,
         })
     }
 
     /// The time of the next turn.
     pub(in super::super) fn due(&self) -> Instant {
-        match self.waiting {
-            0 => self.next_look,
-            _ => self.next_look.min(Instant::now() + SHORT_LOOK),
+        let is_joining = |process: &Process| matches!(process, Process::Joining(_));
+        match self.processes.values().any(is_joining) {
+            false => self.next_look,
+            true => self.next_look.min(Instant::now() + SHORT_LOOK),
         }
     }
 
@@ -118,8 +115,9 @@ impl Finder {
         let now = Instant::now();
         if now >= self.next_look {
             self.next_look = now + LOOK;
+            let is_first = self.processes.is_empty();
             self.look(now);
-            if std::mem::take(&mut self.is_first) {
+            if is_first {
                 service::ready();
             }
             let recorded = self.processes.values();
@@ -166,7 +164,6 @@ impl Finder {
                 name,
                 stream,
             } = answer;
-            self.waiting = self.waiting.saturating_sub(1);
             let pid = target.pid();
             let said = match self.processes.remove(&pid) {
                 Some(Process::Joining(said)) => said,
@@ -204,13 +201,9 @@ impl Finder {
     }
 
     fn look(&mut self, now: Instant) {
-        let Ok(entries) = std::fs::read_dir("/proc") else {
+        let Ok(there) = running::pids() else {
             return;
         };
-        let names = entries.flatten().map(|entry| entry.file_name());
-        let there: BTreeSet<u32> = names
-            .filter_map(|name| name.to_str()?.parse().ok())
-            .collect();
         // Process ids are used again. Those that are recorded are forgotten when their streams end.
         self.processes
             .retain(|pid, process| there.contains(pid) || matches!(process, Process::Joining(_)));
@@ -228,13 +221,7 @@ impl Finder {
     }
 
     /// Looks at a process. `pause` is the time until the next look, if it has no runtime.
-    fn examine(
-        &mut self,
-        pid: u32,
-        pause: Duration,
-        said: Option<String>,
-        now: Instant,
-    ) -> Process {
+    fn examine(&self, pid: u32, pause: Duration, said: Option<String>, now: Instant) -> Process {
         let later = |said| Process::Later {
             at: now + pause,
             pause: (pause * 2).min(UNTIL_DOTNET.1),
@@ -266,10 +253,7 @@ impl Finder {
                     configuration,
                 };
                 match requests.send(request) {
-                    Ok(()) => {
-                        self.waiting += 1;
-                        Process::Joining(said)
-                    }
+                    Ok(()) => Process::Joining(said),
                     // The threads have ended.
                     Err(_) => later(said),
                 }

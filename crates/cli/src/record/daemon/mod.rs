@@ -11,8 +11,9 @@ mod facts;
 mod finder;
 mod service;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use diagnostics::Target;
@@ -109,22 +110,13 @@ fn name() -> String {
 
 /// Makes the agent detach from these processes.
 fn leave(targets: Vec<Target>, console: &Console) {
-    let left = Mutex::new(targets);
-    let idle = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..LEFT_AT_ONCE {
-            scope.spawn(|| {
-                while let Some(target) = left.lock().ok().and_then(|mut left| left.pop()) {
-                    if let DetachOutcome::Idle(why) = attach::detach(&target)
-                        && let Ok(mut idle) = idle.lock()
-                    {
-                        idle.push((target.pid(), DetachOutcome::Idle(why)));
-                    }
-                }
-            });
+    let idle = running::at_once(targets, LEFT_AT_ONCE, |target| {
+        match attach::detach(&target) {
+            outcome @ DetachOutcome::Idle(_) => Some((target.pid(), outcome)),
+            DetachOutcome::Detached | DetachOutcome::Unknown => None,
         }
     });
-    for (pid, outcome) in idle.into_inner().unwrap_or_default() {
+    for (pid, outcome) in idle {
         attach::report_detach(pid, &outcome, console);
     }
 }
@@ -159,7 +151,6 @@ fn check(config: &AgentConfig) -> Result<()> {
     if lines.is_empty() {
         text.push_str("     none\n");
     }
-    use std::io::Write as _;
-    std::io::stdout().write_all(text.as_bytes())?;
+    io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
