@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 };
 use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::{Recorder, Runtime, sidewalk, stdout_of};
+use testkit::{Recorder, Runtime, own_address, sidewalk, stdout_of};
 use xtask::build::{BuildProfile, build};
 use xtask::setup;
 
@@ -98,9 +98,7 @@ impl Collector {
     fn start(program: &Path, folder: &Path) -> Result<Collector> {
         let received = folder.join("received");
         fs::create_dir_all(&received)?;
-        // An address that nothing else on this machine has.
-        let [.., b, c, d] = std::process::id().to_be_bytes();
-        let address: SocketAddr = (Ipv4Addr::new(127, b | 0x80, c, d), 4318).into();
+        let address = own_address(4318);
         let config = folder.join("collector.yaml");
         let text = format!(
             "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: {address}\n\

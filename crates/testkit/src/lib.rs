@@ -28,7 +28,7 @@ pub use layout::{
     native_threads, profile_dir, repository, runsxs, sidewalk, target_dir, unpacked, v2_agent,
     watched_malloc,
 };
-pub use load::{Client, Loaded, SERVING, load};
+pub use load::{Client, Loaded, SERVING, load, own_address};
 pub use oracle::{JitBodies, JitBody};
 pub use picture::{CpuShare, ShareComparison, compare_shares, compare_shares_in_turn};
 pub use record::{

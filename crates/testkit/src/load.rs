@@ -5,7 +5,7 @@
 //! is repeated.
 
 use std::io::{BufRead as _, BufReader, Error, Read as _, Result, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,13 @@ pub struct Loaded {
     pub p50_us: f64,
     /// 99th percentile of the response time, in microseconds.
     pub p99_us: f64,
+}
+
+/// Returns an address of this machine that no other process has: the process id is in it.
+#[must_use]
+pub fn own_address(port: u16) -> SocketAddr {
+    let [.., b, c, d] = std::process::id().to_be_bytes();
+    (Ipv4Addr::new(127, b | 0x80, c, d), port).into()
 }
 
 /// One connection to the server.

@@ -88,6 +88,14 @@ pub(crate) fn record(pid: u32, folder: &Path, options: &[&str]) -> Recorded {
     recorded
 }
 
+/// Sends a signal (`-INT`) to a process that has not been waited for.
+pub(crate) fn send(signal: &str, pid: u32) {
+    let sent = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
 /// Starts a tool and waits until blocks of the program's have come.
 pub(crate) fn start(process: impl Display, folder: &Path, options: &[&str]) -> Child {
     let tool = tool(process, folder, options)
@@ -434,10 +442,7 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
     assert!(message.contains(&expected), "{message}");
     assert_eq!(second.status.code(), Some(1));
     // Ctrl-C ends the first.
-    Command::new("kill")
-        .args(["-INT", &first.id().to_string()])
-        .status()
-        .unwrap();
+    send("-INT", first.id());
     let status = first.wait().unwrap();
     let mut message = String::new();
     first
@@ -494,10 +499,7 @@ fn no_file_of_a_module_is_mapped_again(runtime: &Runtime) {
     };
     let mut tool = start(pid, &test_folder("mapped"), &[]);
     assert_eq!(with_agent(), before, "while it is recorded");
-    Command::new("kill")
-        .args(["-INT", &tool.id().to_string()])
-        .status()
-        .unwrap();
+    send("-INT", tool.id());
     assert!(tool.wait().unwrap().success());
     until("the agent's thread to end", || !has_agent_thread(pid));
     assert_eq!(with_agent(), before, "after we have left");

@@ -10,7 +10,9 @@ use std::process::{Child, Command, Output};
 use recording::{Event, Item, Reader, Record};
 use testkit::{Inspected, Running, Runtime, only_child, sidewalk, stdout_of, test_folder};
 
-use crate::attach::{ends_well, has_left, record, recording_in, running, start, timers, until};
+use crate::attach::{
+    ends_well, has_left, record, recording_in, running, send, start, timers, until,
+};
 
 on_each_runtime!(exceptions_are_recorded_while_they_are_asked_for);
 on_net8_and_core31!(
@@ -95,8 +97,7 @@ impl EventTimeline {
 
 /// Ctrl-C ends the recording.
 pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
-    let pid = tool.id().to_string();
-    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    send("-INT", tool.id());
     let status = tool.wait().unwrap();
     let message = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
     assert!(

@@ -6,6 +6,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 use testkit::chance::deviation_of_count;
+
+use crate::attach::send;
 use testkit::{Inspected, Machine, Recorded, Recorder, Runtime, only_child, sidewalk, workload};
 
 use crate::stress::wait_for_a_sample;
@@ -49,10 +51,7 @@ fn a_killed_program_leaves_a_recording() {
     let (recorded, ()) = program.run_beside(|recording, tool| {
         wait_for_a_sample(recording, tool);
         let program = only_child(tool.id()).expect("it runs for a minute");
-        let killed = Command::new("kill")
-            .args(["-KILL", &program.to_string()])
-            .status();
-        assert!(killed.unwrap().success());
+        send("-KILL", program);
     });
     let status = recorded.answer.status;
     assert_eq!(status.signal(), Some(9), "{:?}", recorded.answer);

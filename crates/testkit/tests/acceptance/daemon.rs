@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Running, Runtime, sidewalk, stdout_of, test_folder, workload};
+use testkit::{Running, Runtime, own_address, sidewalk, stdout_of, test_folder, workload};
 
-use crate::attach::{ends_well, until};
+use crate::attach::{ends_well, send, until};
+use crate::intervals::files;
 
 on_net8_and_core31!(
     processes_of_a_machine_are_recorded_and_left,
@@ -18,10 +19,11 @@ on_net8_and_core31!(
     no_secret_is_anywhere,
 );
 
-/// Starts a program with a variable by which the configuration finds it.
+/// Starts a program with a variable by which the configuration finds it, and a secret in another.
 fn program(runtime: &Runtime, mark: &str) -> Running {
     let mut command = runtime.command(&workload("exceptions").dll);
     command.arg("attached").env("SIDEWALK_TEST_MARK", mark);
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "k=s3cret-of-program");
     Running::start(command)
 }
 
@@ -44,39 +46,40 @@ fn configure(folder: &Path, rules: &[(String, bool)]) -> PathBuf {
     file
 }
 
-/// An address of this machine that no other test has.
 fn metrics_address() -> SocketAddr {
-    let [.., b, c, d] = std::process::id().to_be_bytes();
-    (Ipv4Addr::new(127, b | 0x80, c, d), 9464).into()
+    own_address(9464)
 }
 
-/// The number of a series, as the agent answers it. `None` if it does not answer.
-fn metric(series: &str) -> Option<f64> {
+/// The agent's answer about itself. `None` if it does not answer.
+fn numbers() -> Option<String> {
     let mut stream = TcpStream::connect(metrics_address()).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// The number of a series.
+fn metric(series: &str) -> Option<f64> {
+    let answer = numbers()?;
     let line = answer.lines().find_map(|line| line.strip_prefix(series))?;
     Some(line.trim().parse().unwrap())
 }
 
+/// Starts the agent, with secrets in its environment.
 fn agent(config: &Path) -> Child {
     let mut agent = Command::new(sidewalk());
     agent.arg("agent").arg("--config").arg(config);
+    agent.env("PYROSCOPE_BASIC_AUTH_USER", "me");
+    agent.env("PYROSCOPE_BASIC_AUTH_PASSWORD", "s3cret-password");
+    agent.env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret-variable");
     agent.stdin(Stdio::null()).stderr(Stdio::piped());
     agent.spawn().unwrap()
 }
 
-fn send(signal: &str, agent: &Child) {
-    let sent = Command::new("kill")
-        .args([signal, &agent.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
-}
-
 /// Ends the agent. Returns its messages.
 fn end(mut agent: Child) -> String {
-    send("-TERM", &agent);
+    send("-TERM", agent.id());
     let mut messages = String::new();
     let mut stderr = agent.stderr.take().unwrap();
     stderr.read_to_string(&mut messages).unwrap();
@@ -85,14 +88,11 @@ fn end(mut agent: Child) -> String {
     messages
 }
 
-/// The finished intervals.
+/// The finished intervals. One that is being written is hidden.
 fn intervals(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().flatten();
-    let files = entries.map(|entry| entry.path());
+    let mut files = files(folder, ".swk");
+    files.retain(|file| !file.file_name().unwrap().to_str().unwrap().starts_with('.'));
     files
-        .filter(|file| file.extension().is_some_and(|ending| ending == "swk"))
-        .filter(|file| !file.file_name().unwrap().to_str().unwrap().starts_with('.'))
-        .collect()
 }
 
 /// Process ids of the processes with samples in the finished intervals.
@@ -153,7 +153,7 @@ fn processes_of_a_machine_are_recorded_and_left(runtime: &Runtime) {
     });
     assert!(metric(samples) > Some(0.0));
     configure(&folder, &rules(false));
-    send("-HUP", &agent);
+    send("-HUP", agent.id());
     until("the second to be left", || !is_recorded(second.pid()));
     until("the first again", || is_recorded(first.pid()));
     until("numbers of one", || {
@@ -184,7 +184,7 @@ fn a_configuration_that_is_wrong_changes_nothing(runtime: &Runtime) {
     let agent = agent(&config);
     until("samples", || recorded(&folder).contains(&program.pid()));
     fs::write(&config, "[options]\nfrequency = 0\n").unwrap();
-    send("-HUP", &agent);
+    send("-HUP", agent.id());
     let before = intervals(&folder).len();
     // The interval that the signal ends, and two of the next recording.
     until("more intervals", || intervals(&folder).len() > before + 2);
@@ -206,10 +206,7 @@ fn no_secret_is_anywhere(runtime: &Runtime) {
     fs::write(&token, "s3cret-token").unwrap();
     fs::write(&headers, "X-Key: s3cret-header\n").unwrap();
     let mark = folder.display().to_string();
-    let mut command = runtime.command(&workload("exceptions").dll);
-    command.arg("attached").env("SIDEWALK_TEST_MARK", &mark);
-    command.env("OTEL_EXPORTER_OTLP_HEADERS", "k=s3cret-of-program");
-    let program = Running::start(command);
+    let program = program(runtime, &mark);
     let config = configure(&folder, &[(mark, true)]);
     let text = fs::read_to_string(&config).unwrap();
     let places = format!(
@@ -223,23 +220,14 @@ fn no_secret_is_anywhere(runtime: &Runtime) {
         .find(|line| line.starts_with("push ="))
         .unwrap();
     fs::write(&config, text.replace(&format!("{pushed}\n"), &places)).unwrap();
-    let mut agent = Command::new(sidewalk());
-    agent.arg("agent").arg("--config").arg(&config);
-    agent.env("PYROSCOPE_BASIC_AUTH_USER", "me");
-    agent.env("PYROSCOPE_BASIC_AUTH_PASSWORD", "s3cret-password");
-    agent.env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret-variable");
-    agent.stdin(Stdio::null()).stderr(Stdio::piped());
-    let agent = agent.spawn().unwrap();
+    let agent = agent(&config);
     until("profiles that wait", || {
         let target = "{target=\"http://127.0.0.1:9/in\"}";
         metric(&format!("sidewalk_push_waiting_profiles{target}")) >= Some(2.0)
     });
-    let mut numbers = String::new();
-    let mut stream = TcpStream::connect(metrics_address()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    stream.read_to_string(&mut numbers).unwrap();
+    let numbers = numbers().unwrap();
     let words = fs::read_to_string(format!("/proc/{}/cmdline", agent.id())).unwrap();
-    send("-TERM", &agent);
+    send("-TERM", agent.id());
     let output = agent.wait_with_output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(messages.contains("stay in the spool"), "{messages}");

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command};
+use std::process::Child;
 
 use tempfile::TempDir;
 use testkit::{Recorder, Running, Runtime, Setup, only_child, output_in_time, test_folder};
 
-use crate::attach::{has_agent_thread, has_left, record, start, until};
+use crate::attach::{has_agent_thread, has_left, record, send, start, until};
 
 on_each_dumped_runtime!(
     a_program_is_read_before_while_and_after_it_is_recorded,
@@ -76,10 +76,7 @@ fn by_pid_and_dump(runtime: &Runtime, pid: u32) -> [Found; 2] {
 }
 
 fn end(mut tool: Child) {
-    Command::new("kill")
-        .args(["-INT", &tool.id().to_string()])
-        .status()
-        .unwrap();
+    send("-INT", tool.id());
     assert!(tool.wait().unwrap().success());
 }
 

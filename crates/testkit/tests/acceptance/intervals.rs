@@ -15,7 +15,7 @@ use prost::Message as _;
 use recording::Record;
 use testkit::{Recorder, Runtime, sidewalk, stdout_of, test_folder};
 
-use crate::attach::{ends_well, running, until};
+use crate::attach::{ends_well, running, send, until};
 use crate::records;
 
 on_each_runtime!(intervals_of_a_program_add_up_to_its_own_count);
@@ -29,7 +29,7 @@ on_net8_and_core31!(
 const OFTEN: [&str; 4] = ["--every", "200ms", "--short-intervals", "--event-limit=0"];
 
 /// The files of the intervals with this ending, by time.
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.to_str().unwrap().ends_with(ending));
@@ -132,10 +132,7 @@ fn intervals_of_an_attached_program(runtime: &Runtime) {
     tool.arg("--until-signal").stderr(Stdio::piped());
     let tool = tool.spawn().unwrap();
     until("four intervals", || files(&folder, ".swk").len() >= 4);
-    let stopped = Command::new("kill")
-        .args(["-USR1", &tool.id().to_string()])
-        .status();
-    assert!(stopped.unwrap().success());
+    send("-USR1", tool.id());
     let output = tool.wait_with_output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{message}");

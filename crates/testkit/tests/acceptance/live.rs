@@ -2,13 +2,12 @@
 //! drops is not.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::Value;
 use testkit::chance::deviation_of_count;
 use testkit::{Recorded, Recorder, Runtime, Stacks, logical_stacks, test_folder};
 
-use crate::attach::{ends_well, has_left, record, recording_in, running, start, until};
+use crate::attach::{ends_well, has_left, record, recording_in, running, send, start, until};
 use crate::{LOST_LIMIT, broken_limit, records};
 
 on_each_runtime!(what_is_kept_and_what_is_dropped, of_a_program_that_runs);
@@ -223,8 +222,7 @@ fn a_program_that_is_killed_tells_of_its_last_instant() {
     ];
     let tool = start(program.pid(), &folder, &options);
     until("three instants", || instants(&folder) >= 3);
-    let pid = program.pid().to_string();
-    Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    send("-KILL", program.pid());
     let recorded = Recorded::new(recording_in(&folder), tool.wait_with_output().unwrap());
     let live = live(&recorded);
     assert!(bytes(&live, "Workloads.Leak+Kept") > 0.0);

@@ -11,6 +11,8 @@ use testkit::{
     workload,
 };
 
+use crate::attach::send;
+
 use crate::containers::empty_tmp;
 
 /// Returns the message of an attempt to record a process.
@@ -75,13 +77,6 @@ fn ended_meanwhile() {
         text.contains(&format!("there is no process {pid}")),
         "{text}"
     );
-}
-
-fn send(signal: &str, pid: u32) {
-    let sent = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .status();
-    assert!(sent.unwrap().success());
 }
 
 #[test]

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 
 use recording::Event;
 use serde_json::Value;
 use testkit::{Recorded, Recorder, Running, Runtime, test_folder, workload};
 
-use crate::attach::{recording_in, running, start, until, until_samples};
+use crate::attach::{recording_in, running, send, start, until, until_samples};
 use crate::records;
 use crate::side_by_side::{SideBySide, both};
 
@@ -185,8 +185,7 @@ fn calls_are_counted_and_timed(runtime: &Runtime) {
 }
 
 pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Recorded) {
-    let pid = tool.id().to_string();
-    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    send("-INT", tool.id());
     let output = {
         let status = tool.wait().unwrap();
         let message = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();

@@ -1,13 +1,12 @@
 //! Time that passes: what the picture says of a thread that works and waits, and what the thread
 //! notices.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use testkit::chance::deviation;
 use testkit::{Recorder, Runtime, test_folder};
 
-use crate::attach::{ends_well, running, start, until, until_samples};
+use crate::attach::{ends_well, running, send, start, until, until_samples};
 use crate::shares::assert_shares;
 use crate::tracing::stop;
 use crate::{LOST_LIMIT, broken_limit};
@@ -47,21 +46,17 @@ fn a_worker_is_seen_where_it_waits_and_is_not_woken_for_it(runtime: &Runtime) {
 fn time_for_which_a_program_stood_still_is_in_no_wait(runtime: &Runtime) {
     let folder = test_folder("stood");
     let program = running(runtime, "worker", &[]);
-    let pid = program.pid().to_string();
+    let pid = program.pid();
     let begin = Instant::now();
-    let tool = start(&pid, &folder, &["--event", "wall"]);
+    let tool = start(pid, &folder, &["--event", "wall"]);
     until_samples(&folder, 20);
-    let send = |signal: &str| {
-        let sent = Command::new("kill").args([signal, &pid]).status();
-        assert!(sent.unwrap().success());
-    };
-    send("-STOP");
+    send("-STOP", pid);
     let stopped = Instant::now();
     until("three seconds", || {
         stopped.elapsed() >= Duration::from_secs(3)
     });
     let stood = stopped.elapsed();
-    send("-CONT");
+    send("-CONT", pid);
     let (message, recorded) = stop(tool, &folder);
     let most_ns = (begin.elapsed() - stood + Duration::from_millis(500)).as_nanos() as f64;
     assert!(
