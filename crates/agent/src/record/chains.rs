@@ -559,14 +559,18 @@ impl Recorder {
         (region.kind != CodeKind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 
-    /// Returns a link's frame in the recording, or `None` for a link that is not worth showing.
-    fn link_frame(
+    /// Returns the frame in the recording of a link that is an object, or `None` for one that is
+    /// not worth showing. A suspended method has an address in its code in place of a class.
+    pub(super) fn link_frame(
         &mut self,
         look: &mut Lookup<'_, '_>,
         runtime: u8,
         link: Link,
         time_ns: u64,
     ) -> Option<Frame<'static>> {
+        if link.role == Role::Suspended {
+            return None;
+        }
         if link.role == Role::Others {
             let text = Cow::Owned(format!("+{} awaiters", link.state));
             return Some(Frame::AsyncMark { text });

@@ -678,6 +678,27 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     assert_eq!(decoded.cut["class not known yet"], 3);
 }
 
+/// The handler ends a chain so where a continuation's class has no parent that is known. A program
+/// died when its runtime was asked for that class.
+#[test]
+fn a_suspended_method_s_code_is_no_class() {
+    record(|recorder, program, runtimes| {
+        const AT: u64 = 0x2010;
+        recorder.begin_chains(true);
+        recorder.note_class(0, AT, ClassNote::Class("Shop.Cart".into()));
+        let mut is_shown = |role| {
+            let link = Link {
+                table: AT,
+                role,
+                state: NO_STATE,
+            };
+            let look = &mut Lookup { program, runtimes };
+            recorder.link_frame(look, 0, link, 10).is_some()
+        };
+        assert!(is_shown(Role::Last) && !is_shown(Role::Suspended));
+    });
+}
+
 /// An iterator runs for the first time, or continues. Its state machine is in the heap both times,
 /// so only its caller shows which. While the handler does not know the code that resumes, this is
 /// undecided.
